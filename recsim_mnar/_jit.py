@@ -1,0 +1,72 @@
+"""The one way in which this package compiles a kernel: options, and an on-disk cache that an upgrade cannot leave stale.
+
+Numba's own cache notices a change in the file of a jitted function but not in the files of the jitted functions that it
+calls. Here the cache folder's name is a digest of every kernel source (the modules named ``_*_kernel.py``), so machine
+code is only ever found again by the sources that made it. Where no folder can be written there is no cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+
+def _cache_root() -> Path:
+    given = os.environ.get("RECSIM_MNAR_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
+    if given:
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "recsim-mnar"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recsim-mnar"
+
+
+@functools.cache
+def _cache_dir(folder: str) -> str | None:
+    """Cache folder for the kernels of a package folder, or None where nothing can be written."""
+    package = Path(__file__).resolve().parent
+    roots = {package, Path(folder)}
+    sources = sorted({path for root in roots for path in root.rglob("_*_kernel.py")} | {Path(__file__).resolve()})
+    digest = hashlib.sha256()
+    for path in sources:
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    digest.update(f"{numba.__version__} {sys.version}".encode())
+    try:
+        target = _cache_root() / digest.hexdigest()[:20]
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target):
+            pass
+    except (OSError, RuntimeError):  # RuntimeError: no home folder is known
+        return None
+    return str(target)
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk."""
+    return _compile(function, {"nogil": True, "error_model": "numpy"})
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a small function so that its body is copied into the kernels that call it."""
+    return numba.njit(inline="always", error_model="numpy", nogil=True)(function)
+
+
+def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    folder = _cache_dir(str(Path(function.__code__.co_filename).resolve().parent))
+    if folder is None:
+        return numba.njit(**options)(function)
+    # The folder is read when the cache object is made, which is here; restoring it leaves other packages' caches alone.
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = folder
+    try:
+        return numba.njit(cache=True, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before

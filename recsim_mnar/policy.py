@@ -1,0 +1,271 @@
+"""What acts: the Policy and Learner interfaces, and wrappers that soften a policy with exact propensities."""
+
+from __future__ import annotations
+
+import abc
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+
+if TYPE_CHECKING:
+    from recsim_mnar.log import Log
+
+Ints = NDArray[np.integer]
+Floats = NDArray[np.float64]
+
+
+class Policy(abc.ABC):
+    """Recommends an item to each of many users at once and keeps a state for each of them.
+
+    The randomness is handed in: ``act`` receives one uniform a user, drawn at the address (seed, policy, user, decision).
+    One object therefore acts the same in a Gymnasium loop, in a vector environment, in ``simulate`` and in ``replay``,
+    whatever the number of users in a call, provided that what it does for a user depends on that user alone.
+
+    Attributes:
+        n_items: number of items; actions are 0 .. n_items - 1.
+        name: the name under which results are reported.
+    """
+
+    n_items: int
+    name: str = "policy"
+
+    def reset(self, users: Ints) -> None:
+        """These users begin (again): forget what was seen of them. ``users``: (n,) distinct user ids."""
+
+    def observe(self, users: Ints, items: Ints) -> None:
+        """Organic views: ``users[j]`` viewed ``items[j]``; (m,) each, a user's views in their order."""
+
+    @abc.abstractmethod
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """Recommend an item to each user.
+
+        Args:
+            users: (n,) distinct user ids.
+            uniforms: (n,) in [0, 1), the only randomness allowed.
+
+        Returns:
+            actions (n,) integers and propensities (n,) in (0, 1]: the probability, over the uniform, with which the whole
+            policy takes that action in that user's present state.
+        """
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+        """What came of the actions; (n,) each. A policy need not use it."""
+
+    def forget(self, users: Ints) -> None:
+        """These users have left: their state may be dropped."""
+
+    @abc.abstractmethod
+    def probabilities(self, users: Ints) -> Floats:
+        """Probability of every item in each user's present state: (n, n_items), rows summing to 1."""
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """Probability of one given action for each user's present state: (n,)."""
+        return self.probabilities(users)[np.arange(len(users)), actions]
+
+    def fixed_distribution(self) -> Floats | None:
+        """The (n_items,) distribution of a policy that ignores its users, or None.
+
+        A policy that answers here takes action ``a`` where ``a`` is the first with ``uniform < cumsum(p)[a]``, and runs
+        inside the simulator's kernel.
+        """
+        return None
+
+    def fresh(self) -> Policy:
+        """The same policy without any user: fitted arrays are shared, states are not."""
+        return copy.copy(self)
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters, for a log's provenance; JSON types only."""
+        return {"name": self.name}
+
+
+class Learner(abc.ABC):
+    """Makes a policy from a log."""
+
+    name: str = "learner"
+
+    @abc.abstractmethod
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """Return a new policy fitted on ``log``; the learner itself is not changed.
+
+        Args:
+            log: organic rows, and bandit rows for those that learn from them.
+            n_items: number of items of the world that the log comes from.
+            seed: of the training's own draws.
+
+        Raises:
+            UserError: the log holds nothing that this learner can use.
+        """
+
+
+def checked_decisions(
+    policy: Policy, actions: Any, propensities: Any, *, n: int, n_items: int
+) -> tuple[NDArray[np.int32], Floats]:
+    """Return what ``act`` gave as arrays of the log's types.
+
+    Raises:
+        UserError: wrong shape, an action out of range, a propensity outside (0, 1] or not a number.
+    """
+    name = getattr(policy, "name", type(policy).__name__)
+    acted = np.asarray(actions)
+    given = np.asarray(propensities, dtype=np.float64)
+    if acted.shape != (n,) or given.shape != (n,):
+        raise UserError(
+            f"policy {name!r}: act() must return two arrays of shape ({n},), got {acted.shape} and {given.shape}"
+        )
+    if not np.issubdtype(acted.dtype, np.integer):
+        raise UserError(f"policy {name!r}: act() must return integer actions, got {acted.dtype}")
+    if n and (int(acted.min()) < 0 or int(acted.max()) >= n_items):
+        bad = acted[(acted < 0) | (acted >= n_items)][0]
+        raise UserError(f"policy {name!r}: action {bad} is out of range, the world has items 0..{n_items - 1}")
+    if not np.all((given > 0.0) & (given <= 1.0)):
+        bad = given[~((given > 0.0) & (given <= 1.0))][0]
+        raise UserError(f"policy {name!r}: propensity {bad} is outside (0, 1]; act() must return P(action | state)")
+    return acted.astype(np.int32, copy=False), given
+
+
+class EpsilonMixture(Policy):
+    """With probability epsilon a uniformly random item, otherwise the inner policy: pi = (1 - epsilon) pi_in + epsilon / P.
+
+    Args:
+        inner: the policy to soften.
+        epsilon: in [0, 1].
+    """
+
+    def __init__(self, inner: Policy, epsilon: float) -> None:
+        if not 0.0 <= epsilon <= 1.0:
+            raise UserError(f"epsilon must lie in [0, 1], got {epsilon}")
+        self.inner = inner
+        self.epsilon = float(epsilon)
+        self.n_items = inner.n_items
+        self.name = f"{inner.name}+epsilon={epsilon:g}"
+
+    def reset(self, users: Ints) -> None:
+        """See :meth:`Policy.reset`."""
+        self.inner.reset(users)
+
+    def observe(self, users: Ints, items: Ints) -> None:
+        """See :meth:`Policy.observe`."""
+        self.inner.observe(users, items)
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """One uniform decides both the branch and, stretched back to [0, 1), the choice within it."""
+        explore = uniforms < self.epsilon
+        below_one = np.nextafter(1.0, 0.0)
+        stretched = np.where(
+            explore,
+            uniforms / self.epsilon if self.epsilon > 0.0 else 0.0,
+            (uniforms - self.epsilon) / (1.0 - self.epsilon) if self.epsilon < 1.0 else 0.0,
+        )
+        stretched = np.minimum(stretched, below_one)
+        greedy, inner_propensity = self.inner.act(users, stretched)
+        random = np.minimum((stretched * self.n_items).astype(np.int64), self.n_items - 1)
+        actions = np.where(explore, random, greedy)
+        propensity = np.array(inner_propensity, dtype=np.float64)
+        if explore.any():
+            propensity[explore] = self.inner.propensity_of(users[explore], actions[explore])
+        return actions, (1.0 - self.epsilon) * propensity + self.epsilon / self.n_items
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+        """See :meth:`Policy.learn`."""
+        self.inner.learn(users, actions, rewards)
+
+    def forget(self, users: Ints) -> None:
+        """See :meth:`Policy.forget`."""
+        self.inner.forget(users)
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`Policy.probabilities`."""
+        return (1.0 - self.epsilon) * self.inner.probabilities(users) + self.epsilon / self.n_items
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`Policy.propensity_of`."""
+        return (1.0 - self.epsilon) * self.inner.propensity_of(users, actions) + self.epsilon / self.n_items
+
+    def scores(self, users: Ints) -> Floats:
+        """The inner policy's scores: softening changes no ranking."""
+        return scores_of(self.inner, users)
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`."""
+        return EpsilonMixture(self.inner.fresh(), self.epsilon)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        return {**self.inner.describe(), "name": self.name, "epsilon": self.epsilon}
+
+
+def scores_of(policy: Policy, users: Ints) -> Floats:
+    """By what a policy ranks items: its ``scores(users)`` (n, n_items) where it has them, else its probabilities."""
+    own = getattr(policy, "scores", None)
+    return own(users) if own is not None else policy.probabilities(users)
+
+
+class SoftmaxPolicy(Policy):
+    """Softmax over the inner policy's scores: pi(a) proportional to exp(score_a / temperature).
+
+    Args:
+        inner: a policy with ``scores``.
+        temperature: positive, in units of the inner policy's scores.
+    """
+
+    def __init__(self, inner: Policy, temperature: float) -> None:
+        if not (np.isfinite(temperature) and temperature > 0.0):
+            raise UserError(f"temperature must be positive, got {temperature}")
+        if not hasattr(inner, "scores"):
+            raise UserError(f"policy {inner.name!r} has no scores to soften; use +epsilon= instead of +temperature=")
+        self.inner = inner
+        self.temperature = float(temperature)
+        self.n_items = inner.n_items
+        self.name = f"{inner.name}+temperature={temperature:g}"
+
+    def reset(self, users: Ints) -> None:
+        """See :meth:`Policy.reset`."""
+        self.inner.reset(users)
+
+    def observe(self, users: Ints, items: Ints) -> None:
+        """See :meth:`Policy.observe`."""
+        self.inner.observe(users, items)
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """Invert the cumulative distribution at the uniform."""
+        probability = self.probabilities(users)
+        # Rounding may leave the last cumulative sum below 1: the draw is scaled to it, and can then not pass the end.
+        cumulative = np.cumsum(probability, axis=1)
+        target = uniforms * cumulative[:, -1]
+        actions = (cumulative <= target[:, None]).sum(axis=1)
+        actions = np.minimum(actions, self.n_items - 1)
+        return actions, probability[np.arange(len(users)), actions]
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+        """See :meth:`Policy.learn`."""
+        self.inner.learn(users, actions, rewards)
+
+    def forget(self, users: Ints) -> None:
+        """See :meth:`Policy.forget`."""
+        self.inner.forget(users)
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`Policy.probabilities`."""
+        from recsim_mnar import _policy_kernel
+
+        scores = np.ascontiguousarray(scores_of(self.inner, users), dtype=np.float64)
+        out = np.empty_like(scores)
+        _policy_kernel.softmax_rows(scores, self.temperature, out)
+        return out
+
+    def scores(self, users: Ints) -> Floats:
+        """The inner policy's scores: softening changes no ranking."""
+        return scores_of(self.inner, users)
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`."""
+        return SoftmaxPolicy(self.inner.fresh(), self.temperature)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        return {**self.inner.describe(), "name": self.name, "temperature": self.temperature}

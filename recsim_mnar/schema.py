@@ -1,0 +1,46 @@
+"""The columns of a log, each declared once: name, type, what stands for null, meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+SCHEMA_VERSION = 1
+"""Raised when the same parameters and seed give other bytes, or when a column changes its meaning."""
+
+ORGANIC = 0
+BANDIT = 1
+EVENTS = ("organic", "bandit")
+"""Names of the event codes: ``EVENTS[0]`` is organic, ``EVENTS[1]`` bandit."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a log.
+
+    Attributes:
+        name: as in memory and on disk.
+        dtype: NumPy type in memory, little-endian on disk.
+        null: what stands for null in memory (None: never null). On disk it is a Parquet null.
+        meaning: one line for a person.
+    """
+
+    name: str
+    dtype: np.dtype
+    null: float | int | None
+    meaning: str
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("user", np.dtype(np.int64), None, "user"),
+    Column("step", np.dtype(np.int32), None, "position in the user's life, from 0"),
+    Column("time", np.dtype(np.float64), None, "clock"),
+    Column("event", np.dtype(np.int8), None, "organic (0) or bandit (1)"),
+    Column("item", np.dtype(np.int32), -1, "organic: item viewed"),
+    Column("action", np.dtype(np.int32), -1, "bandit: item recommended"),
+    Column("propensity", np.dtype(np.float64), np.nan, "bandit: probability with which the logging policy chose it"),
+    Column("reward", np.dtype(np.float64), np.nan, "bandit: observed reward"),
+)
+NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
+BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}
