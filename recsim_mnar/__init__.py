@@ -1,0 +1,1 @@
+"""Simulated people, recommendations and logs whose known truth judges evaluation protocols."""

@@ -1,4 +1,4 @@
-"""The one way in which this package compiles a kernel: options, and an on-disk cache that an upgrade cannot leave stale.
+"""The one way in which this package compiles a kernel: options, and an on-disk cache that no upgrade leaves stale.
 
 Numba's own cache notices a change in the file of a jitted function but not in the files of the jitted functions that it
 calls. Here the cache folder's name is a digest of every kernel source (the modules named ``_*_kernel.py``), so machine

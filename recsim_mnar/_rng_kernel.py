@@ -161,7 +161,7 @@ _HIGHEST_32 = _F(88.0)
 
 @inlined
 def exp32(x):
-    """Exponential of a float32 (Cephes polynomial), relative error below 2e-7; arguments are held within [-87.3, 88]."""
+    """Exponential of a float32 (Cephes polynomial), relative error below 2e-7; arguments held within [-87.3, 88]."""
     x = min(max(x, _LOWEST_32), _HIGHEST_32)
     n = np.float32(math.floor(x * _LOG2E_32 + _HALF_32))
     r = x - n * _LN2_HIGH_32

@@ -21,8 +21,8 @@ Floats = NDArray[np.float64]
 class Policy(abc.ABC):
     """Recommends an item to each of many users at once and keeps a state for each of them.
 
-    The randomness is handed in: ``act`` receives one uniform a user, drawn at the address (seed, policy, user, decision).
-    One object therefore acts the same in a Gymnasium loop, in a vector environment, in ``simulate`` and in ``replay``,
+    The randomness is handed in: ``act`` receives one uniform a user, drawn at the address (seed, policy, user,
+    decision). One object therefore acts the same in a Gymnasium loop, in a vector environment, in ``simulate`` and in ``replay``,
     whatever the number of users in a call, provided that what it does for a user depends on that user alone.
 
     Attributes:
@@ -48,8 +48,8 @@ class Policy(abc.ABC):
             uniforms: (n,) in [0, 1), the only randomness allowed.
 
         Returns:
-            actions (n,) integers and propensities (n,) in (0, 1]: the probability, over the uniform, with which the whole
-            policy takes that action in that user's present state.
+            actions (n,) integers and propensities (n,) in (0, 1]: the probability, over the uniform, with which the
+            whole policy takes that action in that user's present state.
         """
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
@@ -129,7 +129,7 @@ def checked_decisions(
 
 
 class EpsilonMixture(Policy):
-    """With probability epsilon a uniformly random item, otherwise the inner policy: pi = (1 - epsilon) pi_in + epsilon / P.
+    """With probability epsilon a uniformly random item, else the inner policy: (1 - epsilon) pi_in + epsilon / P.
 
     Args:
         inner: the policy to soften.

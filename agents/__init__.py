@@ -1,0 +1,1 @@
+"""Agents that act in the worlds: baselines, neighbours, factor models."""
