@@ -1,0 +1,181 @@
+"""IPS, clipped IPS and SNIPS as functions of moments."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.intervals import Interval, clip_mass, few_users, gamma_limits, student_limits
+from recsim_mnar.estimators.moments import N_TOP, Moments
+from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import verdict
+
+INTERVALS = ("auto", "gamma", "delta")
+
+
+def estimate_from_moments(
+    moments: Moments, estimator: str, *, level: float = 0.95, interval: str = "auto", reward_max: float | None = None
+) -> Estimate:
+    """Value, interval, diagnostics and verdict of "ips", "clipped_ips" or "snips".
+
+    Args:
+        moments: of the rows; "ips" and "snips" use the unclipped weights whatever the clip of the moments.
+        estimator: one of the three.
+        level: nominal coverage.
+        interval: "auto", "gamma" (Fay & Feuer 1997, on user sums; no negative rewards) or "delta" (asymptotic).
+        reward_max: largest reward possible; None for 1 or the largest one seen.
+
+    Raises:
+        UserError: no rows, an unknown interval, or one that the rewards do not allow.
+    """
+    if moments.rows == 0:
+        raise UserError("the log has no rows; give at least one")
+    if interval not in INTERVALS:
+        raise UserError(f"no interval {interval!r}; {nearest(str(interval), INTERVALS)}")
+    bounds = reward_bounds(moments, reward_max)
+    if estimator == "snips":
+        value, sampling = _snips(moments, level, interval, bounds)
+    else:
+        value, sampling = _mean(moments, estimator == "clipped_ips", level, interval, bounds)
+    part = clip_part(moments, level) if estimator == "clipped_ips" else 0.0
+    low = sampling.low + part * min(bounds[0], 0.0)
+    high = sampling.high + part * max(bounds[1], 0.0)
+    facts = diagnostics(moments)
+    facts |= {
+        "sampling_low": sampling.low,
+        "sampling_high": sampling.high,
+        "clip_part": part * max(bounds[1], -bounds[0], 0.0),
+        "reward_max": bounds[1],
+    }
+    method = sampling.method + (" + clip part" if part > 0.0 else "")
+    low, high = _inside(low, high, value, bounds, moments)
+    return Estimate(value, low, high, level, method, moments.rows, moments.ess, facts, verdict(facts), estimator)
+
+
+def reward_bounds(moments: Moments, reward_max: float | None) -> tuple[float, float]:
+    """Least and largest reward possible: what is given, or 0 and 1, or what was seen beyond them."""
+    largest = max(moments.reward_max, 1.0 if moments.reward_max <= 1.0 else 0.0)
+    if reward_max is not None:
+        if not float(reward_max) >= moments.reward_max:
+            raise UserError(
+                f"reward_max is {reward_max} and the log holds a reward of {moments.reward_max:g}; raise it"
+            )
+        largest = float(reward_max)
+    return min(moments.reward_min, 0.0), largest
+
+
+def clip_part(moments: Moments, level: float) -> float:
+    """Upper bound of the target's probability that clipping cuts off, see :func:`clip_mass`."""
+    n, clip = moments.rows, moments.clip
+    if math.isinf(clip):
+        return 0.0
+    mean = moments.sum("c") / n
+    variance = moments.square("cc") - 2.0 * mean * moments.square("lc") + mean**2 * moments.square("ll")
+    excess = max(moments.sum("w") - moments.sum("c"), 0.0) / n if moments.clipped else 0.0
+    square = moments.square("ww") - 2.0 * moments.square("wc") + moments.square("cc") if moments.clipped else 0.0
+    inflate = few_users(moments.users, level)
+    if math.isinf(inflate):
+        return 1.0
+    return clip_mass(
+        mean,
+        variance / n**2 * inflate,
+        excess,
+        max(square, 0.0) / n**2 * inflate,
+        1.0 / moments.propensity_min / n,
+        clip / n,
+        level,
+    )
+
+
+def diagnostics(moments: Moments) -> dict[str, Any]:
+    """What says how far the log can speak of the target; JSON types only."""
+    n = moments.rows
+    mean = moments.sum("w") / n
+    spread = moments.square("ww") - 2.0 * mean * moments.square("lw") + mean**2 * moments.square("ll")
+    correction = moments.users / (moments.users - 1.0) if moments.users > 1 else 1.0
+    return {
+        "n": n,
+        "users": moments.users,
+        "clustered": moments.clustered,
+        "clicks": moments.rewarded,
+        "ess": moments.ess,
+        "mean_weight": mean,
+        "mean_weight_se": math.sqrt(max(spread, 0.0) * correction) / n,
+        "max_weight": moments.weight_max,
+        "max_weight_share": moments.weight_max / moments.sum("w") if mean > 0.0 else 0.0,
+        "tail_index": tail_index(moments),
+        "share_clipped": moments.clipped / n,
+        "clip": None if math.isinf(moments.clip) else moments.clip,
+        "support": moments.supported / n,
+        "mean_reward": moments.sum("r") / n,
+    }
+
+
+def tail_index(moments: Moments) -> float | None:
+    """Hill's (1975) estimate of the weights' tail index from the largest ones; None where they are too few or equal."""
+    top = moments.top_weights
+    top = top[top > 0.0]
+    if top.size < N_TOP or moments.rows < 10 * N_TOP:
+        return None
+    spread = float(np.mean(np.log(top[:-1] / top[-1])))
+    return 1.0 / spread if spread > 0.0 else None
+
+
+def _mean(
+    moments: Moments, clipped: bool, level: float, interval: str, bounds: tuple[float, float]
+) -> tuple[float, Interval]:
+    n, users = moments.rows, moments.users
+    names = ("y", "yy", "ly") if clipped else ("x", "xx", "lx")
+    value = moments.sum(names[0]) / n
+    raw, cross = moments.square(names[1]), moments.square(names[2])
+    if users < 2 or moments.supported == 0:
+        return value, _no_information(bounds, "no interval: one user" if users < 2 else "no interval: no support")
+    negative = moments.reward_min < 0.0
+    if interval == "gamma" and negative:
+        raise UserError("the gamma interval needs rewards that are not negative; use interval='auto' or 'delta'")
+    if interval == "delta" or negative:
+        variance = (raw - 2.0 * value * cross + value**2 * moments.square("ll")) / n**2
+        low, high = student_limits(value, variance, users, level)
+        why = ", because rewards are negative" if negative and interval == "auto" else ""
+        return value, Interval(low, high, f"{_unit(moments)} delta, asymptotic{why}")
+    # Weights beyond the largest one seen are judged by the verdict (mean weight); a reward may reach its bound.
+    step = min(moments.weight_max, moments.clip if clipped else math.inf) * bounds[1] / n
+    low, high = gamma_limits(value, raw / n**2 * few_users(users, level), step, level)
+    return value, Interval(low, high, f"gamma (Fay-Feuer), {_unit(moments)}")
+
+
+def _snips(moments: Moments, level: float, interval: str, bounds: tuple[float, float]) -> tuple[float, Interval]:
+    total, users = moments.sum("w"), moments.users
+    if interval == "gamma":
+        raise UserError("snips is a ratio, for which there is no gamma interval; use interval='auto' or 'delta'")
+    if total == 0.0:
+        return 0.0, _no_information(bounds, "no interval: no support")
+    value = moments.sum("x") / total
+    if users < 2:
+        return value, _no_information(bounds, "no interval: one user")
+    if moments.rewarded == 0:
+        high = gamma_limits(0.0, 0.0, moments.weight_max * bounds[1] / total, level)[1]
+        return value, Interval(0.0, min(high, bounds[1]), "gamma (Fay-Feuer), because no reward was seen")
+    variance = moments.square("xx") - 2.0 * value * moments.square("wx") + value**2 * moments.square("ww")
+    low, high = student_limits(value, variance / total**2, users, level)
+    return value, Interval(max(low, bounds[0]), min(high, bounds[1]), f"{_unit(moments)} delta, asymptotic")
+
+
+def _unit(moments: Moments) -> str:
+    return "by user" if moments.clustered else "by row"
+
+
+def _no_information(bounds: tuple[float, float], why: str) -> Interval:
+    return Interval(bounds[0], bounds[1], why)
+
+
+def _inside(
+    low: float, high: float, value: float, bounds: tuple[float, float], moments: Moments
+) -> tuple[float, float]:
+    """Ends that the rewards allow; the value itself may lie outside them, and stays inside the interval."""
+    if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+    return min(low, value), max(high, value)

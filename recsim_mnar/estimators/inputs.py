@@ -1,0 +1,173 @@
+"""Columns as they arrive, made into what the kernels read; one clear line for what cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
+    """``values`` as a contiguous (n,) float64 array; no copy where it is one already.
+
+    Args:
+        values: a sequence of numbers, an array, a pandas Series or a pyarrow array.
+        name: of the column, for messages.
+        rows: the length it must have.
+
+    Raises:
+        UserError: not numbers, not one-dimensional, or of another length.
+    """
+    try:
+        array = np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"column {name!r} must hold numbers; convert it first") from None
+    if np.ndim(values) != 1:
+        raise UserError(f"column {name!r} must be one-dimensional, got shape {np.shape(values)}")
+    if rows is not None and array.size != rows:
+        raise UserError(f"column {name!r} has {array.size} rows and 'reward' has {rows}; give one value a row")
+    return array
+
+
+def finite_column(values: Any, name: str, rows: int) -> Floats:
+    """As :func:`column`, and every value finite."""
+    array = column(values, name, rows=rows)
+    _refuse(~np.isfinite(array), array, name, "is not a finite number; drop the row or mend the value")
+    return array
+
+
+def check_rows(
+    reward: Floats,
+    propensity: Floats,
+    target: Floats,
+    names: tuple[str, str, str],
+    numbers: NDArray[np.integer] | None = None,
+) -> None:
+    """Raise UserError for the first row that is no data: propensity outside (0, 1], negative target, missing reward.
+
+    Args:
+        reward: (n,).
+        propensity: (n,).
+        target: (n,).
+        names: of the three columns, for messages.
+        numbers: (n,) row numbers for messages, where the rows are a part of a file.
+    """
+    _refuse(
+        ~((propensity > 0.0) & (propensity <= 1.0)),
+        propensity,
+        names[1],
+        "is outside (0, 1]; a logged action has a positive probability",
+        numbers,
+    )
+    _refuse(
+        ~((target >= 0.0) & (target <= 1.0 + 1e-6)),
+        target,
+        names[2],
+        "is no probability; give the target policy's probability of the logged action",
+        numbers,
+    )
+    _refuse(
+        ~np.isfinite(reward), reward, names[0], "is not a finite number; drop the row or fill in the reward", numbers
+    )
+
+
+def _refuse(
+    bad: NDArray[np.bool_], values: Floats, name: str, why: str, numbers: NDArray[np.integer] | None = None
+) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        number = row if numbers is None else int(numbers[row])
+        raise UserError(f"column {name!r}, row {number} (counted from 0): {values[row]:g} {why}")
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Which rows belong together.
+
+    Attributes:
+        codes: (n,) int64, equal for rows of one cluster; consecutive rows where ``order`` is None.
+        order: (n,) a stable permutation that brings the rows of a cluster together, or None where they are already.
+    """
+
+    codes: Ints
+    order: Ints | None
+
+    @staticmethod
+    def of(values: Any, rows: int, name: str = "cluster") -> Clusters | None:
+        """Clusters from ids of any kind, sorted or not; None where ``values`` is None.
+
+        Raises:
+            UserError: another length, or a missing id.
+        """
+        if values is None:
+            return None
+        if isinstance(values, Clusters):
+            return values
+        array = np.asarray(values)
+        if array.shape != (rows,):
+            raise UserError(f"column {name!r} has shape {array.shape} and 'reward' has {rows} rows; give one id a row")
+        if array.dtype.kind in "iub":
+            codes = np.ascontiguousarray(array).astype(np.int64, copy=False)
+            if rows < 2 or bool(np.all(codes[1:] >= codes[:-1])):
+                return Clusters(codes, None)
+        else:
+            codes = _factorize(array, name)
+        order = np.argsort(codes, kind="stable")
+        if np.array_equal(order, np.arange(rows)):
+            return Clusters(codes, None)
+        return Clusters(codes, order)
+
+    def together(self, values: NDArray[Any]) -> NDArray[Any]:
+        """``values`` with the rows of a cluster side by side."""
+        return values if self.order is None else values[self.order]
+
+    def dense(self) -> tuple[Ints, int]:
+        """Codes 0 .. k-1 in the order of the original rows, numbered by sorted code, and k."""
+        together = self.together(self.codes)
+        steps = np.zeros(together.size, np.int64)
+        np.cumsum(together[1:] != together[:-1], out=steps[1:])
+        number = int(steps[-1]) + 1 if steps.size else 0
+        if self.order is None:
+            return steps, number
+        codes = np.empty_like(steps)
+        codes[self.order] = steps
+        return codes, number
+
+
+def _factorize(array: NDArray[Any], name: str) -> Ints:
+    """Codes of ids that are not integers."""
+    if array.dtype.kind == "f":
+        missing = np.isnan(array)
+        codes = np.unique(array, return_inverse=True)[1].astype(np.int64)
+    else:
+        import pandas as pd
+
+        codes = pd.factorize(array)[0].astype(np.int64)
+        missing = codes < 0
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise UserError(f"column {name!r}, row {row} (counted from 0): the id is missing; give every row one")
+    return codes
+
+
+def check_level(level: float) -> float:
+    """``level`` as a float in (0, 1), or UserError."""
+    if not (isinstance(level, (int, float, np.number)) and 0.0 < float(level) < 1.0):
+        raise UserError(f"level must lie strictly between 0 and 1, got {level!r}; 0.95 is usual")
+    return float(level)
+
+
+def check_clip(clip: float | None) -> float:
+    """``clip`` as a positive float, inf for None, or UserError."""
+    if clip is None:
+        return float("inf")
+    if isinstance(clip, bool) or not isinstance(clip, (int, float, np.number)) or not float(clip) > 0.0:
+        raise UserError(f"clip must be a positive number (weights are cut there), got {clip!r}; None means no clipping")
+    return float(clip)

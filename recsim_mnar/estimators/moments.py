@@ -1,0 +1,199 @@
+"""What the weighting estimators need, gathered in one pass over rows and mergeable across shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.inputs import Clusters, check_clip, check_rows, column
+
+N_SUMS, N_SQUARES, N_TOP = 12, 12, 64
+_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "r"))}
+_SQUARES = {name: i for i, name in enumerate(("ww", "xx", "wx", "cc", "yy", "cy", "wc", "lw", "lx", "lc", "ly", "ll"))}
+# Without clusters a row is a user with l = 1, and the products of its sums are sums over rows.
+_ROW_SQUARES = {
+    "ww": "ww", "xx": "xx", "wx": "wx", "cc": "cc", "yy": "yy", "cy": "cy", "wc": "wc", "lw": "w", "lx": "x", "lc": "c",
+    "ly": "y",
+}  # fmt: skip
+
+
+def _start_extremes() -> NDArray[np.float64]:
+    return np.array([np.inf, np.inf, -np.inf, 0.0, 0.0])
+
+
+@dataclass
+class Moments:
+    """Moments of (target, propensity, reward) rows.
+
+    With w = target / propensity, x = w r, c = min(w, clip), y = c r and l the rows of a user: sums over rows of
+    products of these, and sums over users of products of the user's own sums (behind variances that treat a
+    user's rows as dependent). Sums are held as exact pairs: merging shards gives the bits of the whole
+    where the shards are cut at multiples of 4,096 rows or, with clusters, between users; elsewhere the difference is a
+    rounding.
+
+    Attributes:
+        clip: weights are cut there; inf for no clipping.
+        clustered: whether users were given.
+        rows: number of rows.
+        users: number of users (of rows where none were given).
+        rewarded: rows with a reward other than 0.
+        supported: rows whose action the target could take.
+        clipped: rows whose weight is above ``clip``.
+        propensity_min: least propensity.
+        reward_min: least reward.
+        reward_max: largest reward.
+        x_max: largest |w r| of a row.
+        y_max: largest |min(w, clip) r| of a row.
+        top_weights: (64,) largest weights, downwards, -1 where there are fewer rows.
+    """
+
+    clip: float = float("inf")
+    clustered: bool = False
+    _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((N_SUMS, 2)), repr=False)
+    _squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros((N_SQUARES, 2)), repr=False)
+    _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(5, np.int64), repr=False)
+    _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
+    top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
+
+    @staticmethod
+    def of(
+        reward: Any,
+        propensity: Any,
+        target: Any,
+        *,
+        clip: float | None = None,
+        cluster: Any = None,
+        names: tuple[str, str, str] = ("reward", "propensity", "target"),
+    ) -> Moments:
+        """Gather the moments of rows.
+
+        Args:
+            reward: (n,) any real numbers.
+            propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
+            target: (n,) in [0, 1], the target policy's probability of the logged action.
+            clip: weights are cut there; None for no clipping.
+            cluster: (n,) the user of each row, any ids in any order; None where rows are independent.
+            names: of the columns, for messages.
+
+        Raises:
+            UserError: columns of different length, values that are no data (with the row), ``clip`` not positive.
+        """
+        from recsim_mnar.estimators import _moments_kernel as kernels
+
+        r = column(reward, names[0])
+        p = column(propensity, names[1], rows=r.size)
+        t = column(target, names[2], rows=r.size)
+        clusters = Clusters.of(cluster, r.size)
+        moments = Moments(check_clip(clip), clusters is not None)
+        with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
+            if clusters is None:
+                bad = kernels.gather(
+                    t,
+                    p,
+                    r,
+                    moments.clip,
+                    moments._sums,
+                    moments._counts,
+                    moments._extremes,
+                    moments.top_weights,
+                    np.empty(19),
+                )
+            else:
+                bad = kernels.gather_by_user(
+                    *(clusters.together(values) for values in (t, p, r, clusters.codes)),
+                    moments.clip,
+                    moments._sums,
+                    moments._squares,
+                    moments._counts,
+                    moments._extremes,
+                    moments.top_weights,
+                    np.zeros((3, N_SUMS)),
+                )
+        if bad >= 0:
+            check_rows(r, p, t, names)
+        return moments
+
+    def __add__(self, other: Moments) -> Moments:
+        """Moments of both shards; no user may be in both."""
+        from recsim_mnar.estimators import _moments_kernel as kernels
+
+        if not isinstance(other, Moments):
+            return NotImplemented
+        if (self.clip, self.clustered) != (other.clip, other.clustered):
+            raise UserError("moments merge only with the same clip, and either all with clusters or all without")
+        merged = Moments(self.clip, self.clustered, self._sums.copy(), self._squares.copy())
+        for pairs, more in ((merged._sums, other._sums), (merged._squares, other._squares)):
+            kernels.add_exactly(pairs, more[:, 0].copy())
+            pairs[:, 1] += more[:, 1]
+        merged._counts = self._counts + other._counts
+        low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
+        merged._extremes = np.concatenate([low[:2], high[2:]])
+        merged.top_weights = np.sort(np.concatenate([self.top_weights, other.top_weights]))[::-1][:N_TOP].copy()
+        return merged
+
+    def sum(self, name: str) -> float:
+        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, cy, wc or r."""
+        high, low = self._sums[_SUMS[name]]
+        return float(high + low)
+
+    def square(self, name: str) -> float:
+        """Sum over users of the product of two of the user's sums: ww, xx, wx, cc, yy, cy, wc, lw, lx, lc, ly or ll."""
+        if self.clustered:
+            high, low = self._squares[_SQUARES[name]]
+            return float(high + low)
+        return float(self.rows) if name == "ll" else self.sum(_ROW_SQUARES[name])
+
+    @property
+    def rows(self) -> int:  # noqa: D102 - described in the class docstring, as are those below
+        return int(self._counts[0])
+
+    @property
+    def users(self) -> int:  # noqa: D102
+        return int(self._counts[1])
+
+    @property
+    def rewarded(self) -> int:  # noqa: D102
+        return int(self._counts[2])
+
+    @property
+    def supported(self) -> int:  # noqa: D102
+        return int(self._counts[3])
+
+    @property
+    def clipped(self) -> int:  # noqa: D102
+        return int(self._counts[4])
+
+    @property
+    def propensity_min(self) -> float:  # noqa: D102
+        return float(self._extremes[0])
+
+    @property
+    def reward_min(self) -> float:  # noqa: D102
+        return float(self._extremes[1])
+
+    @property
+    def reward_max(self) -> float:  # noqa: D102
+        return float(self._extremes[2])
+
+    @property
+    def x_max(self) -> float:  # noqa: D102
+        return float(self._extremes[3])
+
+    @property
+    def y_max(self) -> float:  # noqa: D102
+        return float(self._extremes[4])
+
+    @property
+    def weight_max(self) -> float:
+        """Largest weight, 0 where there is no row."""
+        return max(float(self.top_weights[0]), 0.0)
+
+    @property
+    def ess(self) -> float:
+        """Kish's effective sample size (sum w)^2 / sum w^2; 0 where every weight is 0."""
+        squares = self.sum("ww")
+        return self.sum("w") ** 2 / squares if squares > 0.0 else 0.0

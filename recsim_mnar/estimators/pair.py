@@ -1,0 +1,93 @@
+"""The difference of two target policies on one log, an estimand of its own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.estimators.from_moments import clip_part, diagnostics, reward_bounds
+from recsim_mnar.estimators.inputs import Clusters, Floats
+from recsim_mnar.estimators.intervals import gamma_limits, student_limits
+from recsim_mnar.estimators.moments import Moments
+from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import verdict
+
+
+def estimate_difference(
+    reward: Floats,
+    propensity: Any,
+    target: Any,
+    baseline: Any,
+    *,
+    estimator: str,
+    clip: float,
+    clusters: Clusters | None,
+    level: float,
+    reward_max: float | None,
+) -> Estimate:
+    """See :func:`recsim_mnar.estimators.difference`; ``clip`` inf for none."""
+    both = []
+    for name, probability in (("target", target), ("baseline", baseline)):
+        moments = Moments.of(
+            reward,
+            propensity,
+            probability,
+            clip=None if math.isinf(clip) else clip,
+            cluster=clusters,
+            names=("reward", "propensity", name),
+        )
+        both.append(moments)
+    ours, theirs = both
+    n = ours.rows
+    p = np.asarray(propensity, dtype=np.float64)
+    weights = [np.minimum(np.asarray(probability, dtype=np.float64) / p, clip) for probability in (target, baseline)]
+    if estimator == "snips":
+        totals = [float(w.sum()) for w in weights]
+        values = [float(w @ reward) / total if total > 0.0 else 0.0 for w, total in zip(weights, totals, strict=True)]
+        scores = [
+            w * (reward - v) / total if total > 0.0 else np.zeros(n)
+            for w, v, total in zip(weights, values, totals, strict=True)
+        ]
+    else:
+        values = [float(w @ reward) / n for w in weights]
+        scores = [(w * reward - v) / n for w, v in zip(weights, values, strict=True)]
+    value = values[0] - values[1]
+    sums = user_sums(scores[0] - scores[1], clusters)
+    bounds = reward_bounds(ours, reward_max)
+    unit = "by user" if clusters is not None else "by row"
+    low, high, method = -bounds[1] + bounds[0], bounds[1] - bounds[0], "no interval: one user"
+    if ours.rewarded == 0 and ours.users > 1:
+        steps = [min(m.weight_max, clip) * bounds[1] / n for m in both]
+        low, high = -gamma_limits(0.0, 0.0, steps[1], level)[1], gamma_limits(0.0, 0.0, steps[0], level)[1]
+        method = "gamma (Fay-Feuer), because no reward was seen"
+    elif ours.users > 1:
+        low, high = student_limits(value, float(sums @ sums), ours.users, level)
+        method = f"{unit} delta, asymptotic"
+    facts = diagnostics(ours) | {"sampling_low": low, "sampling_high": high, "reward_max": bounds[1]}
+    facts |= {"value_target": values[0], "value_baseline": values[1], "ess_baseline": theirs.ess}
+    parts = [clip_part(m, level) * bounds[1] for m in both] if estimator == "clipped_ips" else [0.0, 0.0]
+    facts["clip_part"] = max(parts)
+    if max(parts) > 0.0:
+        method += " + clip part"
+    words = _worse(verdict(facts), verdict(diagnostics(theirs)))
+    return Estimate(
+        value, low - parts[1], high + parts[0], level, method, n, min(ours.ess, theirs.ess), facts, words, estimator
+    )
+
+
+def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
+    """Sums of ``values`` (n,) over each user, in the order of the users' codes; the values themselves without users."""
+    if clusters is None:
+        return values
+    together = clusters.together(clusters.codes)
+    starts = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
+    return np.add.reduceat(clusters.together(values), starts)
+
+
+def _worse(ours: str, theirs: str) -> str:
+    """The graver of two verdicts, saying whose it is where it is the baseline's."""
+    ranks = ("trust", "caution", "do not use")
+    grades = [next(i for i, rank in enumerate(ranks) if words.startswith(rank)) for words in (ours, theirs)]
+    return ours if grades[0] >= grades[1] else f"{theirs} (the baseline)"

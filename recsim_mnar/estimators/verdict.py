@@ -1,0 +1,94 @@
+"""Whether an estimate can be believed, in words: the reason, and what would mend it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+LEAST_USERS = 100
+LEAST_REWARDED = 30
+FEW_REWARDED = 5
+LEAST_ESS = 200.0
+FEW_ESS = 30.0
+SHARE_OF_ONE = 0.1
+
+
+def verdict(facts: dict[str, Any]) -> str:
+    """A verdict from an estimate's diagnostics.
+
+    Args:
+        facts: keys n, users, clustered, clicks, ess, mean_weight, mean_weight_se, max_weight, max_weight_share,
+            support, clip_part, low, high, sampling_low, sampling_high (those that apply).
+
+    Returns:
+        "trust", or "caution: reason; mend; ..." or "do not use: reason; mend; ...".
+    """
+    grave, mild = _findings(facts)
+    if grave:
+        return "do not use: " + "; ".join(grave)
+    if mild:
+        return "caution: " + "; ".join(mild)
+    return "trust"
+
+
+def _findings(facts: dict[str, Any]) -> tuple[list[str], list[str]]:
+    grave: list[str] = []
+    mild: list[str] = []
+    n = facts["n"]
+    users, unit = facts.get("users", n), "users" if facts.get("clustered") else "rows"
+    if users < LEAST_USERS:
+        grave.append(f"only {users:,} {unit}, intervals need at least {LEAST_USERS}: log more {unit}")
+    if facts.get("support") == 0.0:
+        grave.append(
+            "the target takes none of the logged actions, so the log says nothing about it: log with exploration"
+        )
+        return grave, mild
+    clicks = facts.get("clicks", n)
+    if clicks == 0:
+        grave.append("no reward in the log, so only the upper end means something: log more rows")
+    elif clicks < FEW_REWARDED:
+        grave.append(f"only {clicks} rewarded rows: log about {_times(LEAST_REWARDED / clicks)} more rows")
+    elif clicks < LEAST_REWARDED:
+        mild.append(f"only {clicks} rewarded rows: log about {_times(LEAST_REWARDED / clicks)} more rows")
+    _judge_weights(facts, grave, mild)
+    part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
+    if part > width > 0.0:
+        mild.append(f"clipping may hide up to {part:.3g}, more than the sampling error: raise the clip or explore more")
+    mild.extend(facts.get("warnings", ()))
+    return grave, mild
+
+
+def _judge_weights(facts: dict[str, Any], grave: list[str], mild: list[str]) -> None:
+    n, ess = facts["n"], facts.get("ess", facts["n"])
+    if ess < min(FEW_ESS, n):
+        grave.append(
+            f"the effective sample is {ess:.3g} of {n:,} rows: log about {_times(LEAST_ESS / max(ess, 1.0))} more rows "
+            "or explore more where the target acts"
+        )
+    elif ess < min(LEAST_ESS, n):
+        mild.append(
+            f"the effective sample is {ess:.0f} of {n:,} rows: log about {_times(LEAST_ESS / ess)} more rows "
+            "or explore more"
+        )
+    mean, se = facts.get("mean_weight"), facts.get("mean_weight_se", 0.0)
+    if mean is not None and abs(mean - 1.0) > max(SHARE_OF_ONE / 2.0, 4.0 * se):
+        words = (
+            f"the mean weight is {mean:.3g} and should be 1: "
+            + (
+                "the log misses actions that the target takes"
+                if mean < 1.0
+                else "the propensities are not those that chose the actions"
+            )
+            + ", so check the propensities or log with exploration"
+        )
+        (grave if abs(mean - 1.0) > 3.0 * SHARE_OF_ONE else mild).append(words)
+    share = facts.get("max_weight_share", 0.0)
+    if share > SHARE_OF_ONE:
+        mild.append(f"one row carries {100 * share:.0f} % of the weight: clip the weights or log more rows")
+    tail = facts.get("tail_index")
+    if tail is not None and math.isfinite(tail) and tail < 2.0 and ess < n / 10:
+        mild.append(f"the weights' tail index is {tail:.2g} (below 2 the variance has no limit): clip the weights")
+
+
+def _times(ratio: float) -> str:
+    return f"{math.ceil(ratio)} times"
