@@ -1,1 +1,3 @@
 """Simulated people, recommendations and logs whose known truth judges evaluation protocols."""
+
+__version__ = "0.1.0"

@@ -51,7 +51,7 @@ def _cache_dir(folder: str) -> str | None:
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk."""
-    return _compile(function, {"nogil": True, "error_model": "numpy"})
+    return _compile(function, {"nogil": True, "error_model": "numpy", "_nrt": False})
 
 
 def summing(function: Callable[..., Any]) -> Any:
@@ -65,7 +65,7 @@ def summing(function: Callable[..., Any]) -> Any:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a small function so that its body is copied into the kernels that call it."""
-    return numba.njit(inline="always", error_model="numpy", nogil=True)(function)
+    return numba.njit(forceinline=True, error_model="numpy", nogil=True, _nrt=False)(function)
 
 
 def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -123,7 +123,7 @@ _LN2_LOW = 1.90821492927058770002e-10
 def exp64(x):
     """Exponential of a float64, relative error below 3e-16; arguments are held within [-708, 709]."""
     x = min(max(x, -708.0), 709.0)
-    n = math.floor(x * _LOG2E + 0.5)
+    n = np.floor(x * _LOG2E + 0.5)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
     # Taylor series to degree 13 on |r| <= ln(2)/2: the first term left out is below 5e-18.
     y = 1.6059043836821613e-10
@@ -163,7 +163,7 @@ _HIGHEST_32 = _F(88.0)
 def exp32(x):
     """Exponential of a float32 (Cephes polynomial), relative error below 2e-7; arguments held within [-87.3, 88]."""
     x = min(max(x, _LOWEST_32), _HIGHEST_32)
-    n = np.float32(math.floor(x * _LOG2E_32 + _HALF_32))
+    n = np.floor(x * _LOG2E_32 + _HALF_32)
     r = x - n * _LN2_HIGH_32
     r = r - n * _LN2_LOW_32
     y = _E0

@@ -1,0 +1,97 @@
+"""What every world offers: its truth, and lanes in which users live a decision at a time."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.worlds.params import Params
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What happened in some lanes since they last waited for a decision.
+
+    Attributes:
+        starts: (n + 1,) the events of lane j are rows starts[j]:starts[j + 1] of the arrays below; where an action was
+            taken, the first of them is its bandit row.
+        columns: the log's columns of these events.
+        alive: (n,) whether the user now waits for a decision; otherwise they have left.
+    """
+
+    starts: NDArray[np.int64]
+    columns: dict[str, NDArray[Any]]
+    alive: NDArray[np.bool_]
+
+
+class Lanes(abc.ABC):
+    """Places in which users live side by side; each lane holds one user at a time.
+
+    Attributes:
+        user, step, time, n_decisions: (n,) of the user in each lane; ``step`` and ``time`` are those of the decision
+            that is awaited.
+    """
+
+    user: NDArray[np.int64]
+    step: NDArray[np.int64]
+    time: NDArray[np.float64]
+    n_decisions: NDArray[np.int64]
+
+    @abc.abstractmethod
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
+        """Users arrive in lanes ``which`` and live until their first decision or their end."""
+
+    @abc.abstractmethod
+    def take(
+        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
+    ) -> Moment:
+        """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
+
+
+class World(abc.ABC):
+    """A generative model whose truth is known.
+
+    Attributes:
+        name: as on the command line.
+        params: what defines it.
+        n_items: number of items; actions are 0 .. n_items - 1.
+    """
+
+    name: ClassVar[str]
+    params: Params
+    n_items: int
+
+    @abc.abstractmethod
+    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
+        """Places for ``n_lanes`` users."""
+
+    @abc.abstractmethod
+    def live(
+        self,
+        seed: int,
+        first_user: int,
+        n_users: int,
+        distribution: NDArray[np.float64] | None,
+        *,
+        keep_truth: bool = False,
+    ) -> dict[str, NDArray[Any]]:
+        """Whole lives of consecutive users under a policy that ignores them, inside the kernel.
+
+        Args:
+            seed: of the users.
+            first_user: id of the first.
+            n_users: how many.
+            distribution: (n_items,) probabilities, or None for the uniform policy.
+            keep_truth: add the column ``click_probability`` (of the action shown; NaN on organic rows).
+
+        Returns:
+            the log's columns, ordered by (user, step).
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters, for a log's provenance."""
+        return {"name": self.name, "params": self.params.to_dict()}

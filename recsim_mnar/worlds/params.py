@@ -1,0 +1,108 @@
+"""Parameters of a world: a frozen dataclass that checks itself and goes to and from TOML, JSON and ``name=value``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from recsim_mnar.errors import UserError, nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """Base of every world's parameters; a subclass adds fields and ``check``."""
+
+    def __post_init__(self) -> None:
+        """Bring every field to its declared type, then check."""
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value = _typed(field.name, getattr(self, field.name), hints[field.name])
+            object.__setattr__(self, field.name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields; JSON types only."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`; fields left out keep their defaults.
+
+        Raises:
+            UserError: an unknown name, a value of the wrong kind, or one that breaks a rule.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                raise UserError(f"unknown parameter {name!r}; {nearest(name, known)}")
+        return cls(**values)
+
+    def to_json(self) -> str:
+        """As a JSON object."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of :meth:`to_json`."""
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise UserError(f"the parameters are not valid JSON: {error}") from None
+
+    def to_toml(self) -> str:
+        """As a TOML document."""
+        import tomli_w
+
+        return tomli_w.dumps(self.to_dict())
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """The inverse of :meth:`to_toml`."""
+        try:
+            return cls.from_dict(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"the parameters are not valid TOML: {error}") from None
+
+    def with_settings(self, settings: Iterable[str]) -> Self:
+        """These parameters with ``name=value`` settings applied, as the command line's ``--set`` gives them."""
+        values = self.to_dict()
+        for setting in settings:
+            name, equals, value = setting.partition("=")
+            name = name.strip()
+            if not equals:
+                raise UserError(f"--set {setting}: write it as name=value")
+            if name not in values:
+                raise UserError(f"--set {setting}: unknown parameter {name!r}; {nearest(name, values)}")
+            values[name] = value.strip()
+        return type(self).from_dict(values)
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """``value`` as the declared type; strings are parsed, as the command line gives them."""
+    try:
+        if kind is bool:
+            if isinstance(value, bool):
+                return value
+            words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+            return words[str(value).lower()]
+        if kind is int:
+            if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+                raise ValueError
+            return int(value)
+        if kind is float:
+            number = float(value)
+            if isinstance(value, bool) or not math.isfinite(number):
+                raise ValueError
+            return number
+        return str(value)
+    except (KeyError, ValueError, TypeError):
+        expected = {bool: "true or false", int: "a whole number", float: "a finite number"}.get(kind, "a string")
+        raise UserError(f"{name} must be {expected}, got {value!r}") from None

@@ -1,0 +1,422 @@
+"""The sessions world: people who browse and are shown recommendations (the RecoGym v1 model, its defects mended).
+
+Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym"; the setting of Jeunen, Rohde & Vasile 2019.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import schema
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.rng import check_seed
+from recsim_mnar.worlds.base import Lanes, Moment, World
+from recsim_mnar.worlds.catalogue import Catalogue, ViewTables, make_catalogue, view_tables
+from recsim_mnar.worlds.params import Params
+
+_RECOGYM_NAMES = {
+    "num_products": "n_items",
+    "K": "n_factors",
+    "sigma_omega_initial": "sigma_omega_initial",
+    "sigma_omega": "sigma_omega",
+    "sigma_mu_organic": "sigma_mu_organic",
+    "number_of_flips": "n_flips",
+    "normalize_beta": "normalize_beta",
+    "prob_organic_to_bandit": "p_organic_to_bandit",
+    "prob_bandit_to_organic": "p_bandit_to_organic",
+    "prob_leave_organic": "p_leave_organic",
+    "prob_leave_bandit": "p_leave_bandit",
+    "change_omega_for_bandits": "drift_in_bandit",
+    "random_seed": "catalogue_seed",
+}
+_RECOGYM_IGNORED = {"num_users", "agent", "with_ps_all", "num_products_views", "phase"}
+
+
+@dataclass(frozen=True)
+class SessionsParams(Params):
+    """Parameters of the sessions world.
+
+    Attributes:
+        n_items: number of items P.
+        n_factors: dimension K of interests and item factors.
+        sigma_omega_initial: standard deviation of a user's first interests.
+        sigma_omega: standard deviation of the drift of interests a unit of time.
+        sigma_mu_organic: standard deviation of the items' organic offsets (popularity on the scale of logits).
+        n_flips: pairs of items whose click factors and offsets are swapped: the mismatch between what is viewed and what
+            is clicked. At P/2 with sigma_mu_organic = 3, popularity and click probability are uncorrelated for every P;
+            with .1 the factors decide, partners become near-duplicates as P grows (mean cosine .58 at P = 10, .93 at
+            2,000), and the correlation rises with P.
+        normalize_beta: scale each item's click factors to unit length.
+        p_organic_to_bandit: probability, after an organic event, that recommendations follow.
+        p_bandit_to_organic: probability, after a recommendation, that browsing follows (a click always leads there).
+        p_leave_organic: probability of leaving after an organic event.
+        p_leave_bandit: probability of leaving after a recommendation.
+        drift_in_bandit: interests drift after every event, not only when browsing follows.
+        clock: ``unit`` moves by 1 at each event, ``normal`` by ``|clock_mean + clock_sd z|``.
+        clock_mean: of the normal clock.
+        clock_sd: of the normal clock.
+        catalogue_seed: seed of the items; users have the seed that ``simulate`` or ``reset`` is given.
+    """
+
+    n_items: int = 10
+    n_factors: int = 5
+    sigma_omega_initial: float = 1.0
+    sigma_omega: float = 0.1
+    sigma_mu_organic: float = 3.0
+    n_flips: int = 0
+    normalize_beta: bool = False
+    p_organic_to_bandit: float = 0.25
+    p_bandit_to_organic: float = 0.05
+    p_leave_organic: float = 0.01
+    p_leave_bandit: float = 0.01
+    drift_in_bandit: bool = False
+    clock: str = "unit"
+    clock_mean: float = 0.0
+    clock_sd: float = 1.0
+    catalogue_seed: int = 0
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+        if self.n_items < 1:
+            raise UserError(f"n_items must be at least 1, got {self.n_items}")
+        if self.n_items > 10_000_000:
+            raise UserError(f"n_items must be at most 10,000,000, got {self.n_items}")
+        if not 1 <= self.n_factors <= 1000:
+            raise UserError(f"n_factors must lie in 1..1000, got {self.n_factors}")
+        for name in ("sigma_omega_initial", "sigma_omega", "sigma_mu_organic", "clock_sd"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
+        if not 0 <= self.n_flips <= self.n_items // 2:
+            raise UserError(
+                f"n_flips must lie in 0..n_items/2 = {self.n_items // 2}, got {self.n_flips}: each flip uses two items"
+            )
+        for state, out in (("organic", "p_organic_to_bandit"), ("bandit", "p_bandit_to_organic")):
+            leave = f"p_leave_{state}"
+            for name in (out, leave):
+                if not 0 <= getattr(self, name) <= 1:
+                    raise UserError(f"{name} must lie in [0, 1], got {getattr(self, name):g}")
+            stay = 1 - getattr(self, out) - getattr(self, leave)
+            if stay < -1e-12:
+                raise UserError(f"{out} + {leave} leave {stay:.3g} for staying: their sum must be at most 1")
+        if self.p_leave_organic == 0 and (self.p_organic_to_bandit == 0 or self.p_leave_bandit == 0):
+            raise UserError("p_leave_organic = 0: users would never leave; set p_leave_organic above 0")
+        if self.clock not in ("unit", "normal"):
+            raise UserError(f"clock must be 'unit' or 'normal', got {self.clock!r}")
+        check_seed(self.catalogue_seed, "catalogue_seed")
+
+    @classmethod
+    def from_recogym(cls, args: Mapping[str, Any]) -> SessionsParams:
+        """Parameters from RecoGym's own names (``env_1_args`` and the like).
+
+        RecoGym ignores its ``prob_leave_bandit`` and uses ``prob_leave_organic`` in both states; here each has its own.
+
+        Raises:
+            UserError: a name that RecoGym's v1 environment does not have.
+        """
+        values: dict[str, Any] = {}
+        for name, value in args.items():
+            if name in _RECOGYM_NAMES:
+                values[_RECOGYM_NAMES[name]] = value
+            elif name == "normalize_beta" or name in _RECOGYM_IGNORED:
+                continue
+            elif name in ("time_generator", "time_mode"):
+                continue
+            elif name in ("normal_time_mu", "normal_time_sigma"):
+                values["clock"] = "normal"
+                values["clock_mean" if name.endswith("mu") else "clock_sd"] = value
+            else:
+                raise UserError(f"RecoGym has no parameter {name!r}; {nearest(name, _RECOGYM_NAMES)}")
+        return cls.from_dict(values)
+
+
+PRESETS: dict[str, tuple[SessionsParams, str]] = {
+    "jeunen2019": (
+        SessionsParams(n_items=2000, n_flips=1000, sigma_mu_organic=0.1, sigma_omega=0.05),
+        "the 2019 study: 2,000 items, every item flipped, flat popularity",
+    ),
+    "recogym-v1": (SessionsParams(), "RecoGym v1's defaults: 10 items, no flips"),
+    "quick": (
+        SessionsParams(n_items=200, n_flips=100, sigma_mu_organic=0.1, sigma_omega=0.05),
+        "the 2019 study made small: 200 items and a tenth of the users, a few seconds",
+    ),
+}
+
+
+
+def _view_sampler(n_items: int, n_factors: int) -> tuple[int, float]:
+    """How views are drawn: number of item groups, and how far (in norm) interests drift before weights are renewed.
+
+    (0, 0) draws from a fresh softmax at every view, which costs least for few items. The others are measured optima. The
+    choice decides which draw gives which item, so to change it is to raise the schema's version.
+    """
+    if n_factors > 10:
+        return (0, 0.0) if n_items < 2000 else (128, 0.7)
+    for limit, groups, drift in ((400, 0, 0.0), (1500, 32, 0.7), (5000, 64, 0.7), (50_000, 128, 1.0)):
+        if n_items < limit:
+            return groups, drift
+    return 512, 2.0
+
+
+class SessionsWorld(World):
+    """Users browse items, meet recommendations, click, and leave.
+
+    Args:
+        params: the model; defaults to RecoGym v1's.
+    """
+
+    name: ClassVar[str] = "sessions"
+    params: SessionsParams
+
+    def __init__(self, params: SessionsParams | None = None) -> None:
+        self.params = params or SessionsParams()
+        self.n_items = self.params.n_items
+
+    @functools.cached_property
+    def catalogue(self) -> Catalogue:
+        """The items, drawn from ``catalogue_seed``."""
+        p = self.params
+        return make_catalogue(
+            n_items=p.n_items,
+            n_factors=p.n_factors,
+            sigma_mu_organic=p.sigma_mu_organic,
+            n_flips=p.n_flips,
+            normalize_beta=p.normalize_beta,
+            seed=p.catalogue_seed,
+        )
+
+    @functools.cached_property
+    def _tables(self) -> ViewTables:
+        return view_tables(self.catalogue, _view_sampler(self.n_items, self.params.n_factors)[0])
+
+    # ------------------------------------------------------------------------------------------------------ the truth
+
+    def click_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Click probability of every item for users with interests ``omega`` (n, K); returns (n, P)."""
+        from recsim_mnar.worlds import _sessions_kernel
+
+        omega = np.ascontiguousarray(omega, dtype=np.float64)
+        out = np.empty((len(omega), self.n_items))
+        catalogue = self.catalogue
+        _sessions_kernel.click_probabilities(catalogue.click_factors, catalogue.click_offsets, omega, out)
+        return out
+
+    def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probability of viewing every item next for users with interests ``omega`` (n, K); returns (n, P)."""
+        logits = np.asarray(omega, dtype=np.float64) @ self.catalogue.item_factors.T + self.catalogue.item_offsets
+        logits -= logits.max(axis=1, keepdims=True)
+        weights = np.exp(logits)
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def expected_events(self, click_probability: float) -> tuple[float, float]:
+        """Mean organic and bandit events a user, were every recommendation clicked with this probability.
+
+        An organic event is followed by a bandit one with probability b = p_organic_to_bandit; a bandit session goes on
+        with s = (1 - c)(1 - p_bandit_to_organic - p_leave_bandit) and ends in leaving with (1 - c) p_leave_bandit at each
+        event. So an organic event is the last with q = p_leave_organic + b (1 - c) p_leave_bandit / (1 - s), and a user has
+        1/q organic events and b / (1 - s) bandit events for each of them.
+        """
+        p, c = self.params, click_probability
+        per_session = 1 / (1 - (1 - c) * (1 - p.p_bandit_to_organic - p.p_leave_bandit))
+        last = p.p_leave_organic + p.p_organic_to_bandit * (1 - c) * p.p_leave_bandit * per_session
+        return 1 / last, p.p_organic_to_bandit * per_session / last
+
+    # --------------------------------------------------------------------------------------------------- the dynamics
+
+    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
+        """Places for ``n_lanes`` users; ``keep_truth`` adds the column ``click_probability`` to what they return."""
+        return SessionsLanes(self, n_lanes, keep_truth=keep_truth)
+
+    def live(
+        self,
+        seed: int,
+        first_user: int,
+        n_users: int,
+        distribution: NDArray[np.float64] | None,
+        *,
+        keep_truth: bool = False,
+    ) -> dict[str, NDArray[Any]]:
+        """See :meth:`World.live`."""
+        from recsim_mnar.worlds import _sessions_kernel
+
+        lanes = SessionsLanes(self, 1, keep_truth=keep_truth)
+        organic, bandit = self.expected_events(0.01)
+        rows = _new_rows(int(n_users * (organic + bandit) * 1.02) + 1024, keep_truth)
+        progress = np.zeros(3, np.int64)
+        if distribution is None:
+            chance, cumulative = np.zeros(0), np.zeros(0)
+        else:
+            chance = np.ascontiguousarray(distribution, dtype=np.float64)
+            cumulative = np.cumsum(chance)
+        while True:
+            _sessions_kernel.live(
+                lanes.dynamics,
+                lanes.tables,
+                lanes.state,
+                np.uint64(seed),
+                first_user,
+                n_users,
+                chance,
+                cumulative,
+                rows,
+                progress,
+                lanes.scratch,
+            )
+            if progress[0] == n_users:
+                break
+            done = progress[0] + 1
+            # What is left, at the rate seen so far, with some room.
+            capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / done)) + 1024
+            rows = _grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
+        return _columns(rows, 0, int(progress[1]), keep_truth)
+
+
+def _new_rows(capacity: int, keep_truth: bool) -> Any:
+    from recsim_mnar.worlds import _sessions_kernel
+
+    arrays = [np.empty(capacity, column.dtype) for column in schema.COLUMNS]
+    return _sessions_kernel.Rows(*arrays, np.empty(capacity if keep_truth else 0))
+
+
+def _grown(rows: Any, capacity: int, used: int) -> Any:
+    """Rows with more room, the first ``used`` kept."""
+    larger = []
+    for old in rows:
+        new = np.empty(capacity if len(old) else 0, old.dtype)
+        new[:used] = old[:used]
+        larger.append(new)
+    return type(rows)(*larger)
+
+
+def _columns(rows: Any, first: int, last: int, keep_truth: bool) -> dict[str, NDArray[Any]]:
+    columns = {name: getattr(rows, name)[first:last] for name in schema.NAMES}
+    if keep_truth:
+        columns["click_probability"] = rows.click_probability[first:last]
+    return columns
+
+
+class SessionsLanes(Lanes):
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
+
+    def __init__(self, world: SessionsWorld, n_lanes: int, *, keep_truth: bool) -> None:
+        from recsim_mnar.worlds import _sessions_kernel
+
+        self._kernel = _sessions_kernel
+        self._keep_truth = keep_truth
+        p, t = world.params, world._tables
+        n_padded, n_groups = t.centre.shape
+        stale, stale_drift = _view_sampler(p.n_items, p.n_factors)
+        self.n_factors = p.n_factors
+        self.dynamics = _sessions_kernel.Dynamics(
+            organic_to_bandit=p.p_organic_to_bandit,
+            organic_out=p.p_organic_to_bandit + p.p_leave_organic,
+            bandit_to_organic=p.p_bandit_to_organic,
+            bandit_out=p.p_bandit_to_organic + p.p_leave_bandit,
+            sigma_initial=p.sigma_omega_initial,
+            sigma_drift=p.sigma_omega,
+            drift_in_bandit=p.drift_in_bandit,
+            unit_clock=p.clock == "unit",
+            clock_mean=p.clock_mean,
+            clock_sd=p.clock_sd,
+            n_factors=p.n_factors,
+            stale_limit=stale_drift**2,
+            keep_truth=keep_truth,
+        )
+        self.tables = _sessions_kernel.Tables(
+            t.factors,
+            t.offsets,
+            t.rows,
+            t.order,
+            t.starts,
+            t.centre,
+            t.half,
+            t.widest,
+            t.top,
+            world.catalogue.click_factors,
+            world.catalogue.click_offsets,
+        )
+        n = n_lanes
+        self.state = _sessions_kernel.Lanes(
+            seed=np.zeros(n, np.uint64),
+            user=np.zeros(n, np.int64),
+            phase=np.full(n, _sessions_kernel.GONE, np.int64),
+            step=np.zeros(n, np.int64),
+            n_organic=np.zeros(n, np.int64),
+            n_decisions=np.zeros(n, np.int64),
+            n_drifts=np.zeros(n, np.int64),
+            time=np.zeros(n),
+            omega=np.zeros((n, n_padded)),
+            stale=np.zeros((n, n_padded)),
+            known=np.zeros(n, np.bool_),
+            # A fresh softmax at every view leaves nothing to remember, so the lanes share one row.
+            weights=np.empty((n if stale else 1, t.factors.shape[1]), np.float32),
+            sums=np.empty((n if stale else 1, n_groups), np.float32),
+        )
+        self.user = self.state.user
+        self.step = self.state.step
+        self.time = self.state.time
+        self.n_decisions = self.state.n_decisions
+        blocks = -(-n_groups // 16)
+        self.scratch = (np.empty(n_padded), np.empty(blocks * 16, np.float32), np.empty(blocks))
+        self._rows = _new_rows(64, keep_truth)
+
+    @property
+    def omega(self) -> NDArray[np.float64]:
+        """(n, K) interests of the user in each lane: truth, for what judges, never for what acts."""
+        return self.state.omega[:, : self.n_factors]
+
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
+        """See :meth:`Lanes.begin`."""
+        self._kernel.begin(self.dynamics, self.state, which, seeds, users)
+        nothing = np.zeros(0, np.int32)
+        return self._advance(which, nothing, np.zeros(0))
+
+    def take(
+        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
+    ) -> Moment:
+        """See :meth:`Lanes.take`."""
+        return self._advance(which, actions, propensities)
+
+    def _advance(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
+        starts = np.empty(len(which) + 1, np.int64)
+        done, used = 0, 0
+        while True:
+            done, used = self._kernel.advance(
+                self.dynamics,
+                self.tables,
+                self.state,
+                which,
+                done,
+                actions,
+                propensities,
+                self._rows,
+                used,
+                starts,
+                self.scratch,
+            )
+            if done == len(which):
+                break
+            self._rows = _grown(self._rows, 2 * len(self._rows.user), used)
+        starts[-1] = used
+        columns = {name: values.copy() for name, values in _columns(self._rows, 0, used, self._keep_truth).items()}
+        return Moment(starts, columns, self.state.phase[which] == self._kernel.AWAITING)
+
+
+def sessions_world(preset: str | None = None, settings: tuple[str, ...] = ()) -> SessionsWorld:
+    """A sessions world from a preset's name (default ``recogym-v1``) and ``name=value`` settings."""
+    name = preset or "recogym-v1"
+    if name not in PRESETS:
+        raise UserError(f"unknown preset {name!r} of the sessions world; {nearest(name, PRESETS)}")
+    return SessionsWorld(PRESETS[name][0].with_settings(settings))
+
+
+def independent_share(params: SessionsParams) -> float:
+    """Expected share of users who leave without a decision: p_leave_organic / (p_leave_organic + p_organic_to_bandit)."""
+    total = params.p_leave_organic + params.p_organic_to_bandit
+    return params.p_leave_organic / total if total > 0 else math.nan
