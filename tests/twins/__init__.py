@@ -1,0 +1,1 @@
+"""Naive twins: slow second implementations, written from the specification alone, to compare the package with."""
