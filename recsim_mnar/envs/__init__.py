@@ -1,0 +1,33 @@
+"""Gymnasium faces of the worlds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recsim_mnar.envs.single import WorldEnv
+from recsim_mnar.envs.vector import WorldVectorEnv
+
+__all__ = ["WorldEnv", "WorldVectorEnv", "sessions_env", "sessions_vector_env"]
+
+
+def sessions_env(preset: str | None = None, **params: Any) -> WorldEnv:
+    """The single environment of the sessions world.
+
+    Args:
+        preset: ``jeunen2019``, ``recogym-v1`` (default) or ``quick``.
+        **params: fields of :class:`recsim_mnar.worlds.sessions.SessionsParams` that differ from the preset's.
+    """
+    return WorldEnv(_sessions(preset, params))
+
+
+def sessions_vector_env(num_envs: int = 1, preset: str | None = None, **options: Any) -> WorldVectorEnv:
+    """The vector environment of the sessions world; ``max_episode_steps`` and ``autoreset_mode`` go to the environment."""
+    faces = {name: options.pop(name) for name in ("max_episode_steps", "autoreset_mode") if name in options}
+    return WorldVectorEnv(_sessions(preset, options), num_envs, **faces)
+
+
+def _sessions(preset: str | None, params: dict[str, Any]) -> Any:
+    from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, sessions_world
+
+    base = sessions_world(preset)
+    return SessionsWorld(SessionsParams.from_dict({**base.params.to_dict(), **params}))

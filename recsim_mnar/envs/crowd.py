@@ -1,0 +1,105 @@
+"""Which user enters which lane: the one place where environments decide it, single or vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import schema
+from recsim_mnar.worlds.base import Moment, World
+
+
+@dataclass
+class News:
+    """What an environment tells of one lane after a reset or a step; the source of ``info``.
+
+    Attributes:
+        views, view_times: organic events since the last decision, in order.
+        skipped: users who left without a decision before this one: (user, views, view_times).
+    """
+
+    views: NDArray[np.int32]
+    view_times: NDArray[np.float64]
+    skipped: list[tuple[int, NDArray[np.int32], NDArray[np.float64]]] = field(default_factory=list)
+
+
+class Crowd:
+    """Lanes and the users who enter them.
+
+    Args:
+        world: where users live.
+        n_lanes: how many at once.
+    """
+
+    def __init__(self, world: World, n_lanes: int) -> None:
+        self.world = world
+        self.lanes = world.open_lanes(n_lanes)
+        self._seeds = np.zeros(n_lanes, np.uint64)
+        self._queue = np.zeros(n_lanes, np.int64)
+        self._next = np.zeros(n_lanes, np.int64)
+
+    def seat(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
+        """Lanes ``which`` draw from the users of ``seeds``, one seed for all of them or one each, from ``first_user`` on."""
+        if len(seeds) == 1:
+            self._seeds[which] = np.uint64(seeds[0])
+            self._queue[which] = which[0]
+            self._next[which[0]] = first_user
+        else:
+            self._seeds[which] = np.array(seeds, np.uint64)
+            self._queue[which] = which
+            self._next[which] = first_user
+
+    def admit(self, which: NDArray[np.int64]) -> dict[int, News]:
+        """A next user for each of these lanes (ascending); those who leave without a decision are passed over."""
+        news = {int(lane): News(_NO_VIEWS, _NO_TIMES) for lane in which}
+        while len(which):
+            users = np.empty(len(which), np.int64)
+            for j, lane in enumerate(which):
+                queue = self._queue[lane]
+                users[j] = self._next[queue]
+                self._next[queue] += 1
+            moment = self.lanes.begin(which, self._seeds[which], users)
+            for j, lane in enumerate(which):
+                views, times = views_of(moment, j)
+                if moment.alive[j]:
+                    news[int(lane)].views, news[int(lane)].view_times = views, times
+                else:
+                    news[int(lane)].skipped.append((int(users[j]), views, times))
+            which = which[~moment.alive]
+        return news
+
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> tuple[Moment, NDArray[np.float64]]:
+        """These lanes are shown these items; returns what happened and the rewards."""
+        moment = self.lanes.take(which, actions, np.ones(len(which)))
+        return moment, moment.columns["reward"][moment.starts[:-1]]
+
+
+_NO_VIEWS = np.zeros(0, np.int32)
+_NO_TIMES = np.zeros(0, np.float64)
+
+
+def views_of(moment: Moment, j: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Items and times of the organic events of the moment's lane number j."""
+    first, last = moment.starts[j], moment.starts[j + 1]
+    if first < last and moment.columns["event"][first] == schema.BANDIT:
+        first += 1
+    return moment.columns["item"][first:last].copy(), moment.columns["time"][first:last].copy()
+
+
+def info_of(crowd: Crowd, lane: int, news: News) -> dict[str, Any]:
+    """The ``info`` of one lane."""
+    info: dict[str, Any] = {
+        "user": int(crowd.lanes.user[lane]),
+        "step": int(crowd.lanes.step[lane]),
+        "time": float(crowd.lanes.time[lane]),
+        "views": news.views,
+        "view_times": news.view_times,
+    }
+    if news.skipped:
+        info["skipped"] = tuple(
+            {"user": user, "views": views, "view_times": times} for user, views, times in news.skipped
+        )
+    return info

@@ -1,0 +1,102 @@
+"""The kernel of the sessions world against its naive twin, event by event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from recsim_mnar import schema
+from recsim_mnar.simulate import simulate_shard
+from recsim_mnar.worlds import sessions
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins import sessions as twin
+from twins.policies import MostViewed, Uniform
+
+CASES = {
+    "recogym": SessionsParams(),
+    "flips": SessionsParams(n_items=60, n_flips=30, sigma_mu_organic=0.1, catalogue_seed=5),
+    "clock": SessionsParams(n_items=20, n_flips=7, clock="normal", drift_in_bandit=True, sigma_omega=0.3),
+    "many factors": SessionsParams(n_items=70, n_factors=13, normalize_beta=True, clock="normal", clock_mean=2.0),
+    "leaving": SessionsParams(n_items=7, n_factors=3, p_leave_organic=0.1, p_leave_bandit=0.002, n_flips=2),
+}
+
+
+def rows_of_twin(params, seed, users, act):
+    catalogue = twin.catalogue(params)
+    return [row for user in users for row in twin.life(params, catalogue, seed, user, act)]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("policy", ["uniform", "most viewed"])
+def test_every_event_agrees(case, policy):
+    params = CASES[case]
+    world = SessionsWorld(params)
+    if policy == "uniform":
+        ours, act = Uniform(params.n_items), twin.uniform_policy(params.n_items)
+    else:
+        ours, act = MostViewed(params.n_items), twin.popular_item_policy
+    columns = simulate_shard(world, ours, 11, 3, 12, keep_truth=True)
+    expected = rows_of_twin(params, 11, range(3, 15), act)
+    assert len(columns["user"]) == len(expected) > 100
+    assert columns["user"].tolist() == [row.user for row in expected]
+    assert columns["step"].tolist() == [row.step for row in expected]
+    assert [schema.EVENTS[code] for code in columns["event"]] == [row.event for row in expected]
+    for name in ("item", "action"):
+        assert columns[name].tolist() == [getattr(row, name) for row in expected]
+    for name in ("time", "propensity", "reward", "click_probability"):
+        values = [getattr(row, name) for row in expected]
+        np.testing.assert_allclose(columns[name], np.array(values, float), rtol=1e-9, atol=1e-12)
+
+
+def test_catalogue_agrees():
+    for params in CASES.values():
+        ours = SessionsWorld(params).catalogue
+        for mine, theirs in zip(ours.arrays().values(), twin.catalogue(params), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-13)
+
+
+def test_interests_are_those_of_the_twin():
+    params = CASES["clock"]
+    world = SessionsWorld(params)
+    lanes = world.open_lanes(4)
+    which, users = np.arange(4), np.arange(20, 24)
+    moment = lanes.begin(which, np.full(4, 11, np.uint64), users)
+    for lane, user in enumerate(users):
+        life = twin.life(params, twin.catalogue(params), 11, user, twin.uniform_policy(params.n_items))
+        first = next((row for row in life if row.event == "bandit"), None)
+        assert moment.alive[lane] == (first is not None)
+        if first is not None:
+            np.testing.assert_allclose(lanes.omega[lane], np.ravel(first.omega), rtol=1e-9)
+
+
+@pytest.mark.parametrize("sampler", [(16, 5.0), (4, 0.4)])
+def test_rejection_sampler_has_the_softmax_law(monkeypatch, sampler):
+    """Views drawn from earlier weights against the exact softmax of the same interests, which lanes show us."""
+    from scipy import stats
+
+    groups, drift = sampler
+    monkeypatch.setattr(sessions, "_view_sampler", lambda *_: (max(groups, 16), drift))
+    params = SessionsParams(n_items=50, sigma_mu_organic=1.0, sigma_omega=0.5, p_organic_to_bandit=0.5, p_leave_bandit=0.0)
+    params = SessionsParams.from_dict({**params.to_dict(), "p_bandit_to_organic": 0.999})
+    world = SessionsWorld(params)
+    n = 4000
+    lanes = world.open_lanes(n)
+    which = np.arange(n)
+    moment = lanes.begin(which, np.full(n, 5, np.uint64), which.copy())
+    observed, expected = np.zeros(50), np.zeros(50)
+    for _ in range(6):
+        alive = np.flatnonzero(moment.alive)
+        which = which[alive]
+        before = lanes.omega[which].copy()
+        moment = lanes.take(which, np.zeros(len(which), np.int32), np.ones(len(which)))
+        counts = np.diff(moment.starts)
+        # Exactly one view followed, so the interests that made it are those that stand now.
+        single = np.flatnonzero((counts == 2) & moment.alive)
+        items = moment.columns["item"][moment.starts[:-1][single] + 1]
+        observed += np.bincount(items, minlength=50)
+        expected += world.view_probabilities(lanes.omega[which[single]]).sum(axis=0)
+        assert np.abs(before - lanes.omega[which]).max() > 0
+    keep = expected > 5
+    statistic = ((observed - expected) ** 2 / expected)[keep].sum()
+    assert observed.sum() > 5000
+    # Given the interests, the draws are independent: the sum is at most chi-square in the number of cells.
+    assert stats.chi2.sf(statistic, keep.sum()) > 1e-3
