@@ -117,7 +117,7 @@ def checked_decisions(
         raise UserError(
             f"policy {name!r}: act() must return two arrays of shape ({n},), got {acted.shape} and {given.shape}"
         )
-    if not np.issubdtype(acted.dtype, np.integer):
+    if n and not np.issubdtype(acted.dtype, np.integer):
         raise UserError(f"policy {name!r}: act() must return integer actions, got {acted.dtype}")
     if n and (int(acted.min()) < 0 or int(acted.max()) >= n_items):
         bad = acted[(acted < 0) | (acted >= n_items)][0]

@@ -15,6 +15,9 @@ from recsim_mnar.worlds.base import World
 
 Observation = NDArray[np.float32]
 
+COUNT_LIMIT = float(2**24)
+"""Upper bound of a view count: float32 counts exactly up to here, and no life comes near it."""
+
 
 class WorldEnv(gym.Env[Observation, np.int64]):
     """One user at a time; an episode is a user's life, a step a recommendation.
@@ -34,7 +37,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
     def __init__(self, world: World) -> None:
         check_decides(world)
         self.world = world
-        self.observation_space = gym.spaces.Box(0.0, np.inf, (world.n_items,), np.float32)
+        self.observation_space = gym.spaces.Box(0.0, COUNT_LIMIT, (world.n_items,), np.float32)
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._crowd = Crowd(world, 1)
         self._lane = np.zeros(1, np.int64)

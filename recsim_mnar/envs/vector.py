@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import schema
 from recsim_mnar.envs.crowd import Crowd, News, views_of
-from recsim_mnar.envs.single import _first_user, check_decides
+from recsim_mnar.envs.single import COUNT_LIMIT, _first_user, check_decides
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import Moment, World
@@ -57,7 +57,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self.world = world
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.single_observation_space = gym.spaces.Box(0.0, np.inf, (world.n_items,), np.float32)
+        self.single_observation_space = gym.spaces.Box(0.0, COUNT_LIMIT, (world.n_items,), np.float32)
         self.single_action_space = gym.spaces.Discrete(world.n_items)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
