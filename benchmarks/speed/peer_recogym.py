@@ -2,9 +2,10 @@
 
     .venvs/recogym/bin/python peer_recogym.py --items 10 100 1000 10000 --seconds 10 --json recogym.json
 
-The environment is reco-gym-v1 with K = 5, uniform recommendations and RecoGym's defaults otherwise (number_of_flips 0). An
-event is a row of the log (a view, or a recommendation with its outcome) without the last row of each user: RecoGym adds there,
-after the user has left, a recommendation that nobody sees. Making the environment and its catalogue is timed apart.
+The environment is reco-gym-v1 with K = 5, uniform recommendations and RecoGym's defaults otherwise (number_of_flips 0).
+An event is a row of the log (a view, or a recommendation with its outcome) without the last row of each user: RecoGym
+adds there, after the user has left, a recommendation that nobody sees. Making the environment and its catalogue is
+timed apart.
 """
 
 import argparse
@@ -23,7 +24,9 @@ def arguments():
     parser.add_argument("--items", type=int, nargs="+", default=[10, 100, 1000, 10000], help="catalogue sizes")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--users", type=int, help="users of each size, in one call of generate_logs")
-    length.add_argument("--seconds", type=float, default=10.0, help="least CPU seconds of each size, in calls of --batch")
+    length.add_argument(
+        "--seconds", type=float, default=10.0, help="least CPU seconds of each size, in calls of --batch"
+    )
     parser.add_argument("--batch", type=int, default=100, help="users of one call with --seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", help="file for the results")

@@ -1,7 +1,7 @@
 """Lets RecoGym 0.1.3 be imported without PyTorch: its simulator needs none, but its agents import it at load time.
 
-PyTorch's wheels bring gigabytes of GPU libraries. Nothing of RecoGym is edited: the names of ``torch`` that its agents use
-as base classes or default arguments become empty classes, so that an agent that needs PyTorch cannot be used.
+PyTorch's wheels bring gigabytes of GPU libraries. Nothing of RecoGym is edited: the names of ``torch`` that its agents
+use as base classes or default arguments become empty classes, so that an agent that needs PyTorch cannot be used.
 
 Import this module before numpy: it asks for one thread, and numpy's libraries read that when they are loaded.
 """
