@@ -22,8 +22,9 @@ class Policy(abc.ABC):
     """Recommends an item to each of many users at once and keeps a state for each of them.
 
     The randomness is handed in: ``act`` receives one uniform a user, drawn at the address (seed, policy, user,
-    decision). One object therefore acts the same in a Gymnasium loop, in a vector environment, in ``simulate`` and in ``replay``,
-    whatever the number of users in a call, provided that what it does for a user depends on that user alone.
+    decision). One object therefore acts the same in a Gymnasium loop, in a vector environment, in ``simulate`` and in
+    ``replay``, whatever the number of users in a call, provided that what it does for a user depends on that user
+    alone.
 
     Attributes:
         n_items: number of items; actions are 0 .. n_items - 1.
@@ -35,6 +36,14 @@ class Policy(abc.ABC):
 
     def reset(self, users: Ints) -> None:
         """These users begin (again): forget what was seen of them. ``users``: (n,) distinct user ids."""
+
+    def reset_training_users(self, users: Ints) -> None:
+        """These users begin, and are the users of the same ids in the log that the policy was fitted on.
+
+        Leave-one-out begins its users so: a policy that compares users with training users must not compare one of
+        them with itself.
+        """
+        self.reset(users)
 
     def observe(self, users: Ints, items: Ints) -> None:
         """Organic views: ``users[j]`` viewed ``items[j]``; (m,) each, a user's views in their order."""
@@ -148,6 +157,10 @@ class EpsilonMixture(Policy):
         """See :meth:`Policy.reset`."""
         self.inner.reset(users)
 
+    def reset_training_users(self, users: Ints) -> None:
+        """See :meth:`Policy.reset_training_users`."""
+        self.inner.reset_training_users(users)
+
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
         self.inner.observe(users, items)
@@ -226,6 +239,10 @@ class SoftmaxPolicy(Policy):
     def reset(self, users: Ints) -> None:
         """See :meth:`Policy.reset`."""
         self.inner.reset(users)
+
+    def reset_training_users(self, users: Ints) -> None:
+        """See :meth:`Policy.reset_training_users`."""
+        self.inner.reset_training_users(users)
 
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""

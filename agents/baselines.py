@@ -1,0 +1,228 @@
+"""Baselines: random, constant, popularity, and what the user viewed before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.agents.acting import GreedyPolicy, SlotPolicy, as_array, checked_items
+from recsim_mnar.agents.counts import views_of
+from recsim_mnar.agents.stored import Stored
+from recsim_mnar.errors import UserError
+from recsim_mnar.policy import Floats, Ints, Learner, Policy
+
+if TYPE_CHECKING:
+    from recsim_mnar.log import Log
+
+
+class Random(Policy, Stored):
+    """A uniformly random item.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+
+    Attributes:
+        is_uniform: the action is floor(uniform * n_items), its propensity exactly 1 / n_items; a simulator may do so
+            itself.
+    """
+
+    is_uniform = True
+
+    def __init__(self, n_items: int, name: str = "random") -> None:
+        if n_items < 1:
+            raise UserError(f"n_items must be at least 1, got {n_items}")
+        self.n_items = int(n_items)
+        self.name = name
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        actions = np.minimum((np.asarray(uniforms) * self.n_items).astype(np.int32), self.n_items - 1)
+        return actions, np.full(len(actions), 1.0 / self.n_items)
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        return np.full(len(checked_items(actions, self.n_items)), 1.0 / self.n_items)
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        return np.full((len(users), self.n_items), 1.0 / self.n_items)
+
+    def scores(self, users: Ints) -> Floats:
+        """All zero, (n, n_items)."""
+        return np.zeros((len(users), self.n_items))
+
+    def fixed_distribution(self) -> Floats:
+        """See :meth:`recsim_mnar.policy.Policy.fixed_distribution`."""
+        return np.full(self.n_items, 1.0 / self.n_items)
+
+
+class FixedPolicy(Policy, Stored):
+    """The largest of fixed scores for everyone; tied items are equally likely.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+        item_scores: (n_items,) scores.
+    """
+
+    def __init__(self, n_items: int, name: str, item_scores: NDArray[Any]) -> None:
+        self.n_items = int(n_items)
+        self.name = name
+        self.item_scores = np.asarray(item_scores, dtype=np.float64)
+        if self.item_scores.shape != (self.n_items,):
+            raise UserError(f"item_scores must have shape ({n_items},), got {self.item_scores.shape}")
+        best = self.item_scores == self.item_scores.max()
+        self._probability = best / best.sum()
+        self._cumulative = np.cumsum(self._probability)
+        self._last = int(np.flatnonzero(best)[-1])
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        # The cumulative sum may end a rounding below 1: a uniform beyond it belongs to the last possible item.
+        actions = np.minimum(np.searchsorted(self._cumulative, uniforms, side="right"), self._last).astype(np.int32)
+        return actions, self._probability[actions]
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        return self._probability[checked_items(actions, self.n_items)]
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        return np.tile(self._probability, (len(users), 1))
+
+    def scores(self, users: Ints) -> Floats:
+        """The fixed scores for each user, (n, n_items)."""
+        return np.tile(self.item_scores, (len(users), 1))
+
+    def fixed_distribution(self) -> Floats:
+        """See :meth:`recsim_mnar.policy.Policy.fixed_distribution`."""
+        return self._probability.copy()
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.agents.stored.Stored.fitted`."""
+        return {"item_scores": self.item_scores}, {}
+
+
+class Constant(Learner):
+    """One and the same item for everyone.
+
+    Args:
+        item: which.
+    """
+
+    name = "constant"
+
+    def __init__(self, item: int = 0) -> None:
+        if isinstance(item, bool) or not isinstance(item, (int, np.integer)) or item < 0:
+            raise UserError(f"constant: item must be an integer from 0, got {item!r}")
+        self.item = int(item)
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read."""
+        if self.item >= n_items:
+            raise UserError(f"constant: item {self.item} is out of range, the world has items 0..{n_items - 1}")
+        scores = np.zeros(n_items)
+        scores[self.item] = 1.0
+        return FixedPolicy(n_items, self.name, scores)
+
+
+class Popularity(Learner):
+    """The item with the most views in the training log."""
+
+    name = "popularity"
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        return FixedPolicy(n_items, self.name, np.bincount(views_of(log, n_items)[1], minlength=n_items))
+
+
+class UserPopularity(SlotPolicy):
+    """One of the user's own views so far, each equally likely; before the first view a uniformly random item.
+
+    The action is the floor(u n)-th of the user's n views, its propensity the share of the views that were of this item.
+    The stochastic personalised-popularity policy of Jeunen, Rohde & Vasile 2019.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+    """
+
+    keeps_views = True
+
+    def __init__(self, n_items: int, name: str = "user-popularity") -> None:
+        super().__init__(n_items, name)
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        return self._drawn(users, uniforms, np.full(len(users), -1, np.int32))
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        return self._drawn(users, np.empty(0), checked_items(actions, self.n_items))[1]
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        slots = self._slots.find(users)
+        counts = self._own_counts(slots).astype(np.float64)
+        counts[self._histories.length[slots] == 0] = 1.0
+        return counts / counts.sum(axis=1, keepdims=True)
+
+    def scores(self, users: Ints) -> NDArray[np.floating]:
+        """The user's own view counts, (n, n_items)."""
+        return self._own_counts(self._slots.find(users))
+
+    def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
+        from recsim_mnar.agents import _views_kernel
+
+        histories = self._histories
+        propensities = np.empty(len(actions))
+        _views_kernel.draw_view(
+            histories.pool,
+            histories.start,
+            histories.length,
+            self._slots.find(users),
+            as_array(uniforms, np.float64),
+            self.n_items,
+            actions,
+            propensities,
+        )
+        return actions, propensities
+
+
+class UserPopularityGreedy(GreedyPolicy):
+    """The item that the user viewed most often so far; before the first view a uniformly random item.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+    """
+
+    keeps_views = True
+
+    def __init__(self, n_items: int, name: str = "user-popularity-greedy") -> None:
+        super().__init__(n_items, name)
+
+    def _start(self) -> None:
+        self._counts = np.zeros(self.n_items, np.int32)
+        super()._start()
+
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._own_counts(slots)
+
+    def _rank(self, slots: NDArray[np.int64]) -> None:
+        from recsim_mnar.agents import _views_kernel
+
+        histories = self._histories
+        _views_kernel.most_viewed(
+            histories.pool,
+            histories.start,
+            histories.length,
+            slots,
+            self.n_items,
+            self._counts,
+            self._ties,
+            self._tied,
+        )

@@ -1,0 +1,70 @@
+"""The contract of ``recsim_mnar.testing`` on every agent and wrapper."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar import registry
+from recsim_mnar.agents.stored import Stored
+from recsim_mnar.log import Log
+from recsim_mnar.policy import EpsilonMixture, SoftmaxPolicy
+from recsim_mnar.testing import PolicyContract
+
+N_ITEMS = 40
+SPECS = (
+    "random",
+    "constant+item=3",
+    "popularity",
+    "user-popularity",
+    "user-popularity-greedy",
+    "svd",
+    "svd+rank=3",
+    "item-knn",
+    "item-knn+neighbours=5+include_self=true",
+    "user-knn",
+    "user-knn+neighbours=3",
+    "popularity+epsilon=0.2",
+    "user-popularity+epsilon=0.2",
+    "item-knn+epsilon=0.1",
+    "svd+temperature=0.5",
+    "user-knn+temperature=2+epsilon=0.3",
+)
+
+
+def training_log(n_users: int = 90, n_items: int = N_ITEMS) -> Log:
+    generator = np.random.default_rng(5)
+    length = generator.integers(1, 12, n_users)
+    user = np.repeat(np.arange(n_users), length)
+    step = np.concatenate([np.arange(n) for n in length])
+    item = (n_items * generator.random(len(user)) ** 2).astype(np.int32)
+    return Log({"user": user, "step": step, "time": step, "event": np.zeros(len(user), np.int8), "item": item})
+
+
+@pytest.fixture(params=SPECS)
+def spec(request):
+    return request.param
+
+
+class TestAgents(PolicyContract):
+    @pytest.fixture(autouse=True)
+    def _spec(self, spec):
+        self.spec = spec
+
+    def make_policy(self):
+        return registry.learner(self.spec).fit(training_log(), n_items=N_ITEMS, seed=3)
+
+    def test_named_as_asked(self, policy):
+        assert policy.name == self.spec
+
+    def test_saved_and_loaded(self, policy, users, views, tmp_path):
+        if isinstance(policy, (EpsilonMixture, SoftmaxPolicy)):
+            pytest.skip("a wrapper is made again from its spec")
+        policy.save(tmp_path / "policy.npz")
+        again = Stored.load(tmp_path / "policy.npz")
+        self.tell(policy, users, views)
+        self.tell(again, users, views)
+        assert type(again) is type(policy)
+        assert again.describe() == policy.describe()
+        np.testing.assert_array_equal(again.scores(users), policy.scores(users))
+        np.testing.assert_array_equal(again.probabilities(users), policy.probabilities(users))
