@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals import Interval, clip_mass, few_users, gamma_limits, student_limits
+from recsim_mnar.estimators.intervals import Interval, clip_mass, few_users, freedom, gamma_limits, student_limits
 from recsim_mnar.estimators.moments import N_TOP, Moments
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import verdict
@@ -73,9 +73,9 @@ def clip_part(moments: Moments, level: float) -> float:
     if math.isinf(clip):
         return 0.0
     mean = moments.sum("c") / n
-    variance = moments.square("cc") - 2.0 * mean * moments.square("lc") + mean**2 * moments.square("ll")
+    variance = moments.power("cc") - 2.0 * mean * moments.power("lc") + mean**2 * moments.power("ll")
     excess = max(moments.sum("w") - moments.sum("c"), 0.0) / n if moments.clipped else 0.0
-    square = moments.square("ww") - 2.0 * moments.square("wc") + moments.square("cc") if moments.clipped else 0.0
+    square = moments.power("ww") - 2.0 * moments.power("wc") + moments.power("cc") if moments.clipped else 0.0
     inflate = few_users(moments.users, level)
     if math.isinf(inflate):
         return 1.0
@@ -94,7 +94,7 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
     """What says how far the log can speak of the target; JSON types only."""
     n = moments.rows
     mean = moments.sum("w") / n
-    spread = moments.square("ww") - 2.0 * mean * moments.square("lw") + mean**2 * moments.square("ll")
+    spread = moments.power("ww") - 2.0 * mean * moments.power("lw") + mean**2 * moments.power("ll")
     correction = moments.users / (moments.users - 1.0) if moments.users > 1 else 1.0
     return {
         "n": n,
@@ -111,7 +111,15 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
         "clip": None if math.isinf(moments.clip) else moments.clip,
         "support": moments.supported / n,
         "mean_reward": moments.sum("r") / n,
+        "effective_rewards": effective_rewards(moments),
+        "effective_users": moments.sum("w") ** 2 / moments.power("ww") if mean > 0.0 else 0.0,
     }
+
+
+def effective_rewards(moments: Moments) -> float:
+    """(sum x)^2 / sum over users of x^2: how many equal users would give the estimate as much variance."""
+    square = moments.power("xx")
+    return moments.sum("x") ** 2 / square if square > 0.0 else 0.0
 
 
 def tail_index(moments: Moments) -> float | None:
@@ -130,21 +138,53 @@ def _mean(
     n, users = moments.rows, moments.users
     names = ("y", "yy", "ly") if clipped else ("x", "xx", "lx")
     value = moments.sum(names[0]) / n
-    raw, cross = moments.square(names[1]), moments.square(names[2])
+    raw, cross = moments.power(names[1]), moments.power(names[2])
     if users < 2 or moments.supported == 0:
         return value, _no_information(bounds, "no interval: one user" if users < 2 else "no interval: no support")
     negative = moments.reward_min < 0.0
     if interval == "gamma" and negative:
         raise UserError("the gamma interval needs rewards that are not negative; use interval='auto' or 'delta'")
     if interval == "delta" or negative:
-        variance = (raw - 2.0 * value * cross + value**2 * moments.square("ll")) / n**2
+        variance = (raw - 2.0 * value * cross + value**2 * moments.power("ll")) / n**2
         low, high = student_limits(value, variance, users, level)
         why = ", because rewards are negative" if negative and interval == "auto" else ""
         return value, Interval(low, high, f"{_unit(moments)} delta, asymptotic{why}")
-    # Weights beyond the largest one seen are judged by the verdict (mean weight); a reward may reach its bound.
-    step = min(moments.weight_max, moments.clip if clipped else math.inf) * bounds[1] / n
-    low, high = gamma_limits(value, raw / n**2 * few_users(users, level), step, level)
+    low, high = gamma_limits(value, *_gamma_parts(moments, clipped, value, level, bounds[1]), level)
     return value, Interval(low, high, f"gamma (Fay-Feuer), {_unit(moments)}")
+
+
+def _gamma_parts(moments: Moments, clipped: bool, value: float, level: float, reward_max: float) -> tuple[float, float]:
+    """Variance and step of the gamma limits.
+
+    The variance is that of user sums about the mean, corrected for few and for unequal users. The step is what one more
+    event could add. The largest weight (Fay & Feuer) is safe but too wide where it is hardly ever drawn, the largest of
+    the rewarded rows and of the size-biased mean weight covers too little where few rewards were seen: their geometric
+    mean does both (benchmarks/coverage), and where a user's rewards come together it is at least a user's mean share.
+    """
+    n, letter = moments.rows, "y" if clipped else "x"
+    raw, cross = moments.power(letter * 2), moments.power("l" + letter)
+    second = max(raw - 2.0 * value * cross + value**2 * moments.power("ll"), 0.0)
+    degrees = None
+    if moments.clustered and moments.users < n:
+        fourth = (
+            moments.power(letter * 4)
+            - 4.0 * value * moments.power("l" + letter * 3)
+            + 6.0 * value**2 * moments.power("ll" + letter * 2)
+            - 4.0 * value**3 * moments.power("lll" + letter)
+            + value**4 * moments.power("llll")
+        )
+        degrees = freedom(moments.users, moments.rewarded_users, second, fourth)
+    clip = moments.clip if clipped else math.inf
+    widest = min(moments.weight_max, clip) * reward_max
+    step = widest
+    if moments.rewarded:
+        weight, square = (moments.sum("c"), moments.sum("cc")) if clipped else (moments.sum("w"), moments.sum("ww"))
+        usual = max(min(moments.x_max, clip * reward_max), square / weight * reward_max)
+        together = raw / moments.sum(letter) if value > 0.0 else 0.0
+        step = max(math.sqrt(min(usual, widest) * widest), together)
+    # A variance below one step's square is no evidence of certainty: it comes from user sums that happen to be equal.
+    variance = max(second, step * step) if value > 0.0 else second
+    return variance / n**2 * few_users(moments.users, level, degrees), step / n
 
 
 def _snips(moments: Moments, level: float, interval: str, bounds: tuple[float, float]) -> tuple[float, Interval]:
@@ -159,7 +199,7 @@ def _snips(moments: Moments, level: float, interval: str, bounds: tuple[float, f
     if moments.rewarded == 0:
         high = gamma_limits(0.0, 0.0, moments.weight_max * bounds[1] / total, level)[1]
         return value, Interval(0.0, min(high, bounds[1]), "gamma (Fay-Feuer), because no reward was seen")
-    variance = moments.square("xx") - 2.0 * value * moments.square("wx") + value**2 * moments.square("ww")
+    variance = moments.power("xx") - 2.0 * value * moments.power("wx") + value**2 * moments.power("ww")
     low, high = student_limits(value, variance / total**2, users, level)
     return value, Interval(max(low, bounds[0]), min(high, bounds[1]), f"{_unit(moments)} delta, asymptotic")
 

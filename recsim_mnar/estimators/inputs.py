@@ -128,6 +128,11 @@ class Clusters:
         """``values`` with the rows of a cluster side by side."""
         return values if self.order is None else values[self.order]
 
+    @property
+    def number(self) -> int:
+        """How many clusters there are."""
+        return self.dense()[1]
+
     def dense(self) -> tuple[Ints, int]:
         """Codes 0 .. k-1 in the order of the original rows, numbered by sorted code, and k."""
         together = self.together(self.codes)

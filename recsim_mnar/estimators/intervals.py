@@ -15,18 +15,37 @@ class Interval:
     method: str
 
 
-def few_users(users: int, level: float) -> float:
-    """Factor on a variance estimated from ``users`` independent sums: U/(U-1) (t_{U-1} / z)^2; inf for one user.
+def few_users(users: int, level: float, freedom: float | None = None) -> float:
+    """Factor on a variance estimated from ``users`` independent sums: U/(U-1) (t / z)^2; inf for one user.
 
     The first part is Bell & McCaffrey's (2002) simplest correction (CR1), the second replaces the normal quantile by
-    Student's.
+    Student's with ``freedom`` degrees, U - 1 where it is None.
     """
     from scipy.special import ndtri, stdtrit
 
     if users < 2:
         return math.inf
     tail = 1.0 - (1.0 - level) / 2.0
-    return users / (users - 1.0) * float(stdtrit(users - 1.0, tail) / ndtri(tail)) ** 2
+    degrees = users - 1.0 if freedom is None else freedom
+    return users / (users - 1.0) * float(stdtrit(degrees, tail) / ndtri(tail)) ** 2
+
+
+def freedom(users: int, rewarded_users: int, second: float, fourth: float) -> float:
+    """Degrees of freedom of a variance estimated from user sums that differ much from each other (Satterthwaite 1946).
+
+    A variance from U values of kurtosis k is worth 2 U / (k - 1) degrees. Of k the part U / (users with a reward) is
+    taken away: it comes from rewards being rare, which the gamma limits account for already.
+
+    Args:
+        users: U.
+        rewarded_users: users with a reward.
+        second: sum over users of the squared deviation.
+        fourth: sum over users of its square.
+    """
+    if second <= 0.0 or rewarded_users == 0:
+        return users - 1.0
+    excess = users * (fourth / second**2 - 1.0 / rewarded_users)
+    return max(min(2.0 * users / excess, users - 1.0) if excess > 0.0 else users - 1.0, 2.0)
 
 
 def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, float]:
@@ -50,13 +69,15 @@ def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, flo
     return low, high
 
 
-def student_limits(value: float, variance: float, users: int, level: float) -> tuple[float, float]:
+def student_limits(
+    value: float, variance: float, users: int, level: float, degrees: float | None = None
+) -> tuple[float, float]:
     """Value plus and minus Student's quantile times the standard error, with :func:`few_users`' correction."""
     from scipy.special import ndtri
 
     if users < 2:
         return -math.inf, math.inf
-    half = float(ndtri(1.0 - (1.0 - level) / 2.0)) * math.sqrt(max(variance, 0.0) * few_users(users, level))
+    half = float(ndtri(1.0 - (1.0 - level) / 2.0)) * math.sqrt(max(variance, 0.0) * few_users(users, level, degrees))
     return value - half, value + half
 
 

@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.inputs import Clusters, check_clip, check_rows, column
 
-N_SUMS, N_SQUARES, N_TOP = 12, 12, 64
+N_SUMS, N_POWERS, N_TOP = 12, 21, 16
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "r"))}
-_SQUARES = {name: i for i, name in enumerate(("ww", "xx", "wx", "cc", "yy", "cy", "wc", "lw", "lx", "lc", "ly", "ll"))}
-# Without clusters a row is a user with l = 1, and the products of its sums are sums over rows.
-_ROW_SQUARES = {
-    "ww": "ww", "xx": "xx", "wx": "wx", "cc": "cc", "yy": "yy", "cy": "cy", "wc": "wc", "lw": "w", "lx": "x", "lc": "c",
-    "ly": "y",
-}  # fmt: skip
+_POWER_NAMES = (
+    *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "lw", "lx", "lc", "ly", "ll"),
+    *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
+)
+_POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
 
 
 def _start_extremes() -> NDArray[np.float64]:
-    return np.array([np.inf, np.inf, -np.inf, 0.0, 0.0])
+    return np.array([np.inf, np.inf, -np.inf, 0.0])
 
 
 @dataclass
@@ -32,7 +31,7 @@ class Moments:
     With w = target / propensity, x = w r, c = min(w, clip), y = c r and l the rows of a user: sums over rows of
     products of these, and sums over users of products of the user's own sums (behind variances that treat a
     user's rows as dependent). Sums are held as exact pairs: merging shards gives the bits of the whole
-    where the shards are cut at multiples of 4,096 rows or, with clusters, between users; elsewhere the difference is a
+    where the shards are cut at multiples of 8,192 rows or, with clusters, between users; elsewhere the difference is a
     rounding.
 
     Attributes:
@@ -43,19 +42,19 @@ class Moments:
         rewarded: rows with a reward other than 0.
         supported: rows whose action the target could take.
         clipped: rows whose weight is above ``clip``.
+        rewarded_users: users with a reward other than 0.
         propensity_min: least propensity.
         reward_min: least reward.
         reward_max: largest reward.
         x_max: largest |w r| of a row.
-        y_max: largest |min(w, clip) r| of a row.
-        top_weights: (64,) largest weights, downwards, -1 where there are fewer rows.
+        top_weights: (16,) largest weights, downwards, -1 where there are fewer rows.
     """
 
     clip: float = float("inf")
     clustered: bool = False
-    _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((N_SUMS, 2)), repr=False)
-    _squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros((N_SQUARES, 2)), repr=False)
-    _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(5, np.int64), repr=False)
+    _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_SUMS)), repr=False)
+    _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_POWERS)), repr=False)
+    _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
     _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
 
@@ -89,31 +88,15 @@ class Moments:
         t = column(target, names[2], rows=r.size)
         clusters = Clusters.of(cluster, r.size)
         moments = Moments(check_clip(clip), clusters is not None)
+        fed: list[Any] = [moments.clip, moments._sums]
+        kept = [moments._counts, moments._extremes, moments.top_weights, np.empty(N_SUMS + N_POWERS)]
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
             if clusters is None:
-                bad = kernels.gather(
-                    t,
-                    p,
-                    r,
-                    moments.clip,
-                    moments._sums,
-                    moments._counts,
-                    moments._extremes,
-                    moments.top_weights,
-                    np.empty(19),
-                )
+                good = kernels.gather(t, p, r, *fed, *kept)
             else:
-                bad = kernels.gather_by_user(
-                    *(clusters.together(values) for values in (t, p, r, clusters.codes)),
-                    moments.clip,
-                    moments._sums,
-                    moments._squares,
-                    moments._counts,
-                    moments._extremes,
-                    moments.top_weights,
-                    np.zeros((3, N_SUMS)),
-                )
-        if bad >= 0:
+                together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
+                good = kernels.gather_by_user(*together, *fed, moments._powers, *kept)
+        if not good:
             check_rows(r, p, t, names)
         return moments
 
@@ -125,10 +108,10 @@ class Moments:
             return NotImplemented
         if (self.clip, self.clustered) != (other.clip, other.clustered):
             raise UserError("moments merge only with the same clip, and either all with clusters or all without")
-        merged = Moments(self.clip, self.clustered, self._sums.copy(), self._squares.copy())
-        for pairs, more in ((merged._sums, other._sums), (merged._squares, other._squares)):
-            kernels.add_exactly(pairs, more[:, 0].copy())
-            pairs[:, 1] += more[:, 1]
+        merged = Moments(self.clip, self.clustered, self._sums.copy(), self._powers.copy())
+        for pairs, more in ((merged._sums, other._sums), (merged._powers, other._powers)):
+            kernels.add_exactly(pairs[0], pairs[1], more[0])
+            pairs[1] += more[1]
         merged._counts = self._counts + other._counts
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
         merged._extremes = np.concatenate([low[:2], high[2:]])
@@ -137,15 +120,19 @@ class Moments:
 
     def sum(self, name: str) -> float:
         """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, cy, wc or r."""
-        high, low = self._sums[_SUMS[name]]
+        high, low = self._sums[:, _SUMS[name]]
         return float(high + low)
 
-    def square(self, name: str) -> float:
-        """Sum over users of the product of two of the user's sums: ww, xx, wx, cc, yy, cy, wc, lw, lx, lc, ly or ll."""
+    def power(self, name: str) -> float:
+        """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, cy, wc, lw, lx, lc, ly, ll.
+
+        With clusters also xxxx, lxxx, llxx, lllx, yyyy, lyyy, llyy, llly and llll.
+        """
         if self.clustered:
-            high, low = self._squares[_SQUARES[name]]
+            high, low = self._powers[:, _POWERS[name]]
             return float(high + low)
-        return float(self.rows) if name == "ll" else self.sum(_ROW_SQUARES[name])
+        # Without clusters a row is a user with l = 1, and the products of its sums are sums over rows.
+        return float(self.rows) if name == "ll" else self.sum(name.removeprefix("l"))
 
     @property
     def rows(self) -> int:  # noqa: D102 - described in the class docstring, as are those below
@@ -168,6 +155,10 @@ class Moments:
         return int(self._counts[4])
 
     @property
+    def rewarded_users(self) -> int:  # noqa: D102
+        return int(self._counts[5])
+
+    @property
     def propensity_min(self) -> float:  # noqa: D102
         return float(self._extremes[0])
 
@@ -182,10 +173,6 @@ class Moments:
     @property
     def x_max(self) -> float:  # noqa: D102
         return float(self._extremes[3])
-
-    @property
-    def y_max(self) -> float:  # noqa: D102
-        return float(self._extremes[4])
 
     @property
     def weight_max(self) -> float:

@@ -6,11 +6,22 @@ import math
 from typing import Any
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.from_moments import INTERVALS as MOMENT_INTERVALS
 from recsim_mnar.estimators.from_moments import estimate_from_moments
-from recsim_mnar.estimators.inputs import Clusters, check_clip, check_level, column
+from recsim_mnar.estimators.inputs import Clusters, check_clip, check_level, column, finite_column
 from recsim_mnar.estimators.moments import Moments
-from recsim_mnar.estimators.registry import check_name
+from recsim_mnar.estimators.registry import EstimatorInfo, check_name
 from recsim_mnar.estimators.result import Estimate
+
+_FROM_MOMENTS = ("ips", "clipped_ips", "snips")
+_COMMON = ("reward_max", "replicates", "seed", "warnings")
+_MEANING = {
+    "q_logged": "a reward model's value of each row's logged action",
+    "q_target": "the reward model's mean under the target policy, for each row",
+    "groups": "the action group or discrete embedding of each row",
+    "loggers": "each logger's probability of the logged action, a row a row and a column a logger",
+    "logger": "the number of each row's logger, a column of loggers",
+}
 
 
 def estimate_value(
@@ -39,8 +50,13 @@ def estimate_value(
         q_target: (n,) its mean under the target policy.
         cluster: (n,) the user of each row, ids of any kind in any order; None where rows are independent.
         level: nominal coverage of the interval.
-        interval: "auto" chooses and says what it chose in ``method``.
-        **parameters: of the estimator.
+        interval: "auto" chooses and says what it chose in ``method``: "gamma" (Fay & Feuer, on user sums) for weighted
+            rewards that are not negative, else "delta" (by user, asymptotic). Also "bootstrap" (Poisson, by user), and
+            with a guarantee "bernstein", "betting", "log_smoothing" and "anytime" (holds while the log grows).
+        **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
+            (ix_ips), groups (mips: the action group or embedding of each row), folds (beta_ips: a number, every K-th
+            user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities of the
+            logged action and each row's logger); and for all reward_max, replicates and seed (of the bootstrap).
 
     Returns:
         The estimate; ``low`` and ``high`` cover the target policy's value, what clipping may hide included.
@@ -51,12 +67,58 @@ def estimate_value(
     info = check_name(estimator)
     level = check_level(level)
     check_clip(clip)
-    unknown = sorted(set(parameters) - set(info.takes))
+    unknown = sorted(set(parameters) - {*info.takes, *info.requires, *_COMMON})
     if unknown:
-        known = ", ".join(info.takes) or "none"
+        known = ", ".join((*info.requires, *info.takes, *_COMMON))
         raise UserError(f"estimator {estimator!r} has no parameter {unknown[0]!r}; it takes: {known}")
-    moments = Moments.of(reward, propensity, target, clip=clip, cluster=cluster)
-    return estimate_from_moments(moments, estimator, level=level, interval=interval, **parameters)
+    missing = [name for name in info.requires if parameters.get(name) is None]
+    if missing:
+        raise UserError(f"estimator {estimator!r} needs the parameter {missing[0]!r}: {_MEANING[missing[0]]}")
+    rewards = column(reward, "reward")
+    if rewards.size == 0:
+        raise UserError("the log has no rows; give at least one")
+    clusters = Clusters.of(cluster, rewards.size)
+    used_clip = clip if info.clips else None
+    moments = Moments.of(rewards, propensity, target, clip=used_clip, cluster=clusters)
+    if estimator in _FROM_MOMENTS and interval in MOMENT_INTERVALS:
+        return estimate_from_moments(
+            moments, estimator, level=level, interval=interval, reward_max=parameters.get("reward_max")
+        )
+    return _from_rows(
+        (rewards, propensity, target, q_logged, q_target, clusters, check_clip(used_clip)),
+        moments,
+        info,
+        level,
+        interval,
+        parameters,
+    )
+
+
+def _from_rows(
+    columns: tuple[Any, ...],
+    moments: Moments,
+    info: EstimatorInfo,
+    level: float,
+    interval: str,
+    parameters: dict[str, Any],
+) -> Estimate:
+    """Estimate through row scores."""
+    from recsim_mnar.estimators.from_scores import estimate_from_scores
+    from recsim_mnar.estimators.scores import FUNCTIONS, Rows
+
+    reward, propensity, target, q_logged, q_target, clusters, clip = columns
+    n = reward.size
+    models = {"q_logged": q_logged, "q_target": q_target}
+    for name in info.needs:
+        if models[name] is None:
+            raise UserError(f"estimator {info.name!r} needs {name}: {_MEANING[name]}")
+    q = [finite_column(models[name], name, n) if name in info.needs else None for name in ("q_logged", "q_target")]
+    p, t = column(propensity, "propensity", rows=n), column(target, "target", rows=n)
+    rows = Rows(reward, p, t, t / p, q[0], q[1], clusters, clip)
+    own = {name: given for name, given in parameters.items() if name not in _COMMON}
+    common = {name: given for name, given in parameters.items() if name in _COMMON}
+    scores = FUNCTIONS[info.name](rows, **own)
+    return estimate_from_scores(scores, rows, moments, info.name, level=level, interval=interval, **common)
 
 
 def difference(

@@ -46,10 +46,12 @@ def _findings(facts: dict[str, Any]) -> tuple[list[str], list[str]]:
     clicks = facts.get("clicks", n)
     if clicks == 0:
         grave.append("no reward in the log, so only the upper end means something: log more rows")
-    elif clicks < FEW_REWARDED:
-        grave.append(f"only {clicks} rewarded rows: log about {_times(LEAST_REWARDED / clicks)} more rows")
-    elif clicks < LEAST_REWARDED:
-        mild.append(f"only {clicks} rewarded rows: log about {_times(LEAST_REWARDED / clicks)} more rows")
+    elif (effective := facts.get("effective_rewards", clicks)) < LEAST_REWARDED:
+        words = (
+            f"the rewards weigh as much as {effective:.2g} equal ones: "
+            f"log about {_times(LEAST_REWARDED / max(effective, 1.0))} more {unit}"
+        )
+        (grave if effective < FEW_REWARDED else mild).append(words)
     _judge_weights(facts, grave, mild)
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
     if part > width > 0.0:

@@ -1,0 +1,241 @@
+"""Estimates from row scores: every estimator, every interval."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.from_moments import diagnostics, reward_bounds
+from recsim_mnar.estimators.inputs import Floats
+from recsim_mnar.estimators.intervals import Interval, clip_mass, few_users, freedom, gamma_limits, student_limits
+from recsim_mnar.estimators.moments import Moments
+from recsim_mnar.estimators.pair import user_sums
+from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.scores import Rows, Scores
+from recsim_mnar.estimators.verdict import verdict
+
+INTERVALS = ("auto", "gamma", "delta", "bootstrap", "bernstein", "betting", "log_smoothing", "anytime")
+_GUARANTEED = {
+    "bernstein": "empirical Bernstein (Maurer-Pontil)",
+    "betting": "betting (Waudby-Smith-Ramdas)",
+    "log_smoothing": "log smoothing (Sakhi)",
+    "anytime": "betting confidence sequence, anytime-valid",
+}
+
+
+def estimate_from_scores(
+    scores: Scores,
+    rows: Rows,
+    moments: Moments,
+    estimator: str,
+    *,
+    level: float,
+    interval: str = "auto",
+    reward_max: float | None = None,
+    replicates: int = 1000,
+    seed: int = 0,
+    warnings: tuple[str, ...] = (),
+) -> Estimate:
+    """Value, interval, diagnostics and verdict of any estimator.
+
+    Args:
+        scores: of the estimator on the rows.
+        rows: the columns.
+        moments: of the columns, for the diagnostics.
+        estimator: its name.
+        level: nominal coverage.
+        interval: one of ``INTERVALS``; "auto" is gamma for weighted rewards that are not negative, else delta.
+        reward_max: largest reward possible; None for 1 or the largest one seen.
+        replicates: of the bootstrap.
+        seed: of the bootstrap.
+        warnings: further cautions for the verdict.
+
+    Raises:
+        UserError: an unknown interval, or one that the estimator or the rewards do not allow.
+    """
+    if interval not in INTERVALS:
+        raise UserError(f"no interval {interval!r}; {nearest(str(interval), INTERVALS)}")
+    bounds = reward_bounds(moments, reward_max)
+    value = scores.value()
+    unit = "by user" if moments.clustered else "by row"
+    if moments.users < 2:
+        sampling = Interval(bounds[0], bounds[1], "no interval: one user")
+    elif moments.supported == 0 and estimator != "dm":
+        sampling = Interval(bounds[0], bounds[1], "no interval: no support")
+    elif interval == "bootstrap":
+        sampling = _bootstrap(scores, rows, level, replicates, seed, unit)
+    elif interval in _GUARANTEED:
+        sampling = _guaranteed(scores, rows, moments, level, interval, bounds, unit)
+    else:
+        sampling = _moment_based(scores, rows, moments, value, level, interval, bounds, unit)
+    below, above = hidden_part(scores, rows, level, bounds)
+    low, high = sampling.low - below, sampling.high + above
+    if estimator == "dm":
+        warnings = (*warnings, "the reward model's own error is not in the interval: compare with dr")
+    facts = diagnostics(moments) | {
+        "sampling_low": sampling.low,
+        "sampling_high": sampling.high,
+        "clip_part": max(below, above),
+        "reward_max": bounds[1],
+        "warnings": list(warnings),
+    }
+    if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+    method = sampling.method + (" + clip part" if max(below, above) > 0.0 else "")
+    ends = min(low, value), max(high, value)
+    return Estimate(value, *ends, level, method, moments.rows, moments.ess, facts, verdict(facts), estimator)
+
+
+def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    """How far below and above the estimate's mean the target policy's value may lie because weights were changed.
+
+    With weights u in place of w the bias is E[(w - u)(r - q)], q = 0 without a reward model. Its positive part is at
+    most E[(w - u)+] (see :func:`clip_mass`) and its negative part at most E[(u - w)+], times the range of r - q (Bottou
+    et al. 2013, eq. 12-13); each expectation is taken at a one-sided limit, by user.
+    """
+    if scores.used is None:
+        return 0.0, 0.0
+    n = rows.reward.size
+    kept = np.minimum(rows.weight, scores.used)
+    variance = _variance_of_mean(kept, rows, level)
+    if math.isinf(variance):
+        cut = 1.0
+    else:
+        excess = rows.weight - kept
+        sums = user_sums(excess, rows.clusters)
+        clip = rows.clip if math.isfinite(rows.clip) else 0.0
+        square = float(sums @ sums) / n**2 * few_users(sums.size, level)
+        largest = 1.0 / float(np.min(rows.propensity))
+        cut = clip_mass(float(np.mean(kept)), variance, float(np.mean(excess)), square, largest / n, clip / n, level)
+    grown = 0.0
+    if np.any(scores.used > kept):
+        more = scores.used - kept
+        grown = student_limits(
+            float(np.mean(more)), _variance_of_mean(more, rows, level, inflate=False), _users(rows), level
+        )[1]
+    q_low, q_high = (0.0, 0.0)
+    if rows.q_logged is not None and not scores.counts:
+        q_low, q_high = float(np.min(rows.q_logged)), float(np.max(rows.q_logged))
+    up, down = max(bounds[1] - q_low, 0.0), max(q_high - bounds[0], 0.0)
+    return cut * down + grown * up, cut * up + grown * down
+
+
+def _users(rows: Rows) -> int:
+    return rows.reward.size if rows.clusters is None else rows.clusters.number
+
+
+def _variance_of_mean(values: Floats, rows: Rows, level: float, *, inflate: bool = True) -> float:
+    """Variance of the mean of ``values`` (n,), by user, with CR1 and Student's correction where ``inflate``."""
+    sums = user_sums(values - np.mean(values), rows.clusters)
+    return float(sums @ sums) / values.size**2 * (few_users(sums.size, level) if inflate else 1.0)
+
+
+def _moment_based(
+    scores: Scores,
+    rows: Rows,
+    moments: Moments,
+    value: float,
+    level: float,
+    interval: str,
+    bounds: tuple[float, float],
+    unit: str,
+) -> Interval:
+    n = moments.rows
+    allowed = scores.counts and moments.reward_min >= 0.0
+    if interval == "gamma" and not allowed:
+        raise UserError(
+            "the gamma interval is for weighted rewards that are not negative (ips, clipped_ips, sg_ips, ix_ips, "
+            "balanced_ips); use interval='auto' or 'delta'"
+        )
+    if allowed and interval in ("auto", "gamma"):
+        assert scores.linear is not None
+        used = rows.weight if scores.used is None else scores.used
+        return Interval(*_gamma(scores.linear, used, rows, moments, level, bounds[1]), f"gamma (Fay-Feuer), {unit}")
+    if moments.rewarded == 0 and scores.linear is None:
+        assert scores.denominator is not None
+        total = float(np.sum(scores.denominator))
+        step = float(np.max(scores.denominator)) * bounds[1] / total if total > 0.0 else bounds[1]
+        high = gamma_limits(0.0, 0.0, step, level)[1]
+        return Interval(0.0, min(high, bounds[1]), "gamma (Fay-Feuer), because no reward was seen")
+    sums = user_sums(scores.influence(), rows.clusters)
+    square = sums * sums
+    second = float(np.sum(square))
+    degrees = None
+    if moments.clustered and moments.users < n:
+        degrees = freedom(moments.users, moments.rewarded_users, second, float(square @ square))
+    low, high = student_limits(value, second / n**2, moments.users, level, degrees)
+    why = ", because rewards are negative" if interval == "auto" and scores.counts else ""
+    return Interval(low, high, f"{unit} delta, asymptotic{why}")
+
+
+def _gamma(
+    linear: Floats, used: Floats, rows: Rows, moments: Moments, level: float, reward_max: float
+) -> tuple[float, float]:
+    """As the gamma limits from moments, from row scores."""
+    n = linear.size
+    value = float(np.mean(linear))
+    sums = user_sums(linear, rows.clusters)
+    square = user_sums(linear - value, rows.clusters) ** 2
+    second = float(np.sum(square))
+    degrees = None
+    if moments.clustered and moments.users < n:
+        degrees = freedom(moments.users, moments.rewarded_users, second, float(square @ square))
+    widest = float(np.max(used)) * reward_max
+    step = widest
+    total = float(np.sum(used))
+    if value > 0.0:
+        usual = max(float(np.max(linear)), float(used @ used) / total * reward_max)
+        step = max(math.sqrt(min(usual, widest) * widest), float(sums @ sums) / float(np.sum(sums)))
+    variance = max(second, step * step) if value > 0.0 else second
+    return gamma_limits(value, variance / n**2 * few_users(moments.users, level, degrees), step / n, level)
+
+
+def _bootstrap(scores: Scores, rows: Rows, level: float, replicates: int, seed: int, unit: str) -> Interval:
+    from recsim_mnar.estimators.bootstrap import poisson_ratios
+
+    total = np.zeros(1)
+    ones = np.ones(rows.reward.size)
+    if scores.linear is not None:
+        total = total + poisson_ratios(
+            user_sums(scores.linear, rows.clusters), user_sums(ones, rows.clusters), replicates=replicates, seed=seed
+        )
+    if scores.numerator is not None and scores.denominator is not None:
+        total = total + poisson_ratios(
+            user_sums(scores.numerator, rows.clusters),
+            user_sums(scores.denominator, rows.clusters),
+            replicates=replicates,
+            seed=seed,
+        )
+    half = (1.0 - level) / 2.0
+    low, high = np.quantile(total, [half, 1.0 - half])
+    return Interval(float(low), float(high), f"Poisson bootstrap, {unit}, percentile, asymptotic")
+
+
+def _guaranteed(
+    scores: Scores, rows: Rows, moments: Moments, level: float, interval: str, bounds: tuple[float, float], unit: str
+) -> Interval:
+    """Intervals for bounded, non-negative scores; a user's sum over the mean number of rows is one observation."""
+    from recsim_mnar.estimators import guarantees
+
+    if not scores.counts or moments.reward_min < 0.0 or scores.linear is None:
+        raise UserError(
+            f"interval {interval!r} is for weighted rewards that are not negative (ips, clipped_ips, sg_ips, ix_ips, "
+            "balanced_ips); use interval='auto'"
+        )
+    sums = user_sums(scores.linear, rows.clusters)
+    largest = min(rows.clip, 1.0 / moments.propensity_min) if scores.used is not None else 1.0 / moments.propensity_min
+    per_user = moments.rows / moments.users
+    longest = 1.0
+    if moments.clustered:
+        longest = float(np.max(user_sums(np.ones(rows.reward.size), rows.clusters)))
+    bound = largest * bounds[1] * longest / per_user
+    values = sums / per_user
+    if interval == "bernstein":
+        ends = guarantees.empirical_bernstein(values, bound, level)
+    elif interval == "log_smoothing":
+        ends = guarantees.log_smoothing(values, bound, level)
+    else:
+        ends = guarantees.betting(values, bound, level, anytime=interval == "anytime")
+    return Interval(*ends, f"{_GUARANTEED[interval]}, {unit}")
