@@ -6,6 +6,8 @@ from typing import Any
 
 from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.vector import WorldVectorEnv
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.base import World
 
 __all__ = ["WorldEnv", "WorldVectorEnv", "sessions_env", "sessions_vector_env"]
 
@@ -26,8 +28,5 @@ def sessions_vector_env(num_envs: int = 1, preset: str | None = None, **options:
     return WorldVectorEnv(_sessions(preset, options), num_envs, **faces)
 
 
-def _sessions(preset: str | None, params: dict[str, Any]) -> Any:
-    from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, sessions_world
-
-    base = sessions_world(preset)
-    return SessionsWorld(SessionsParams.from_dict({**base.params.to_dict(), **params}))
+def _sessions(preset: str | None, params: dict[str, Any]) -> World:
+    return make_world("sessions", preset, [f"{name}={value}" for name, value in params.items()])

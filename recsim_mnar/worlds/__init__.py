@@ -1,0 +1,65 @@
+"""The worlds, by name; each module is one generative model."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recsim_mnar.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from recsim_mnar.worlds.base import World
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a world is defined.
+
+    Attributes:
+        module: holds the class and ``PRESETS``.
+        kind: the class's name.
+        default: the preset where none is named.
+        summary: one line for a person.
+    """
+
+    module: str
+    kind: str
+    default: str
+    summary: str
+
+    def load(self) -> Any:
+        """The module."""
+        return importlib.import_module(self.module)
+
+    def presets(self) -> dict[str, str]:
+        """Name and one-line description of each preset."""
+        return {name: text for name, (_, text) in self.load().PRESETS.items()}
+
+
+WORLDS: dict[str, Entry] = {
+    "sessions": Entry(
+        "recsim_mnar.worlds.sessions",
+        "SessionsWorld",
+        "recogym-v1",
+        "people browse, are shown recommendations, click and leave (RecoGym v1; Jeunen et al. 2019)",
+    ),
+}
+
+
+def make_world(name: str, preset: str | None = None, settings: Sequence[str] = ()) -> World:
+    """A world from its name, a preset's name (its default where None) and ``name=value`` settings.
+
+    Raises:
+        UserError: an unknown name, with the nearest known one, or a setting that breaks a rule.
+    """
+    if name not in WORLDS:
+        raise UserError(f"unknown world {name!r}; {nearest(name, WORLDS)}")
+    entry = WORLDS[name]
+    module = entry.load()
+    preset = preset or entry.default
+    if preset not in module.PRESETS:
+        raise UserError(f"unknown preset {preset!r} of the {name} world; {nearest(preset, module.PRESETS)}")
+    world: World = getattr(module, entry.kind)(module.PRESETS[preset][0].with_settings(settings))
+    return world

@@ -448,11 +448,23 @@ def live(dynamics, tables, lanes, seed, first_user, n_users, distribution, cumul
 
 @kernel
 def click_probabilities(click_factors, click_offsets, omega, out):
-    """out[i, a] = click probability of item a for interests omega[i]; (n, P) float64."""
-    n_factors = click_factors.shape[1]
+    """out[i, a] = click probability of item a for interests omega[i]: factors (K, P), offsets (P,), omega (n, K), out (n, P).
+
+    Term by term the sum of :func:`click_probability`, hence the same bits; the items run in the inner loops, which
+    vectorise.
+    """
+    n_factors, n_items = click_factors.shape
     for i in range(omega.shape[0]):
-        for a in range(click_offsets.size):
-            out[i, a] = click_probability(click_factors, click_offsets, omega[i], n_factors, a)
+        row = out[i]
+        for a in range(n_items):
+            row[a] = click_offsets[a]
+        for k in range(n_factors):
+            w = omega[i, k]
+            factors = click_factors[k]
+            for a in range(n_items):
+                row[a] += factors[a] * w
+        for a in range(n_items):
+            row[a] = click_curve(row[a])
 
 
 @kernel

@@ -41,6 +41,11 @@ class Lanes(abc.ABC):
     time: NDArray[np.float64]
     n_decisions: NDArray[np.int64]
 
+    @property
+    @abc.abstractmethod
+    def state(self) -> NDArray[np.float64]:
+        """Truth: (n, .) hidden state of the user in each lane, for what judges, never for what acts."""
+
     @abc.abstractmethod
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
         """Users arrive in lanes ``which`` and live until their first decision or their end."""
@@ -91,6 +96,10 @@ class World(abc.ABC):
         Returns:
             the log's columns, ordered by (user, step).
         """
+
+    @abc.abstractmethod
+    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Truth: expected reward of every item for users in these states (n, .), as lanes show them; returns (n, n_items)."""
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for a log's provenance."""

@@ -6,7 +6,6 @@ Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym"; the setting of Jeun
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -195,6 +194,10 @@ class SessionsWorld(World):
     def _tables(self) -> ViewTables:
         return view_tables(self.catalogue, _view_sampler(self.n_items, self.params.n_factors)[0])
 
+    @functools.cached_property
+    def _click_factors_by_factor(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(self.catalogue.click_factors.T)
+
     # ------------------------------------------------------------------------------------------------------ the truth
 
     def click_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -204,8 +207,12 @@ class SessionsWorld(World):
         omega = np.ascontiguousarray(omega, dtype=np.float64)
         out = np.empty((len(omega), self.n_items))
         catalogue = self.catalogue
-        _sessions_kernel.click_probabilities(catalogue.click_factors, catalogue.click_offsets, omega, out)
+        _sessions_kernel.click_probabilities(self._click_factors_by_factor, catalogue.click_offsets, omega, out)
         return out
+
+    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`World.reward_means`: the click probabilities."""
+        return self.click_probabilities(state)
 
     def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probability of viewing every item next for users with interests ``omega`` (n, K); returns (n, P)."""
@@ -258,7 +265,7 @@ class SessionsWorld(World):
             _sessions_kernel.live(
                 lanes.dynamics,
                 lanes.tables,
-                lanes.state,
+                lanes._arrays,
                 np.uint64(seed),
                 first_user,
                 n_users,
@@ -342,7 +349,7 @@ class SessionsLanes(Lanes):
             world.catalogue.click_offsets,
         )
         n = n_lanes
-        self.state = _sessions_kernel.Lanes(
+        self._arrays = _sessions_kernel.Lanes(
             seed=np.zeros(n, np.uint64),
             user=np.zeros(n, np.int64),
             phase=np.full(n, _sessions_kernel.GONE, np.int64),
@@ -358,22 +365,22 @@ class SessionsLanes(Lanes):
             weights=np.empty((n if stale else 1, t.factors.shape[1]), np.float32),
             sums=np.empty((n if stale else 1, n_groups), np.float32),
         )
-        self.user = self.state.user
-        self.step = self.state.step
-        self.time = self.state.time
-        self.n_decisions = self.state.n_decisions
+        self.user = self._arrays.user
+        self.step = self._arrays.step
+        self.time = self._arrays.time
+        self.n_decisions = self._arrays.n_decisions
         blocks = -(-n_groups // 16)
         self.scratch = (np.empty(n_padded), np.empty(blocks * 16, np.float32), np.empty(blocks))
         self._rows = _new_rows(64, keep_truth)
 
     @property
-    def omega(self) -> NDArray[np.float64]:
-        """(n, K) interests of the user in each lane: truth, for what judges, never for what acts."""
-        return self.state.omega[:, : self.n_factors]
+    def state(self) -> NDArray[np.float64]:
+        """See :attr:`Lanes.state`: here the interests omega, (n, K)."""
+        return self._arrays.omega[:, : self.n_factors]
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
         """See :meth:`Lanes.begin`."""
-        self._kernel.begin(self.dynamics, self.state, which, seeds, users)
+        self._kernel.begin(self.dynamics, self._arrays, which, seeds, users)
         nothing = np.zeros(0, np.int32)
         return self._advance(which, nothing, np.zeros(0))
 
@@ -390,7 +397,7 @@ class SessionsLanes(Lanes):
             done, used = self._kernel.advance(
                 self.dynamics,
                 self.tables,
-                self.state,
+                self._arrays,
                 which,
                 done,
                 actions,
@@ -405,18 +412,4 @@ class SessionsLanes(Lanes):
             self._rows = _grown(self._rows, 2 * len(self._rows.user), used)
         starts[-1] = used
         columns = {name: values.copy() for name, values in _columns(self._rows, 0, used, self._keep_truth).items()}
-        return Moment(starts, columns, self.state.phase[which] == self._kernel.AWAITING)
-
-
-def sessions_world(preset: str | None = None, settings: tuple[str, ...] = ()) -> SessionsWorld:
-    """A sessions world from a preset's name (default ``recogym-v1``) and ``name=value`` settings."""
-    name = preset or "recogym-v1"
-    if name not in PRESETS:
-        raise UserError(f"unknown preset {name!r} of the sessions world; {nearest(name, PRESETS)}")
-    return SessionsWorld(PRESETS[name][0].with_settings(settings))
-
-
-def independent_share(params: SessionsParams) -> float:
-    """Expected share of users who leave without a decision: p_leave_organic / (p_leave_organic + p_organic_to_bandit)."""
-    total = params.p_leave_organic + params.p_organic_to_bandit
-    return params.p_leave_organic / total if total > 0 else math.nan
+        return Moment(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)

@@ -1,0 +1,148 @@
+"""The A/B test: every agent runs on users of its own, or all on the same users with shared draws."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import schema
+from recsim_mnar.policy import Policy
+from recsim_mnar.protocols.records import Record, ratio_interval
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulate import map_shards
+from recsim_mnar.worlds.base import World
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What an arm's users did, a user an entry; only users who came to a decision.
+
+    Attributes:
+        user: (U,) ids.
+        decisions: (U,) recommendations shown.
+        rewards: (U,) sum of rewards, e.g. clicks.
+        means: (U,) sum of the exact expected rewards of what was shown: truth.
+    """
+
+    user: NDArray[np.int64]
+    decisions: Floats
+    rewards: Floats
+    means: Floats
+
+
+def run_arm(
+    world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None
+) -> Arm:
+    """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
+    parts = list(map_shards(_per_user, world, policy, n_users, seed, executor=executor, keep=True))
+    return Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _per_user(columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+    shown = columns["event"] == schema.BANDIT
+    users, position = np.unique(columns["user"][shown], return_inverse=True)
+    n = len(users)
+    decisions = np.bincount(position, minlength=n).astype(np.float64)
+    rewards = np.bincount(position, columns["reward"][shown], minlength=n)
+    means = np.bincount(position, columns["click_probability"][shown], minlength=n)
+    return users, decisions, rewards, means
+
+
+def ab_test(
+    world: World,
+    policies: Mapping[str, Policy],
+    n_users: int,
+    seed: int,
+    *,
+    paired: bool = False,
+    level: float = 0.95,
+    executor: Executor | None = None,
+) -> list[Record]:
+    """Run every policy on ``n_users`` users.
+
+    Metrics: ``ctr`` from clicks, and ``ctr_exact`` from the click probabilities of what was shown, which have less
+    variance. Paired arms also give ``ctr_exact_difference`` from the best arm, whose interval is that of the difference.
+
+    Args:
+        world: where they run.
+        policies: by name.
+        n_users: an arm.
+        seed: each arm's users have a seed derived from it and the agent's name; all arms the same one when ``paired``.
+        paired: run every arm on the same users with shared draws.
+        level: of the intervals.
+        executor: to spread users over.
+    """
+    records: list[Record] = []
+    arms: dict[str, Arm] = {}
+    for name, policy in policies.items():
+        began = time.perf_counter()
+        arm_seed = derive_seed(seed, "ab_test" if paired else f"ab_test/{name}")
+        arm = arms[name] = run_arm(world, policy, n_users, arm_seed, executor=executor)
+        seconds = time.perf_counter() - began
+        for metric, sums in (("ctr", arm.rewards), ("ctr_exact", arm.means)):
+            value, low, high = ratio_interval(sums, arm.decisions, level)
+            details = {"users": n_users, "paired": paired}
+            n = int(arm.decisions.sum())
+            records.append(Record(world.name, "ab_test", name, metric, value, low, high, level, n, seconds, details))
+    if paired and len(arms) > 1:
+        records += _differences(world, arms, n_users, level)
+    return records
+
+
+def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float) -> list[Record]:
+    """Each arm's exact CTR minus the best arm's, user by user."""
+    ctr = {name: arm.means.sum() / arm.decisions.sum() for name, arm in arms.items()}
+    best = max(ctr, key=lambda name: ctr[name])
+    base = _influence(arms[best], n_users)
+    records = []
+    for name, arm in arms.items():
+        if name == best:
+            continue
+        value = ctr[name] - ctr[best]
+        residual = _influence(arm, n_users) - base
+        _, low, high = ratio_interval(residual, np.ones(n_users), level)
+        details = {"users": n_users, "paired": True, "against": best}
+        n = int(arm.decisions.sum())
+        records.append(
+            Record(
+                world.name, "ab_test", name, "ctr_exact_difference", value, value + low, value + high, level, n, 0.0, details
+            )
+        )
+    return records
+
+
+def _influence(arm: Arm, n_users: int) -> Floats:
+    """(n_users,) each user's part in the error of the arm's ratio, scaled so that the error is their mean."""
+    value = arm.means.sum() / arm.decisions.sum()
+    out = np.zeros(n_users)
+    out[arm.user] = (arm.means - value * arm.decisions) * (n_users / arm.decisions.sum())
+    return out
+
+
+def truth(
+    world: World,
+    policies: Mapping[str, Policy],
+    n_users: int,
+    seed: int,
+    *,
+    level: float = 0.95,
+    executor: Executor | None = None,
+) -> list[Record]:
+    """Long-run CTR of each policy: exact click probabilities of what it shows, the same ``n_users`` users for all."""
+    records = []
+    for name, policy in policies.items():
+        began = time.perf_counter()
+        arm = run_arm(world, policy, n_users, derive_seed(seed, "truth"), executor=executor)
+        value, low, high = ratio_interval(arm.means, arm.decisions, level)
+        seconds = time.perf_counter() - began
+        n = int(arm.decisions.sum())
+        records.append(Record(world.name, "truth", name, "ctr", value, low, high, level, n, seconds, {"users": n_users}))
+    return records

@@ -1,0 +1,81 @@
+"""Off-policy evaluation: agents judged from the log of another policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import estimate_value
+from recsim_mnar.log import Log
+from recsim_mnar.policy import Policy
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.replay import replay
+
+
+def off_policy(
+    log: Log,
+    policies: Mapping[str, Policy],
+    *,
+    estimators: Sequence[str] = ("clipped_ips", "ips", "snips"),
+    clip: float = 15.0,
+    level: float = 0.95,
+    world: str = "sessions",
+    executor: Executor | None = None,
+) -> list[Record]:
+    """Estimate each policy's value from a log, with the rows of a user treated as dependent.
+
+    Args:
+        log: with bandit rows.
+        policies: target policies by name; they are replayed on the log.
+        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`; the metrics of the records.
+        clip: largest weight of clipped_ips.
+        level: of the intervals, which cover the target's value in the states of the log.
+        world: name for the records.
+        executor: to spread users over.
+
+    Raises:
+        UserError: a log without recommendations, or with propensities that are none.
+    """
+    shown = log.is_bandit
+    if not shown.any():
+        raise UserError("the log has no bandit rows: off-policy evaluation needs recommendations with propensities")
+    reward, propensity, user = log["reward"][shown], log["propensity"][shown], log["user"][shown]
+    records = []
+    for name, policy in policies.items():
+        began = time.perf_counter()
+        target = replay(log, policy, executor=executor)[shown]
+        replayed = time.perf_counter() - began
+        for estimator in estimators:
+            began = time.perf_counter()
+            limit = clip if estimator.startswith("clipped") else None
+            estimate = estimate_value(
+                reward, propensity, target, estimator=estimator, clip=limit, cluster=user, level=level
+            )
+            details = {
+                "method": estimate.method,
+                "verdict": estimate.verdict,
+                "ess": estimate.ess,
+                "share_supported": float(np.mean(target > 0)),
+                **estimate.diagnostics,
+            }
+            seconds = replayed / len(estimators) + time.perf_counter() - began
+            records.append(
+                Record(
+                    world,
+                    "off_policy",
+                    name,
+                    estimator,
+                    estimate.value,
+                    estimate.low,
+                    estimate.high,
+                    level,
+                    estimate.n,
+                    seconds,
+                    details,
+                )
+            )
+    return records

@@ -1,0 +1,119 @@
+"""replay(log, policy): the probability with which another policy would have taken every logged action."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import schema
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.policy import Policy
+from recsim_mnar.simulate import SHARD_USERS, fresh, run_in_order
+
+Rows = NDArray[np.int64]
+
+
+def replay(log: Log, policy: Policy, *, executor: Executor | None = None) -> NDArray[np.float64]:
+    """The policy sees each user's events as logged and says how likely it was to take each logged action.
+
+    Args:
+        log: ordered by (user, step).
+        policy: it is not changed.
+        executor: to spread users over; the result is the same with and without.
+
+    Returns:
+        (n,) probabilities, NaN on organic rows.
+
+    Raises:
+        UserError: the log holds items that the policy does not know, or the policy answers with what is no probability.
+    """
+    top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
+    if top >= policy.n_items:
+        raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
+    out = np.full(len(log), np.nan)
+    jobs = (functools.partial(_replay_rows, log, policy, first, last) for first, last in user_blocks(log["user"]))
+    for rows, chance in run_in_order(jobs, executor):
+        out[rows] = chance
+    return out
+
+
+def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[int, int]]:
+    """Ranges of rows that hold ``size`` users each, none divided."""
+    if len(user) == 0:
+        return []
+    starts = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]]))
+    edges = [*starts[::size].tolist(), len(user)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def visits(log: Log, first: int, last: int, *, one_by_one: bool) -> Iterator[tuple[Rows, Rows]]:
+    """Rows first..last-1 as a policy meets them: views to observe, then decisions, again and again, all users at once.
+
+    Args:
+        log: ordered by (user, step).
+        first, last: a range of rows that divides no user.
+        one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the decisions up to
+            the user's next view, in which the state of a policy that only observes does not change.
+
+    Yields:
+        (rows of views, rows of decisions); views after a user's last decision are left out.
+    """
+    user = log["user"][first:last]
+    bandit = log["event"][first:last] == schema.BANDIT
+    begins = np.concatenate([[True], user[1:] != user[:-1]])
+    after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
+    new_round = after_decision if one_by_one else after_decision & ~bandit
+    counted = np.cumsum(new_round)
+    starts = np.flatnonzero(begins)
+    number = np.cumsum(begins) - 1
+    rounds = counted - counted[starts][number]
+    # Views that no decision follows are of no use: the last decision's round bounds what is kept.
+    last_round = np.full(len(starts), -1)
+    np.maximum.at(last_round, number[bandit], rounds[bandit])
+    kept = np.flatnonzero(rounds <= last_round[number])
+    order = kept[np.argsort(rounds[kept], kind="stable")]
+    edges = np.searchsorted(rounds[order], np.arange(rounds.max(initial=0) + 2))
+    for a, b in zip(edges[:-1], edges[1:], strict=True):
+        if a == b:
+            return
+        rows = order[a:b]
+        is_decision = bandit[rows]
+        yield rows[~is_decision] + first, rows[is_decision] + first
+
+
+def learns(policy: Policy) -> bool:
+    """Whether a policy changes with what comes of its actions."""
+    return getattr(type(policy), "learn", Policy.learn) is not Policy.learn
+
+
+def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows, NDArray[np.float64]]:
+    policy = fresh(policy)
+    user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
+    one_by_one = learns(innermost(policy))
+    policy.reset(np.unique(user[first:last]))
+    rows, chances = [], []
+    for views, decisions in visits(log, first, last, one_by_one=one_by_one):
+        if len(views):
+            policy.observe(user[views], item[views])
+        chance = np.asarray(policy.propensity_of(user[decisions], action[decisions]), dtype=np.float64)
+        if chance.shape != decisions.shape or not np.all((chance >= 0.0) & (chance <= 1.0 + 1e-9)):
+            raise UserError(f"policy {policy.name!r}: propensity_of() must return probabilities of shape {decisions.shape}")
+        rows.append(decisions)
+        chances.append(np.minimum(chance, 1.0))
+        if one_by_one:
+            policy.learn(user[decisions], action[decisions], reward[decisions])
+    if not rows:
+        return np.zeros(0, np.int64), np.zeros(0)
+    return np.concatenate(rows), np.concatenate(chances)
+
+
+def innermost(policy: Policy) -> Policy:
+    """The policy within its softening wrappers."""
+    while hasattr(policy, "inner"):
+        policy = policy.inner
+    return policy

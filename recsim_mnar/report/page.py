@@ -1,0 +1,50 @@
+"""The report: one self-contained HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.log import replacing
+from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.report.figures import hit_rate_figure, rates_figure
+from recsim_mnar.report.tables import grid, number
+
+
+def write_page(path: Path, comparison: Comparison, story: dict[str, Any]) -> None:
+    """Write the page under a temporary name, then rename it.
+
+    Args:
+        path: of the page.
+        comparison: what it tells.
+        story: settings and provenance, shown at its foot; JSON types only.
+    """
+    import json
+
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from recsim_mnar import __version__
+
+    environment = Environment(
+        loader=PackageLoader("recsim_mnar.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["number"] = number
+    hit_rate, rates = hit_rate_figure(comparison), rates_figure(comparison)
+    page = environment.get_template("page.html").render(
+        comparison=comparison,
+        short=grid(comparison),
+        full=grid(comparison, full=True),
+        level=comparison.records[0].level if comparison.records else 0.95,
+        hit_rate=Markup(hit_rate) if hit_rate else None,
+        rates=Markup(rates) if rates else None,
+        verdicts=[
+            (r.agent, r.details.get("verdict", ""), r.details.get("share_supported"), r.details.get("value_on_log"), r)
+            for r in comparison.records
+            if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
+        ],
+        story=json.dumps(story, indent=2),
+        version=__version__,
+    )
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")

@@ -1,0 +1,169 @@
+"""Folders that commands write: a new one is empty, an interrupted one can be taken up again."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log, part_path, replacing, write_part, write_table
+from recsim_mnar.policy import Policy
+from recsim_mnar.simulate import SHARD_USERS, provenance, run_in_order, simulate_shard
+from recsim_mnar.worlds.base import World
+
+PART_SHARDS = 8
+"""Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
+
+MANIFEST = "simulation.json"
+
+
+def new_folder(out: str | Path | None, kind: str) -> Path:
+    """The folder to write: ``out``, or a new one under ``./runs`` named after the time.
+
+    Raises:
+        UserError: it exists and holds something.
+    """
+    if out is None:
+        stamp = time.strftime(f"{kind}-%Y%m%d-%H%M%S")
+        for suffix in itertools.chain([""], (f"-{i}" for i in itertools.count(2))):
+            folder = Path("runs") / (stamp + suffix)
+            if not folder.exists():
+                break
+    else:
+        folder = Path(out)
+        refuse_occupied(folder)
+    return folder
+
+
+def refuse_occupied(folder: Path) -> None:
+    """Raise UserError where ``folder`` is a file or holds something."""
+    if folder.is_file():
+        raise UserError(f"--out {folder} is a file: name a folder")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"--out {folder} exists and is not empty: name another folder, or remove it first")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON under a temporary name, then rename it."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def simulate_to(
+    folder: Path,
+    world: World,
+    policy: Policy,
+    n_users: int,
+    seed: int,
+    *,
+    keep_truth: bool = False,
+    resume: bool = False,
+    executor: Executor | None = None,
+    progress: Callable[[int], None] = lambda users: None,
+) -> dict[str, int]:
+    """Simulate into ``folder``: ``log/`` in Parquet parts and, where asked for, ``truth.parquet`` and ``catalogue.npz``.
+
+    A part is a fixed range of users, written under a temporary name and renamed, so an interrupted run has whole parts
+    only; ``resume`` keeps those and makes the rest. Memory is bounded by a few parts.
+
+    Returns:
+        users, rows, decisions and parts made, and parts kept.
+
+    Raises:
+        UserError: the folder holds something else, or a run of other parameters.
+    """
+    story = {**provenance(world, policy, n_users, seed), "truth": keep_truth}
+    manifest = folder / MANIFEST
+    if resume and manifest.exists():
+        before = json.loads(manifest.read_text())
+        if before != json.loads(json.dumps(story)):
+            changed = sorted(key for key in story if before.get(key) != json.loads(json.dumps(story[key])))
+            raise UserError(f"--resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder")
+    else:
+        refuse_occupied(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(manifest, story)
+    (folder / "log").mkdir(exist_ok=True)
+    part_users = PART_SHARDS * SHARD_USERS
+    firsts = list(range(0, n_users, part_users))
+    missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth)]
+    progress(sum(min(part_users, n_users - firsts[i]) for i in range(len(firsts)) if i not in set(missing)))
+    counts = {"users": n_users, "rows": 0, "decisions": 0, "parts": len(missing), "kept": len(firsts) - len(missing)}
+    run_shard = functools.partial(simulate_shard, world, policy, seed, keep_truth=keep_truth)
+    jobs = (
+        functools.partial(run_shard, first, min(SHARD_USERS, n_users - first))
+        for i in missing
+        for first in range(firsts[i], min(firsts[i] + part_users, n_users), SHARD_USERS)
+    )
+    shards = run_in_order(jobs, executor)
+    for i in missing:
+        n_here = min(part_users, n_users - firsts[i])
+        parts = _counted(itertools.islice(shards, -(-n_here // SHARD_USERS)), progress)
+        log = Log(
+            {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
+            {key: value for key, value in story.items() if key != "truth"},
+        )
+        counts["rows"] += len(log)
+        counts["decisions"] += int(log.is_bandit.sum())
+        if keep_truth:
+            write_table(_truth_table(log), _truth_path(folder, i))
+            del log.columns["click_probability"]
+        write_part(log, part_path(folder / "log", i))
+    if keep_truth:
+        _merge_truth(folder, len(firsts))
+        catalogue = getattr(world, "catalogue", None)
+        if catalogue is not None:
+            with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
+                np.savez(file, **catalogue.arrays())
+    return counts
+
+
+def _counted(parts: Iterable[dict[str, Any]], progress: Callable[[int], None]) -> list[dict[str, Any]]:
+    kept = []
+    for part in parts:
+        kept.append(part)
+        progress(len(np.unique(part["user"])))
+    return kept
+
+
+def _part_done(folder: Path, index: int, keep_truth: bool) -> bool:
+    done = part_path(folder / "log", index).exists()
+    # The truth of a part is written before its log, so a part with a log has its truth, merged or not.
+    return done and (not keep_truth or _truth_path(folder, index).exists() or (folder / "truth.parquet").exists())
+
+
+def _truth_path(folder: Path, index: int) -> Path:
+    return folder / f".truth-{index:05d}.parquet"
+
+
+def _truth_table(log: Log) -> Any:
+    import pyarrow as pa
+
+    shown = log.is_bandit
+    return pa.table({name: log[name][shown] for name in ("user", "step", "click_probability")})
+
+
+def _merge_truth(folder: Path, n_parts: int) -> None:
+    import pyarrow.parquet as pq
+
+    paths = [_truth_path(folder, i) for i in range(n_parts)]
+    if (folder / "truth.parquet").exists():
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return
+    with replacing(folder / "truth.parquet") as temporary:
+        with pq.ParquetWriter(temporary, pq.read_schema(paths[0]), compression="zstd", compression_level=1) as writer:
+            for path in paths:
+                writer.write_table(pq.read_table(path))
+    for path in paths:
+        path.unlink()
+
+
