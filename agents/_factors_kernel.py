@@ -56,7 +56,7 @@ def _dot(a, b):
 def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
     """Steps first..last-1 of the Lanczos recurrence for A'A with full reorthogonalisation.
 
-    A is a CSR matrix (values float64). basis (at least last + 1, n_columns) float64 holds orthonormal rows 0..first and
+    A is a CSR matrix (values float64). basis (at least last + 1, n_columns) holds orthonormal rows 0..first and
     takes the next; alpha and beta take the tridiagonal matrix. Returns the number of steps made: it stops where the next
     vector is shorter than ``tiny``, the space of those before being invariant.
     """
