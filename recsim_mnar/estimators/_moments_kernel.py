@@ -11,9 +11,9 @@ import math
 
 from recsim_mnar._jit import kernel, summing
 
-SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "r")
+SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "xy", "r")
 POWERS = (
-    *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "lw", "lx", "lc", "ly", "ll"),
+    *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
     *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
 )
 COUNTS = ("rows", "users", "rewarded", "supported", "clipped", "rewarded_users")
@@ -47,7 +47,7 @@ def add_exactly(high, low, values):
 @summing
 def _chunk_sums(target, propensity, reward, clip, weight_bar, bars, out):
     """Sums over one chunk into ``out``; the last entry counts rows that are no data or pass what was seen before."""
-    w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = r0 = 0.0
+    w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = xy = r0 = 0.0
     rewarded = supported = clipped = flagged = 0.0
     p_low = bars[0]
     r_low = bars[1]
@@ -72,6 +72,7 @@ def _chunk_sums(target, propensity, reward, clip, weight_bar, bars, out):
         y1 += y * y
         cy += c * y
         wc += w * c
+        xy += x * y
         r0 += r
         rewarded += 1.0 if r != 0.0 else 0.0
         supported += 1.0 if t > 0.0 else 0.0
@@ -90,7 +91,8 @@ def _chunk_sums(target, propensity, reward, clip, weight_bar, bars, out):
     out[8] = y1
     out[9] = cy
     out[10] = wc
-    out[11] = r0
+    out[11] = xy
+    out[12] = r0
     out[_REWARDED] = rewarded
     out[_SUPPORTED] = supported
     out[_CLIPPED] = clipped
@@ -163,11 +165,11 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, top, out):
         propensity: (n,) the logging policy's.
         reward: (n,) rewards.
         clip: weights are cut there; inf for no clipping.
-        sums: (2, 12) high and low parts, in the order of ``SUMS``.
+        sums: (2, 13) high and low parts, in the order of ``SUMS``.
         counts: (6,) int64, in the order of ``COUNTS``.
         extremes: (4,) in the order of ``EXTREMES``.
         top: (16,) largest weights, downwards.
-        out: (33,) scratch.
+        out: (35,) scratch.
 
     Returns:
         Whether every row is data; the moments are of no use where one is not.
@@ -201,20 +203,21 @@ def _close_user(own, rows, sums, powers, products):
     products[4] = yy
     products[5] = c * y
     products[6] = w * c
-    products[7] = rows * w
-    products[8] = rows * x
-    products[9] = rows * c
-    products[10] = rows * y
-    products[11] = ll
-    products[12] = xx * xx
-    products[13] = rows * x * xx
-    products[14] = ll * xx
-    products[15] = ll * rows * x
-    products[16] = yy * yy
-    products[17] = rows * y * yy
-    products[18] = ll * yy
-    products[19] = ll * rows * y
-    products[20] = ll * ll
+    products[7] = x * y
+    products[8] = rows * w
+    products[9] = rows * x
+    products[10] = rows * c
+    products[11] = rows * y
+    products[12] = ll
+    products[13] = xx * xx
+    products[14] = rows * x * xx
+    products[15] = ll * xx
+    products[16] = ll * rows * x
+    products[17] = yy * yy
+    products[18] = rows * y * yy
+    products[19] = ll * yy
+    products[20] = ll * rows * y
+    products[21] = ll * ll
     add_exactly(powers[0], powers[1], products)
 
 
@@ -227,7 +230,7 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
     n = reward.size
     own = out[:N_SUMS]
     products = out[N_SUMS:]
-    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = r0 = used = 0.0
+    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = xy = r0 = used = 0.0
     for start in range(0, n, CHUNK):
         stop = min(start + CHUNK, n)
         if not _chunk(target[start:stop], propensity[start:stop], reward[start:stop], clip, counts, extremes, top, out):
@@ -250,6 +253,7 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
             y1 += y * y
             cy += c * y
             wc += w * c
+            xy += x * y
             r0 += r
             used += abs(r)
             if i + 1 == n or user[i + 1] != user[i]:
@@ -264,10 +268,11 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
                 own[8] = y1
                 own[9] = cy
                 own[10] = wc
-                own[11] = r0
+                own[11] = xy
+                own[12] = r0
                 _close_user(own, rows, sums, powers, products)
                 counts[1] += 1
                 if used > 0.0:
                     counts[5] += 1
-                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = r0 = used = 0.0
+                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = xy = r0 = used = 0.0
     return True

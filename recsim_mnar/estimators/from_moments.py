@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals import Interval, clip_mass, few_users, freedom, gamma_limits, student_limits
+from recsim_mnar.estimators.intervals import Cut, Interval, few_users, freedom, gamma_limits, hidden, student_limits
 from recsim_mnar.estimators.moments import N_TOP, Moments
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import verdict
@@ -40,17 +40,16 @@ def estimate_from_moments(
         value, sampling = _snips(moments, level, interval, bounds)
     else:
         value, sampling = _mean(moments, estimator == "clipped_ips", level, interval, bounds)
-    part = clip_part(moments, level) if estimator == "clipped_ips" else 0.0
-    low = sampling.low + part * min(bounds[0], 0.0)
-    high = sampling.high + part * max(bounds[1], 0.0)
+    below, above = clip_parts(moments, level, bounds) if estimator == "clipped_ips" else (0.0, 0.0)
+    low, high = sampling.low - below, sampling.high + above
     facts = diagnostics(moments)
     facts |= {
         "sampling_low": sampling.low,
         "sampling_high": sampling.high,
-        "clip_part": part * max(bounds[1], -bounds[0], 0.0),
+        "clip_part": max(below, above),
         "reward_max": bounds[1],
     }
-    method = sampling.method + (" + clip part" if part > 0.0 else "")
+    method = sampling.method + (" + clip part" if max(below, above) > 0.0 else "")
     low, high = _inside(low, high, value, bounds, moments)
     return Estimate(value, low, high, level, method, moments.rows, moments.ess, facts, verdict(facts), estimator)
 
@@ -67,27 +66,37 @@ def reward_bounds(moments: Moments, reward_max: float | None) -> tuple[float, fl
     return min(moments.reward_min, 0.0), largest
 
 
-def clip_part(moments: Moments, level: float) -> float:
-    """Upper bound of the target's probability that clipping cuts off, see :func:`clip_mass`."""
+def clip_parts(moments: Moments, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    """How far the value may lie below and above the mean of min(w, clip) r, see :func:`hidden`, in the reward's unit."""
     n, clip = moments.rows, moments.clip
     if math.isinf(clip):
-        return 0.0
-    mean = moments.sum("c") / n
-    variance = moments.power("cc") - 2.0 * mean * moments.power("lc") + mean**2 * moments.power("ll")
-    excess = max(moments.sum("w") - moments.sum("c"), 0.0) / n if moments.clipped else 0.0
-    square = moments.power("ww") - 2.0 * moments.power("wc") + moments.power("cc") if moments.clipped else 0.0
+        return 0.0, 0.0
     inflate = few_users(moments.users, level)
     if math.isinf(inflate):
-        return 1.0
-    return clip_mass(
-        mean,
-        variance / n**2 * inflate,
-        excess,
-        max(square, 0.0) / n**2 * inflate,
-        1.0 / moments.propensity_min / n,
-        clip / n,
-        level,
+        return max(-bounds[0], 0.0), max(bounds[1], 0.0)
+
+    def centred(letter: str) -> float:
+        mean = moments.sum(letter) / n
+        cross = moments.power("l" + letter)
+        return max(moments.power(letter * 2) - 2.0 * mean * cross + mean**2 * moments.power("ll"), 0.0)
+
+    def apart(whole: str, cut: str) -> float:
+        both = moments.power(whole * 2) - 2.0 * moments.power(whole + cut) + moments.power(cut * 2)
+        return max(both, 0.0) if moments.clipped else 0.0
+
+    counts = moments.reward_min >= 0.0
+    cut = Cut(
+        kept=moments.sum("c") / n,
+        kept_variance=centred("c") / n**2 * inflate,
+        excess=max(moments.sum("w") - moments.sum("c"), 0.0) / n if moments.clipped else 0.0,
+        excess_variance=apart("w", "c") / n**2 * inflate,
+        reward=(max(moments.sum("x") - moments.sum("y"), 0.0) / n if moments.clipped else 0.0) if counts else None,
+        reward_variance=apart("x", "y") / n**2 * inflate,
+        weight=moments.sum("w") / n,
+        weight_variance=centred("w") / n**2 * inflate,
+        largest=max(1.0 / moments.propensity_min - clip, 0.0) / n,
     )
+    return (0.0 if counts else hidden(cut, -bounds[0], level)), hidden(cut, max(bounds[1], 0.0), level)
 
 
 def diagnostics(moments: Moments) -> dict[str, Any]:

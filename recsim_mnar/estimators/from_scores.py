@@ -9,7 +9,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.from_moments import diagnostics, reward_bounds
 from recsim_mnar.estimators.inputs import Floats
-from recsim_mnar.estimators.intervals import Interval, clip_mass, few_users, freedom, gamma_limits, student_limits
+from recsim_mnar.estimators.intervals import Cut, Interval, few_users, freedom, gamma_limits, hidden, student_limits
 from recsim_mnar.estimators.moments import Moments
 from recsim_mnar.estimators.pair import user_sums
 from recsim_mnar.estimators.result import Estimate
@@ -92,44 +92,52 @@ def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, f
     """How far below and above the estimate's mean the target policy's value may lie because weights were changed.
 
     With weights u in place of w the bias is E[(w - u)(r - q)], q = 0 without a reward model. Its positive part is at
-    most E[(w - u)+] (see :func:`clip_mass`) and its negative part at most E[(u - w)+], times the range of r - q (Bottou
+    most E[(w - u)+] (see :func:`hidden`) and its negative part at most E[(u - w)+], times the range of r - q (Bottou
     et al. 2013, eq. 12-13); each expectation is taken at a one-sided limit, by user.
     """
     if scores.used is None:
         return 0.0, 0.0
-    n = rows.reward.size
     kept = np.minimum(rows.weight, scores.used)
-    variance = _variance_of_mean(kept, rows, level)
-    if math.isinf(variance):
-        cut = 1.0
-    else:
-        excess = rows.weight - kept
-        sums = user_sums(excess, rows.clusters)
-        clip = rows.clip if math.isfinite(rows.clip) else 0.0
-        square = float(sums @ sums) / n**2 * few_users(sums.size, level)
-        largest = 1.0 / float(np.min(rows.propensity))
-        cut = clip_mass(float(np.mean(kept)), variance, float(np.mean(excess)), square, largest / n, clip / n, level)
-    grown = 0.0
-    if np.any(scores.used > kept):
-        more = scores.used - kept
-        grown = student_limits(
-            float(np.mean(more)), _variance_of_mean(more, rows, level, inflate=False), _users(rows), level
-        )[1]
+    excess = rows.weight - kept
+    users = _users(rows)
+    if users < 2:
+        return bounds[1] - bounds[0], bounds[1] - bounds[0]
+    inflate = few_users(users, level)
+    counts = scores.counts and bounds[0] >= 0.0
+    hidden_reward = excess * rows.reward if counts else None
+    clip = rows.clip if math.isfinite(rows.clip) else 0.0
+    cut = Cut(
+        kept=float(np.mean(kept)),
+        kept_variance=_variance_of_mean(kept, rows) * inflate,
+        excess=float(np.mean(excess)),
+        excess_variance=_variance_of_mean(excess, rows, centre=False) * inflate,
+        reward=None if hidden_reward is None else float(np.mean(hidden_reward)),
+        reward_variance=0.0
+        if hidden_reward is None
+        else _variance_of_mean(hidden_reward, rows, centre=False) * inflate,
+        weight=float(np.mean(rows.weight)),
+        weight_variance=_variance_of_mean(rows.weight, rows) * inflate,
+        largest=max(1.0 / float(np.min(rows.propensity)) - clip, 0.0) / rows.reward.size,
+    )
     q_low, q_high = (0.0, 0.0)
     if rows.q_logged is not None and not scores.counts:
         q_low, q_high = float(np.min(rows.q_logged)), float(np.max(rows.q_logged))
     up, down = max(bounds[1] - q_low, 0.0), max(q_high - bounds[0], 0.0)
-    return cut * down + grown * up, cut * up + grown * down
+    grown = 0.0
+    if np.any(scores.used > kept):
+        more = scores.used - kept
+        grown = student_limits(float(np.mean(more)), _variance_of_mean(more, rows), users, level)[1]
+    return hidden(cut, down, level) + grown * up, hidden(cut, up, level) + grown * down
 
 
 def _users(rows: Rows) -> int:
     return rows.reward.size if rows.clusters is None else rows.clusters.number
 
 
-def _variance_of_mean(values: Floats, rows: Rows, level: float, *, inflate: bool = True) -> float:
-    """Variance of the mean of ``values`` (n,), by user, with CR1 and Student's correction where ``inflate``."""
-    sums = user_sums(values - np.mean(values), rows.clusters)
-    return float(sums @ sums) / values.size**2 * (few_users(sums.size, level) if inflate else 1.0)
+def _variance_of_mean(values: Floats, rows: Rows, *, centre: bool = True) -> float:
+    """Variance of the mean of ``values`` (n,), by user, about the mean or about 0."""
+    sums = user_sums(values - np.mean(values) if centre else values, rows.clusters)
+    return float(sums @ sums) / values.size**2
 
 
 def _moment_based(

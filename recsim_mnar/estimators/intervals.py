@@ -81,31 +81,50 @@ def student_limits(
     return value - half, value + half
 
 
-def clip_mass(
-    mean_clipped: float, variance: float, excess: float, excess_square: float, largest: float, clip: float, level: float
-) -> float:
-    """Upper bound of E[(w - clip)+], the share of the target policy's probability that clipping cuts off.
+@dataclass(frozen=True)
+class Cut:
+    """What changed weights u leave of the weights w, as means over rows and the variances of these means by user.
 
-    With r in [0, r_max] clipping lowers the value by at most r_max times it (Bottou et al. 2013, eq. 12-13). Two
-    bounds hold, and the smaller is taken: E[(w - M)+] <= 1 - E[min(w, M)], with the normal lower limit of that mean;
-    and, where the log covers the target, the gamma upper limit of the mean excess, a single step of which is at most
-    ``largest`` - clip.
+    Attributes:
+        kept: mean of min(w, u).
+        kept_variance: of it.
+        excess: mean of (w - u)+.
+        excess_variance: of it about 0.
+        reward: mean of (w - u)+ r, None where it is of no use (a reward model, negative rewards).
+        reward_variance: of it about 0.
+        weight: mean of w.
+        weight_variance: of it.
+        largest: the largest excess that a row may have, divided by the number of rows.
+    """
 
-    Args:
-        mean_clipped: mean of min(w, clip).
-        variance: of that mean (user sums).
-        excess: mean of (w - clip)+.
-        excess_square: variance of that mean (user sums).
-        largest: the largest weight possible, divided by the number of rows where ``clip`` is too.
-        clip: the clip.
-        level: nominal coverage of the interval that the part is added to; each bound is one-sided at half of 1 - level.
+    kept: float
+    kept_variance: float
+    excess: float
+    excess_variance: float
+    reward: float | None
+    reward_variance: float
+    weight: float
+    weight_variance: float
+    largest: float
+
+
+def hidden(cut: Cut, reward_max: float, level: float) -> float:
+    """Upper limit of E[(w - u)+ r], what clipping or shrinking weights may hide of the target policy's value.
+
+    For r in [0, r_max] it is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013, eq. 12-13),
+    which holds even where the log lacks actions that the target takes. Where the mean weight does not speak against
+    support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] themselves hold too, with the largest excess
+    that the least propensity allows as step; the smallest is taken. Each is one-sided at half of 1 - level.
     """
     from scipy.special import ndtri
 
-    if math.isinf(clip):
-        return 0.0
     quantile = float(ndtri(1.0 - (1.0 - level) / 2.0))
-    missing = 1.0 - (mean_clipped - quantile * math.sqrt(max(variance, 0.0)))
-    step = max(largest - clip, 0.0)
-    seen = gamma_limits(excess, excess_square, step, level)[1]
-    return min(max(min(missing, seen), 0.0), 1.0)
+    missing = 1.0 - (cut.kept - quantile * math.sqrt(max(cut.kept_variance, 0.0)))
+    part = reward_max * min(max(missing, 0.0), 1.0)
+    if cut.weight + quantile * math.sqrt(max(cut.weight_variance, 0.0)) < 1.0:
+        return part
+    seen = gamma_limits(cut.excess, cut.excess_variance, cut.largest, level)[1]
+    part = min(part, reward_max * seen)
+    if cut.reward is not None:
+        part = min(part, gamma_limits(cut.reward, cut.reward_variance, cut.largest * reward_max, level)[1])
+    return part

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.inputs import Clusters, check_clip, check_rows, column
 
-N_SUMS, N_POWERS, N_TOP = 12, 21, 16
-_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "r"))}
+N_SUMS, N_POWERS, N_TOP = 13, 22, 16
+_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "xy", "r"))}
 _POWER_NAMES = (
-    *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "lw", "lx", "lc", "ly", "ll"),
+    *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
     *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
 )
 _POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
@@ -119,12 +119,12 @@ class Moments:
         return merged
 
     def sum(self, name: str) -> float:
-        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, cy, wc or r."""
+        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, cy, wc, xy or r."""
         high, low = self._sums[:, _SUMS[name]]
         return float(high + low)
 
     def power(self, name: str) -> float:
-        """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, cy, wc, lw, lx, lc, ly, ll.
+        """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, cy, wc, xy, lw, lx, lc, ly, ll.
 
         With clusters also xxxx, lxxx, llxx, lllx, yyyy, lyyy, llyy, llly and llll.
         """

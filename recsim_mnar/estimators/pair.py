@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.estimators.from_moments import clip_part, diagnostics, reward_bounds
+from recsim_mnar.estimators.from_moments import clip_parts, diagnostics, reward_bounds
 from recsim_mnar.estimators.inputs import Clusters, Floats
 from recsim_mnar.estimators.intervals import gamma_limits, student_limits
 from recsim_mnar.estimators.moments import Moments
@@ -67,7 +67,7 @@ def estimate_difference(
         method = f"{unit} delta, asymptotic"
     facts = diagnostics(ours) | {"sampling_low": low, "sampling_high": high, "reward_max": bounds[1]}
     facts |= {"value_target": values[0], "value_baseline": values[1], "ess_baseline": theirs.ess}
-    parts = [clip_part(m, level) * bounds[1] for m in both] if estimator == "clipped_ips" else [0.0, 0.0]
+    parts = [max(clip_parts(m, level, bounds)) for m in both] if estimator == "clipped_ips" else [0.0, 0.0]
     facts["clip_part"] = max(parts)
     if max(parts) > 0.0:
         method += " + clip part"
