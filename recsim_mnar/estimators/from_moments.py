@@ -67,7 +67,7 @@ def reward_bounds(moments: Moments, reward_max: float | None) -> tuple[float, fl
 
 
 def clip_parts(moments: Moments, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
-    """How far the value may lie below and above the mean of min(w, clip) r, see :func:`hidden`, in the reward's unit."""
+    """How far the value may lie below and above that of min(w, clip) r, see :func:`hidden`, in units of the reward."""
     n, clip = moments.rows, moments.clip
     if math.isinf(clip):
         return 0.0, 0.0

@@ -1,0 +1,171 @@
+"""Every estimator against its textbook formula, and the limits that tie them together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar.estimators import ESTIMATORS, estimate_value
+
+N = 4000
+TIGHT = {"rel": 1e-11, "abs": 1e-15}
+
+
+@pytest.fixture(scope="module")
+def log() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    target = np.where(rng.random(N) < 0.1, 0.0, rng.uniform(0.0, 0.8, N))
+    return {
+        "reward": rng.normal(0.3, 1.0, N),
+        "propensity": rng.uniform(0.05, 0.9, N),
+        "target": target,
+        "q_logged": rng.normal(0.3, 0.3, N),
+        "q_target": rng.normal(0.3, 0.1, N),
+        "groups": rng.integers(0, 12, N),
+        "user": rng.integers(0, 200, N),
+    }
+
+
+def columns(log, estimator):
+    named = {k: log[k] for k in ("reward", "propensity", "target")}
+    for name in ESTIMATORS[estimator].needs:
+        named[name] = log[name]
+    return named
+
+
+def value(log, estimator, **parameters) -> float:
+    return estimate_value(**columns(log, estimator), estimator=estimator, **parameters).value
+
+
+def beta_by_hand(w, r, fold):
+    total = 0.0
+    for k in np.unique(fold):
+        other, own = fold != k, fold == k
+        b = np.mean((w[other] ** 2 - w[other]) * r[other]) / np.mean(w[other] ** 2 - w[other])
+        total += np.sum(w[own] * r[own] - b * (w[own] - 1.0))
+    return total / w.size
+
+
+def test_textbook_formulas(log):
+    r, p, t, q, m = (log[k] for k in ("reward", "propensity", "target", "q_logged", "q_target"))
+    w = t / p
+    d = r - q
+    groups = log["groups"]
+    marginal = np.array([w[groups == g].mean() for g in range(12)])[groups]
+    expected = {
+        ("ips",): np.mean(w * r),
+        ("clipped_ips", ("clip", 2.0)): np.mean(np.minimum(w, 2.0) * r),
+        ("snips",): np.sum(w * r) / np.sum(w),
+        ("dm",): np.mean(m),
+        ("dr",): np.mean(m + w * d),
+        ("clipped_dr", ("clip", 2.0)): np.mean(m + np.minimum(w, 2.0) * d),
+        ("sndr",): np.mean(m) + np.sum(w * d) / np.sum(w),
+        ("switch_dr", ("tau", 1.5)): np.mean(m + np.where(w <= 1.5, w, 0.0) * d),
+        ("dros", ("lam", 3.0)): np.mean(m + 3.0 * w / (w**2 + 3.0) * d),
+        ("sg_ips", ("lam", 0.3)): np.mean(w / (0.7 + 0.3 * w) * r),
+        ("sg_dr", ("lam", 0.3)): np.mean(m + w / (0.7 + 0.3 * w) * d),
+        ("ix_ips", ("gamma", 0.05)): np.mean(t / (p + 0.05) * r),
+        ("replay",): np.sum(t * r) / np.sum(t),
+    }
+    for (name, *parameters), wanted in expected.items():
+        assert value(log, name, **dict(parameters)) == pytest.approx(wanted, **TIGHT), name
+    assert value(log, "mips", groups=groups) == pytest.approx(np.mean(marginal * r), **TIGHT)
+    assert value(log, "beta_ips", folds=4) == pytest.approx(beta_by_hand(w, r, np.arange(N) % 4), **TIGHT)
+    assert value(log, "beta_ips", folds=groups) == pytest.approx(beta_by_hand(w, r, groups), **TIGHT)
+
+
+def test_balanced_ips(log):
+    rng = np.random.default_rng(0)
+    loggers = np.stack([log["propensity"], rng.uniform(0.1, 0.9, N)], 1)
+    logger = (rng.random(N) < 0.25).astype(int)
+    mixture = loggers[:, 0] * np.mean(logger == 0) + loggers[:, 1] * np.mean(logger == 1)
+    found = value(log, "balanced_ips", loggers=loggers, logger=logger)
+    assert found == pytest.approx(np.mean(log["target"] / mixture * log["reward"]), **TIGHT)
+    one = value(log, "balanced_ips", loggers=log["propensity"][:, None], logger=np.zeros(N, int))
+    assert one == pytest.approx(value(log, "ips"), **TIGHT)
+
+
+def test_embeddings_of_several_columns_are_groups(log):
+    pairs = np.stack([log["groups"] // 3, log["groups"] % 3], 1)
+    assert value(log, "mips", groups=pairs) == pytest.approx(value(log, "mips", groups=log["groups"]), **TIGHT)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (("switch_dr", {"tau": 0.0}), ("dm", {})),
+        (("switch_dr", {"tau": np.inf}), ("dr", {})),
+        (("dros", {"lam": 0.0}), ("dm", {})),
+        (("dros", {"lam": np.inf}), ("dr", {})),
+        (("sg_dr", {"lam": 0.0}), ("dr", {})),
+        (("sg_ips", {"lam": 0.0}), ("ips", {})),
+        (("ix_ips", {"gamma": 0.0}), ("ips", {})),
+        (("clipped_ips", {"clip": np.inf}), ("ips", {})),
+        (("clipped_ips", {}), ("ips", {})),
+        (("clipped_dr", {"clip": np.inf}), ("dr", {})),
+    ],
+)
+def test_limits(log, left, right):
+    # dr has weights of 0 here, where lam = 0 and lam = 1 must not be 0/0
+    assert value(log, left[0], **left[1]) == pytest.approx(value(log, right[0], **right[1]), **TIGHT)
+
+
+def test_shrunk_weights_at_one_are_indicators(log):
+    wanted = np.mean((log["target"] > 0) * log["reward"])
+    assert value(log, "sg_ips", lam=1.0) == pytest.approx(wanted, **TIGHT)
+
+
+def every(log, **more):
+    rng = np.random.default_rng(0)
+    for name in ESTIMATORS:
+        given = {"groups": log["groups"]} if name == "mips" else {}
+        if name == "balanced_ips":
+            given = {"loggers": np.stack([log["propensity"]] * 2, 1), "logger": rng.integers(0, 2, N)}
+        yield name, estimate_value(**{**columns(log, name), **more}, estimator=name, **given)
+
+
+def test_equal_propensities_give_the_sample_mean(log):
+    names = {"ips", "clipped_ips", "snips", "beta_ips", "sg_ips", "mips", "balanced_ips"}
+    for name, estimate in every(log, target=log["propensity"]):
+        if name in names:
+            assert estimate.value == pytest.approx(np.mean(log["reward"]), **TIGHT), name
+
+
+def test_order_of_rows_changes_nothing(log):
+    order = np.random.default_rng(5).permutation(N)
+    shuffled = {k: v[order] for k, v in log.items()}
+    for name in ESTIMATORS:
+        if name in ("beta_ips", "balanced_ips"):
+            continue
+        given = [{"groups": part["groups"]} if name == "mips" else {} for part in (log, shuffled)]
+        a, b = (
+            estimate_value(**columns(part, name), estimator=name, cluster=part["user"], clip=2.0, **extra)
+            for part, extra in zip((log, shuffled), given, strict=True)
+        )
+        for end in ("value", "low", "high", "ess"):
+            assert getattr(a, end) == pytest.approx(getattr(b, end), rel=1e-9), (name, end)
+
+
+def test_another_target_has_another_value(log):
+    ours, others = dict(every(log)), dict(every(log, target=log["target"][::-1].copy()))
+    for name, estimate in ours.items():
+        if name != "dm":
+            assert estimate.value != others[name].value, name
+
+
+def test_everything_is_finite_where_weights_are_zero(log):
+    sparse = np.where(np.arange(N) % 3 == 0, log["target"], 0.0)
+    for name, estimate in every(log, target=sparse):
+        assert np.all(np.isfinite([estimate.value, estimate.low, estimate.high, estimate.ess])), name
+        assert estimate.low <= estimate.value <= estimate.high, name
+
+
+def test_value_lies_in_its_interval_for_every_estimator_and_interval(log):
+    clicks = {**log, "reward": (log["reward"] > 1.0).astype(float)}
+    for interval in ("auto", "delta", "bootstrap"):
+        for name, info in ESTIMATORS.items():
+            if info.requires:
+                continue
+            estimate = estimate_value(**columns(clicks, name), estimator=name, interval=interval, clip=3.0)
+            assert estimate.low <= estimate.value <= estimate.high
+            assert estimate.method
