@@ -17,13 +17,14 @@ class News:
     """What an environment tells of one lane after a reset or a step; the source of ``info``.
 
     Attributes:
-        views, view_times: organic events since the last decision, in order.
+        views, view_times: organic events since the last decision, in order. Tuples: Gymnasium's own vector environments
+            take an array in ``info`` to have the same shape at every step.
         skipped: users who left without a decision before this one: (user, views, view_times).
     """
 
-    views: NDArray[np.int32]
-    view_times: NDArray[np.float64]
-    skipped: list[tuple[int, NDArray[np.int32], NDArray[np.float64]]] = field(default_factory=list)
+    views: tuple[int, ...] = ()
+    view_times: tuple[float, ...] = ()
+    skipped: list[tuple[int, tuple[int, ...], tuple[float, ...]]] = field(default_factory=list)
 
 
 class Crowd:
@@ -54,7 +55,7 @@ class Crowd:
 
     def admit(self, which: NDArray[np.int64]) -> dict[int, News]:
         """A next user for each of these lanes (ascending); those who leave without a decision are passed over."""
-        news = {int(lane): News(_NO_VIEWS, _NO_TIMES) for lane in which}
+        news = {int(lane): News() for lane in which}
         while len(which):
             users = np.empty(len(which), np.int64)
             for j, lane in enumerate(which):
@@ -77,16 +78,12 @@ class Crowd:
         return moment, moment.columns["reward"][moment.starts[:-1]]
 
 
-_NO_VIEWS = np.zeros(0, np.int32)
-_NO_TIMES = np.zeros(0, np.float64)
-
-
-def views_of(moment: Moment, j: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+def views_of(moment: Moment, j: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Items and times of the organic events of the moment's lane number j."""
     first, last = moment.starts[j], moment.starts[j + 1]
     if first < last and moment.columns["event"][first] == schema.BANDIT:
         first += 1
-    return moment.columns["item"][first:last].copy(), moment.columns["time"][first:last].copy()
+    return tuple(moment.columns["item"][first:last].tolist()), tuple(moment.columns["time"][first:last].tolist())
 
 
 def info_of(crowd: Crowd, lane: int, news: News) -> dict[str, Any]:

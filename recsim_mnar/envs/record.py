@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import ArrayLike
 
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
@@ -41,11 +41,9 @@ class LogBuilder:
         """Organic events that followed; ``info`` as ``step`` returned it."""
         self._views(user, first_step, info.get("views"), info.get("view_times"))
 
-    def _views(self, user: int, first_step: int, views: ArrayLike | None, times: ArrayLike | None) -> None:
-        if views is None:
-            return
+    def _views(self, user: int, first_step: int, views: Sequence[int] | None, times: Sequence[float] | None) -> None:
         rows = self._rows[user]
-        for k, (item, time) in enumerate(zip(np.asarray(views), np.asarray(times), strict=True)):
+        for k, (item, time) in enumerate(zip(views or (), times or (), strict=True)):
             rows.append((user, first_step + k, float(time), schema.ORGANIC, int(item), -1, np.nan, np.nan))
 
     @property
@@ -196,4 +194,4 @@ def lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
 def _observe(policy: Policy, user: int, info: dict[str, Any]) -> None:
     views = info.get("views")
     if views is not None and len(views):
-        policy.observe(np.full(len(views), user), np.asarray(views))
+        policy.observe(np.full(len(views), user), np.array(views, np.int32))

@@ -79,7 +79,8 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         return self._counts.copy(), float(rewards[0]), not self._waiting, False, info_of(self._crowd, 0, news)
 
     def _see(self, news: News) -> None:
-        np.add.at(self._counts, news.views, np.float32(1))
+        for item in news.views:
+            self._counts[item] += 1
 
 
 def check_decides(world: World) -> None:

@@ -163,7 +163,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self._ended[which] = False
         for lane in which:
             told = news[int(lane)]
-            np.add.at(self._counts[lane], told.views, np.float32(1))
+            for item in told.views:
+                self._counts[lane, item] += 1
             self._tell(infos, int(lane), told)
             if told.skipped:
                 skipped = tuple({"user": u, "views": v, "view_times": t} for u, v, t in told.skipped)

@@ -33,9 +33,12 @@ _RECOGYM_NAMES = {
     "prob_leave_organic": "p_leave_organic",
     "prob_leave_bandit": "p_leave_bandit",
     "change_omega_for_bandits": "drift_in_bandit",
+    "normal_time_mu": "clock_mean",
+    "normal_time_sigma": "clock_sd",
     "random_seed": "catalogue_seed",
 }
-_RECOGYM_IGNORED = {"num_users", "agent", "with_ps_all", "num_products_views", "phase"}
+# What RecoGym carries in its arguments but its v1 environment does not read, or only to log more.
+_RECOGYM_IGNORED = {"num_users", "num_clusters", "phi_var", "with_ps_all", "agent"}
 
 
 @dataclass(frozen=True)
@@ -123,13 +126,12 @@ class SessionsParams(Params):
         for name, value in args.items():
             if name in _RECOGYM_NAMES:
                 values[_RECOGYM_NAMES[name]] = value
-            elif name == "normalize_beta" or name in _RECOGYM_IGNORED:
+            elif name == "time_generator":
+                # An instance of RecoGym's NormalTimeGenerator or DefaultTimeGenerator, its class, or its name.
+                kind = value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)
+                values["clock"] = "normal" if "normal" in kind.lower() else "unit"
+            elif name in _RECOGYM_IGNORED:
                 continue
-            elif name in ("time_generator", "time_mode"):
-                continue
-            elif name in ("normal_time_mu", "normal_time_sigma"):
-                values["clock"] = "normal"
-                values["clock_mean" if name.endswith("mu") else "clock_sd"] = value
             else:
                 raise UserError(f"RecoGym has no parameter {name!r}; {nearest(name, _RECOGYM_NAMES)}")
         return cls.from_dict(values)

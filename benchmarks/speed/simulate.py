@@ -1,0 +1,115 @@
+"""Events a CPU second of the sessions world under uniform logging, beside RecoGym in the same run.
+
+    python benchmarks/speed/simulate.py [--items 10 100 1000 10000] [--seconds S] [--rounds N] [--json FILE]
+
+Ours is a complete log in memory, all columns, one worker; catalogue and compilation are timed apart, and so is writing
+Parquet. RecoGym runs in its own environment (``make_peers.sh`` makes it); the two take turns. A peer that was not run
+prints "not measured", and its bar is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar import registry
+from recsim_mnar.log import Log
+from recsim_mnar.runs import write_json
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+
+HERE = Path(__file__).parent
+BARS = {10: 400, 100: 400, 1000: 400, 10_000: 150}
+"""Ratios to RecoGym that must be reached; other sizes have no bar."""
+
+
+def ours(n_items: int, n_users: int) -> dict[str, float]:
+    """One simulation, its catalogue made beforehand."""
+    world = make_world("sessions", "recogym-v1", [f"n_items={n_items}"])
+    policy = registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
+    began = time.process_time()
+    simulate(world, policy, 1, seed=1)
+    setup = time.process_time() - began
+    began = time.process_time()
+    log = simulate(world, policy, n_users, seed=2)
+    cpu = time.process_time() - began
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        log.write(Path(folder) / "log")
+    return {"events": len(log), "cpu": cpu, "rate": len(log) / cpu, "setup": setup, "parquet": time.process_time() - began}
+
+
+def recogym(n_items: int, seconds: float) -> dict[str, Any] | None:
+    """RecoGym's own generate_logs, in its own environment; None where that is not there."""
+    home = Path(os.environ.get("PEERS_DIR", HERE / ".venvs"))
+    python = home / "recogym" / "bin" / "python"
+    if not python.exists():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "peer.json"
+        command = [str(python), str(HERE / "peer_recogym.py"), "--items", str(n_items), "--seconds", str(seconds)]
+        done = subprocess.run([*command, "--json", str(target)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print(done.stderr[-2000:], file=sys.stderr)
+            return None
+        return json.loads(target.read_text())  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, nargs="+", default=list(BARS))
+    parser.add_argument("--seconds", type=float, default=6.0, help="CPU seconds of the peer, a size and round")
+    parser.add_argument("--events", type=float, default=2e6, help="about how many events of ours, a size and round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    rows = []
+    print(f"{'items':>8} {'events/CPU s':>14} {'RecoGym':>12} {'ratio':>8} {'bar':>6}  {'Parquet ns/event':>17}")
+    for n_items in options.items:
+        runs, peers = [], []
+        for _ in range(options.rounds):
+            runs.append(ours(n_items, int(options.events / 101)))
+            peer = recogym(n_items, options.seconds)
+            if peer is not None:
+                peers.append(rate_of(peer))
+        rate = statistics.median(r["rate"] for r in runs)
+        peer_rate = statistics.median(peers) if peers else None
+        ratio = rate / peer_rate if peer_rate else None
+        bar = BARS.get(n_items)
+        met = None if ratio is None or bar is None else ratio >= bar
+        parquet = statistics.median(r["parquet"] / r["events"] for r in runs) * 1e9
+        rows.append(
+            {
+                "items": n_items,
+                "rate": rate,
+                "rates": [r["rate"] for r in runs],
+                "recogym": peer_rate,
+                "recogym_rates": peers,
+                "ratio": ratio,
+                "bar": bar,
+                "met": met,
+                "parquet_ns_an_event": parquet,
+            }
+        )
+        shown = (f"{peer_rate:12,.0f}", f"{ratio:8,.0f}") if peer_rate else (f"{'not measured':>12}", f"{'-':>8}")
+        print(f"{n_items:>8,} {rate:>14,.0f} {shown[0]} {shown[1]} {bar or '-':>6}  {parquet:>17.1f}", flush=True)
+    if options.json:
+        write_json(options.json, {"rows": rows, "unit": "events a CPU second, median of the rounds, in turn"})
+
+
+def rate_of(peer: dict[str, Any]) -> float:
+    """Events a CPU second from the peer's file."""
+    row = peer["results"][0]
+    return float(row["events_per_cpu_second"])
+
+
+if __name__ == "__main__":
+    main()

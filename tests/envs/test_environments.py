@@ -1,0 +1,185 @@
+"""The Gymnasium faces: conformance, addressing, and what a wrong call gets."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import recsim_mnar
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.envs.checks import check_vector_env
+from recsim_mnar.envs.record import RecordLog, record
+from recsim_mnar.errors import UserError
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.policies import Uniform
+
+ID = "recsim_mnar/Sessions-v0"
+
+
+def small_world():
+    return SessionsWorld(SessionsParams(n_items=12, p_leave_bandit=0.1))
+
+
+def test_check_env_passes():
+    assert recsim_mnar.__version__
+    check_env(gym.make(ID).unwrapped)
+    check_env(gym.make(ID, preset="quick", n_items=30, n_flips=3).unwrapped)
+
+
+def test_the_vector_check_passes():
+    check_vector_env(
+        lambda mode: WorldVectorEnv(small_world(), 5, autoreset_mode=mode), lambda: WorldEnv(small_world()), steps=150
+    )
+
+
+class _Shifted(WorldVectorEnv):
+    """A vector environment with a fault: every lane is one view ahead."""
+
+    def step(self, actions):
+        observation, *rest = super().step(actions)
+        observation[0, 0] += 1
+        return (observation, *rest)
+
+
+class _Reusing(WorldVectorEnv):
+    """A vector environment with a fault: it hands out its own buffer."""
+
+    def step(self, actions):
+        rest = super().step(actions)[1:]
+        return (self._counts, *rest)
+
+
+class _Eager(WorldVectorEnv):
+    """A vector environment with a fault: the mode it states is not the mode it has."""
+
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+
+
+@pytest.mark.parametrize("kind", [_Shifted, _Reusing, _Eager])
+def test_the_vector_check_finds_faults(kind):
+    with pytest.raises(AssertionError):
+        check_vector_env(
+            lambda mode: kind(small_world(), 3, autoreset_mode=mode), lambda: WorldEnv(small_world()), steps=40
+        )
+
+
+def test_made_by_gymnasium():
+    env = gym.make_vec(ID, num_envs=3, vectorization_mode="vector_entry_point", n_items=20, max_episode_steps=4)
+    observation, infos = env.reset(seed=5)
+    assert observation.shape == (3, 20)
+    assert infos["user"].tolist() == [0, 1, 2] or (infos["user"] >= 3).any()
+    for _ in range(3):
+        assert not env.step(np.zeros(3, int))[3].any()
+    _, _, terminated, truncated, _ = env.step(np.zeros(3, int))
+    assert (terminated | truncated).sum() >= truncated.sum() > 0
+
+
+def test_users_are_addressed():
+    env = WorldEnv(small_world())
+    met = [env.reset(seed=3)[1]["user"]] + [env.reset()[1]["user"] for _ in range(5)]
+    assert met == sorted(set(met))
+    again, info = env.reset(options={"user": met[2]})
+    assert info["user"] == met[2]
+    other = WorldEnv(small_world())
+    observation, _ = other.reset(seed=3, options={"user": met[2]})
+    np.testing.assert_array_equal(again, observation)
+
+
+def test_a_user_without_decision_is_skipped_and_told():
+    world = SessionsWorld(SessionsParams(n_items=5, p_leave_organic=0.5))
+    env = WorldEnv(world)
+    _, info = env.reset(seed=1)
+    skipped = list(info.get("skipped", ()))
+    while not skipped:
+        _, info = env.reset()
+        skipped = list(info.get("skipped", ()))
+    assert all(len(left["views"]) == len(left["view_times"]) > 0 for left in skipped)
+    assert [left["user"] for left in skipped] == list(range(info["user"] - len(skipped), info["user"]))
+
+
+def test_the_observation_counts_the_views():
+    env = WorldEnv(small_world())
+    observation, info = env.reset(seed=0)
+    counts = np.bincount(info["views"], minlength=12)
+    np.testing.assert_array_equal(observation, counts)
+    for action in range(12):
+        observation, reward, terminated, truncated, info = env.step(action)
+        counts = counts + np.bincount(info["views"], minlength=12)
+        np.testing.assert_array_equal(observation, counts)
+        assert type(reward) is float
+        assert type(terminated) is bool
+        assert truncated is False
+        if terminated:
+            break
+
+
+def test_recording_needs_the_propensity_and_gives_the_log():
+    world = small_world()
+    env = RecordLog(WorldEnv(world))
+    policy = Uniform(12)
+    env.reset(seed=4)
+    with pytest.raises(UserError, match="propensity"):
+        env.step(0)
+    env.propensity = 0.25
+    ended = env.step(3)[2]
+    with pytest.raises(UserError, match="propensity"):
+        env.step(0)
+    log = env.log()
+    assert log["propensity"][log.is_bandit].tolist() == [0.25]
+    assert ended in (True, False)
+    assert record(WorldEnv(world), policy, 9, 4).digest() == simulate(world, policy, 9, 4).digest()
+
+
+def test_async_vector_env_works():
+    env = gym.vector.AsyncVectorEnv([lambda: WorldEnv(small_world())] * 2)
+    try:
+        env.reset(seed=0)
+        for _ in range(5):
+            env.step(np.zeros(2, int))
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("action", [-1, 12])
+def test_actions_out_of_range_are_refused(action):
+    env = WorldEnv(small_world())
+    env.reset(seed=0)
+    with pytest.raises(UserError, match=r"0\.\.11"):
+        env.step(action)
+    vector = WorldVectorEnv(small_world(), 2)
+    vector.reset(seed=0)
+    with pytest.raises(UserError, match=r"0\.\.11"):
+        vector.step(np.array([0, action]))
+
+
+def test_steps_before_reset_and_after_the_end_are_refused():
+    env = WorldEnv(small_world())
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(0)
+    env.reset(seed=0)
+    while not env.step(0)[2]:
+        pass
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(0)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: WorldVectorEnv(small_world(), 0), "num_envs"),
+        (lambda: WorldVectorEnv(small_world(), 2, autoreset_mode="never"), "autoreset_mode"),
+        (lambda: WorldVectorEnv(small_world(), 2, max_episode_steps=0), "max_episode_steps"),
+        (lambda: WorldEnv(SessionsWorld(SessionsParams(p_organic_to_bandit=0.0))), "p_organic_to_bandit"),
+        (lambda: WorldEnv(small_world()).reset(seed=0, options={"user": -1}), "user"),
+        (lambda: WorldVectorEnv(small_world(), 2).reset(seed=[1, 2, 3]), "seeds"),
+        (lambda: gym.make(ID, n_itmes=3), "n_items"),
+    ],
+)
+def test_bad_arguments_name_the_mend(make, words):
+    with pytest.raises(UserError, match=words):
+        make()

@@ -1,0 +1,99 @@
+"""One seed, one log: for any workers, shards and lanes, and through simulate, the single and the vector environment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from recsim_mnar import registry, simulate
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.envs.record import record, record_vector
+from recsim_mnar.simulate import workers
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.policies import OrderReader, Uniform
+
+N_ITEMS, N_USERS, SEED = 40, 45, 21
+AGENTS = [
+    "random",
+    "constant",
+    "popularity",
+    "user-popularity",
+    "user-popularity-greedy",
+    "svd+rank=6",
+    "item-knn",
+    "user-knn",
+    "user-popularity+epsilon=0.2",
+    "item-knn+temperature=0.3",
+]
+
+
+@pytest.fixture(scope="module")
+def world():
+    return SessionsWorld(SessionsParams(n_items=N_ITEMS, n_flips=9, clock="normal", sigma_mu_organic=1.0))
+
+
+@pytest.fixture(scope="module")
+def train(world):
+    return simulate.simulate(world, Uniform(N_ITEMS), 120, seed=77)
+
+
+def policy_of(name, train):
+    if name == "order-reader":
+        return OrderReader(N_ITEMS)
+    return registry.learner(name).fit(train, n_items=N_ITEMS, seed=1)
+
+
+@pytest.mark.parametrize("name", [*AGENTS, "order-reader"])
+def test_every_face_gives_the_same_bytes(world, train, name, monkeypatch):
+    policy = policy_of(name, train)
+    whole = simulate.simulate(world, policy, N_USERS, SEED)
+    expected = whole.digest()
+    whole.validate(N_ITEMS)
+    for shard, n_workers in ((7, 2), (16, 7)):
+        monkeypatch.setattr(simulate, "SHARD_USERS", shard)
+        with workers(n_workers) as executor:
+            log = simulate.simulate(world, policy, N_USERS, SEED, executor=executor)
+        assert log.digest() == expected, f"{shard} users a shard, {n_workers} workers"
+    assert record(WorldEnv(world), policy, N_USERS, SEED).digest() == expected
+    for lanes in (1, 8, 100):
+        assert record_vector(WorldVectorEnv(world, lanes), policy, N_USERS, SEED).digest() == expected, f"{lanes} lanes"
+
+
+def test_few_lanes_are_refilled_with_the_same_result(world, train, monkeypatch):
+    policy = policy_of("user-knn", train)
+    expected = simulate.simulate(world, policy, N_USERS, SEED).digest()
+    monkeypatch.setattr(simulate, "_LANE_BYTES", 4 * N_ITEMS * 3)
+    assert simulate.simulate(world, policy, N_USERS, SEED).digest() == expected
+
+
+def test_policies_run_inside_the_kernel_as_outside(world):
+    inside = registry.learner("random").fit(simulate.Log({}), n_items=N_ITEMS, seed=0)
+    assert inside.is_uniform
+    assert (
+        simulate.simulate(world, inside, N_USERS, SEED).digest()
+        == simulate.simulate(world, Uniform(N_ITEMS), N_USERS, SEED).digest()
+    )
+
+
+def test_a_user_does_not_depend_on_who_is_simulated_beside_it(world):
+    log = simulate.simulate(world, Uniform(N_ITEMS), N_USERS, SEED)
+    alone = simulate.simulate(world, Uniform(N_ITEMS), 1, SEED, first_user=17)
+    rows = log.select(log["user"] == 17)
+    assert rows.digest() == alone.digest()
+
+
+def test_seeds_share_no_user(world):
+    a = simulate.simulate(world, Uniform(N_ITEMS), 5, 1)
+    b = simulate.simulate(world, Uniform(N_ITEMS), 5, 2)
+    assert not np.array_equal(a["item"][:20], b["item"][:20])
+
+
+def test_the_sampler_of_large_catalogues_too():
+    """Rejection sampling keeps earlier weights a lane: refilled lanes and single users must not see each other's."""
+    world = SessionsWorld(SessionsParams(n_items=700, sigma_omega=0.4))
+    expected = simulate.simulate(world, Uniform(700), 30, SEED)
+    inside = registry.learner("random").fit(simulate.Log({}), n_items=700, seed=0)
+    assert simulate.simulate(world, inside, 30, SEED).digest() == expected.digest()
+    assert record_vector(WorldVectorEnv(world, 4), Uniform(700), 30, SEED).digest() == expected.digest()
+    assert simulate.simulate(world, Uniform(700), 1, SEED, first_user=9).digest() == (
+        expected.select(expected["user"] == 9).digest()
+    )
