@@ -15,6 +15,7 @@ SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "xy", "r")
 POWERS = (
     *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
     *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
+    *("wxxx", "wwxx", "wwwx", "wwww"),
 )
 COUNTS = ("rows", "users", "rewarded", "supported", "clipped", "rewarded_users")
 EXTREMES = ("propensity_min", "reward_min", "reward_max", "x_max")
@@ -169,7 +170,7 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, top, out):
         counts: (6,) int64, in the order of ``COUNTS``.
         extremes: (4,) in the order of ``EXTREMES``.
         top: (16,) largest weights, downwards.
-        out: (35,) scratch.
+        out: (39,) scratch.
 
     Returns:
         Whether every row is data; the moments are of no use where one is not.
@@ -218,6 +219,11 @@ def _close_user(own, rows, sums, powers, products):
     products[19] = ll * yy
     products[20] = ll * rows * y
     products[21] = ll * ll
+    ww = w * w
+    products[22] = w * x * xx
+    products[23] = ww * xx
+    products[24] = ww * w * x
+    products[25] = ww * ww
     add_exactly(powers[0], powers[1], products)
 
 

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals import Cut, Interval, few_users, freedom, gamma_limits, hidden, student_limits
+from recsim_mnar.estimators.intervals import (
+    Cut,
+    Interval,
+    few_users,
+    freedom,
+    gamma_limits,
+    gamma_step,
+    hidden,
+    student_limits,
+)
 from recsim_mnar.estimators.moments import N_TOP, Moments
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import verdict
@@ -165,10 +174,8 @@ def _mean(
 def _gamma_parts(moments: Moments, clipped: bool, value: float, level: float, reward_max: float) -> tuple[float, float]:
     """Variance and step of the gamma limits.
 
-    The variance is that of user sums about the mean, corrected for few and for unequal users. The step is what one more
-    event could add. The largest weight (Fay & Feuer) is safe but too wide where it is hardly ever drawn, the largest of
-    the rewarded rows and of the size-biased mean weight covers too little where few rewards were seen: their geometric
-    mean does both (benchmarks/coverage), and where a user's rewards come together it is at least a user's mean share.
+    The variance is that of user sums about the mean, corrected for few and for unequal users; the step is that of
+    :func:`gamma_step`, the largest weight where no reward was seen.
     """
     n, letter = moments.rows, "y" if clipped else "x"
     raw, cross = moments.power(letter * 2), moments.power("l" + letter)
@@ -190,7 +197,7 @@ def _gamma_parts(moments: Moments, clipped: bool, value: float, level: float, re
         weight, square = (moments.sum("c"), moments.sum("cc")) if clipped else (moments.sum("w"), moments.sum("ww"))
         usual = max(min(moments.x_max, clip * reward_max), square / weight * reward_max)
         together = raw / moments.sum(letter) if value > 0.0 else 0.0
-        step = max(math.sqrt(min(usual, widest) * widest), together)
+        step = gamma_step(usual, widest, together)
     # A variance below one step's square is no evidence of certainty: it comes from user sums that happen to be equal.
     variance = max(second, step * step) if value > 0.0 else second
     return variance / n**2 * few_users(moments.users, level, degrees), step / n
@@ -209,7 +216,17 @@ def _snips(moments: Moments, level: float, interval: str, bounds: tuple[float, f
         high = gamma_limits(0.0, 0.0, moments.weight_max * bounds[1] / total, level)[1]
         return value, Interval(0.0, min(high, bounds[1]), "gamma (Fay-Feuer), because no reward was seen")
     variance = moments.power("xx") - 2.0 * value * moments.power("wx") + value**2 * moments.power("ww")
-    low, high = student_limits(value, variance / total**2, users, level)
+    degrees = None
+    if moments.clustered and users < moments.rows:
+        fourth = (
+            moments.power("xxxx")
+            - 4.0 * value * moments.power("wxxx")
+            + 6.0 * value**2 * moments.power("wwxx")
+            - 4.0 * value**3 * moments.power("wwwx")
+            + value**4 * moments.power("wwww")
+        )
+        degrees = freedom(users, moments.rewarded_users, variance, fourth)
+    low, high = student_limits(value, variance / total**2, users, level, degrees)
     return value, Interval(max(low, bounds[0]), min(high, bounds[1]), f"{_unit(moments)} delta, asymptotic")
 
 

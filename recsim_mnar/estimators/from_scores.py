@@ -9,7 +9,16 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.from_moments import diagnostics, reward_bounds
 from recsim_mnar.estimators.inputs import Floats
-from recsim_mnar.estimators.intervals import Cut, Interval, few_users, freedom, gamma_limits, hidden, student_limits
+from recsim_mnar.estimators.intervals import (
+    Cut,
+    Interval,
+    few_users,
+    freedom,
+    gamma_limits,
+    gamma_step,
+    hidden,
+    student_limits,
+)
 from recsim_mnar.estimators.moments import Moments
 from recsim_mnar.estimators.pair import user_sums
 from recsim_mnar.estimators.result import Estimate
@@ -195,7 +204,7 @@ def _gamma(
     total = float(np.sum(used))
     if value > 0.0:
         usual = max(float(np.max(linear)), float(used @ used) / total * reward_max)
-        step = max(math.sqrt(min(usual, widest) * widest), float(sums @ sums) / float(np.sum(sums)))
+        step = gamma_step(usual, widest, float(sums @ sums) / float(np.sum(sums)))
     variance = max(second, step * step) if value > 0.0 else second
     return gamma_limits(value, variance / n**2 * few_users(moments.users, level, degrees), step / n, level)
 

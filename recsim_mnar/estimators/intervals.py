@@ -33,7 +33,8 @@ def few_users(users: int, level: float, freedom: float | None = None) -> float:
 def freedom(users: int, rewarded_users: int, second: float, fourth: float) -> float:
     """Degrees of freedom of a variance estimated from user sums that differ much from each other (Satterthwaite 1946).
 
-    A variance from U values of kurtosis k is worth 2 U / (k - 1) degrees. Of k the part U / (users with a reward) is
+    A variance from U values of kurtosis k is worth 2 U / (k - 1) degrees; 1.5 is taken for 2, because the kurtosis of a
+    sample comes out too low where tails are heavy (benchmarks/coverage). Of k the part U / (users with a reward) is
     taken away: it comes from rewards being rare, which the gamma limits account for already.
 
     Args:
@@ -45,7 +46,22 @@ def freedom(users: int, rewarded_users: int, second: float, fourth: float) -> fl
     if second <= 0.0 or rewarded_users == 0:
         return users - 1.0
     excess = users * (fourth / second**2 - 1.0 / rewarded_users)
-    return max(min(2.0 * users / excess, users - 1.0) if excess > 0.0 else users - 1.0, 2.0)
+    return max(min(1.5 * users / excess, users - 1.0) if excess > 0.0 else users - 1.0, 2.0)
+
+
+def gamma_step(usual: float, widest: float, together: float) -> float:
+    """What one more event could add, for the upper gamma limit.
+
+    The largest weight (Fay & Feuer) is safe but too wide where it is hardly ever drawn, the usual one covers too little
+    where few rewards were seen: the step lies two thirds of the way between them on the scale of logarithms
+    (benchmarks/coverage). Where a user's rewards come together it is at least what they come to.
+
+    Args:
+        usual: the larger of the largest weight among rewarded rows and the size-biased mean weight, times the reward.
+        widest: the largest weight times the largest reward.
+        together: a user's sum, averaged in proportion to itself.
+    """
+    return max(min(usual, widest) ** (1.0 / 3.0) * widest ** (2.0 / 3.0), together)
 
 
 def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, float]:

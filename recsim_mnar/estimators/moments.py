@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.inputs import Clusters, check_clip, check_rows, column
 
-N_SUMS, N_POWERS, N_TOP = 13, 22, 16
+N_SUMS, N_POWERS, N_TOP = 13, 26, 16
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "xy", "r"))}
 _POWER_NAMES = (
     *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
     *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
+    *("wxxx", "wwxx", "wwwx", "wwww"),
 )
 _POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
 
@@ -126,7 +127,7 @@ class Moments:
     def power(self, name: str) -> float:
         """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, cy, wc, xy, lw, lx, lc, ly, ll.
 
-        With clusters also xxxx, lxxx, llxx, lllx, yyyy, lyyy, llyy, llly and llll.
+        With clusters also xxxx, lxxx, llxx, lllx, yyyy, lyyy, llyy, llly, llll, wxxx, wwxx, wwwx and wwww.
         """
         if self.clustered:
             high, low = self._powers[:, _POWERS[name]]

@@ -38,6 +38,7 @@ def twin(reward, propensity, target, cluster=None, clip=np.inf) -> dict[str, flo
     names = ["ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"]
     if cluster is not None:
         names += ["xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"]
+        names += ["wxxx", "wwxx", "wwwx", "wwww"]
     for name in names:
         out["users " + name] = np.prod([sums[letter] for letter in name], axis=0).sum()
     return out
