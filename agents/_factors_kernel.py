@@ -56,9 +56,9 @@ def _dot(a, b):
 def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
     """Steps first..last-1 of the Lanczos recurrence for A'A with full reorthogonalisation.
 
-    A is a CSR matrix (values float64). basis (at least last + 1, n_columns) holds orthonormal rows 0..first and
-    takes the next; alpha and beta take the tridiagonal matrix. Returns the number of steps made: it stops where the next
-    vector is shorter than ``tiny``, the space of those before being invariant.
+    A is a CSR matrix (values float64). basis (last + 1 rows or more) holds orthonormal rows 0..first and takes the
+    next; alpha and beta take the tridiagonal matrix. Returns the number of steps made: it stops where the next vector
+    is shorter than ``tiny``, the space of those before being invariant.
     """
     for j in range(first, last):
         v = basis[j]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,6 +115,7 @@ class Constant(Learner):
     """
 
     name = "constant"
+    ignores_own_views = True
 
     def __init__(self, item: int = 0) -> None:
         if isinstance(item, bool) or not isinstance(item, (int, np.integer)) or item < 0:
@@ -137,6 +139,18 @@ class Popularity(Learner):
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`."""
         return FixedPolicy(n_items, self.name, np.bincount(views_of(log, n_items)[1], minlength=n_items))
+
+    def scores_without_each_view(
+        self, log: Log, *, n_items: int, chunk: int
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
+        items = views_of(log, n_items)[1]
+        counts = np.bincount(items, minlength=n_items).astype(np.float64)
+        for begin in range(0, len(items), chunk):
+            part = np.arange(begin, min(begin + chunk, len(items)))
+            scores = np.tile(counts, (len(part), 1))
+            scores[np.arange(len(part)), items[part]] -= 1.0
+            yield part, scores
 
 
 class UserPopularity(SlotPolicy):

@@ -168,6 +168,7 @@ class UserKNN(Learner):
     """
 
     name = "user-knn"
+    ignores_own_views = True
 
     def __init__(self, neighbours: int = 20) -> None:
         self.neighbours = _checked_count(neighbours, "neighbours", self.name)
@@ -244,12 +245,12 @@ class UserKNNPolicy(GreedyPolicy):
         super()._clear(slots)
         self._own_row[slots] = -1
 
-    def reset_training_users(self, users: Ints) -> None:
-        """These users begin, and are the training users of the same ids: none is compared with its own training row."""
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
+        """See :meth:`recsim_mnar.policy.Policy.reset_training_users`: none is compared with its own training row."""
         self.reset(users)
-        users_ = np.asarray(users, np.int64)
-        row = np.minimum(np.searchsorted(self._users, users_), len(self._users) - 1)
-        self._own_row[self._slots.find(users_)] = np.where(self._users[row] == users_, row, -1)
+        ids = np.asarray(originals, np.int64)
+        row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
+        self._own_row[self._slots.find(users)] = np.where(self._users[row] == ids, row, -1)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         from recsim_mnar.agents import _neighbours_kernel

@@ -37,8 +37,8 @@ class Policy(abc.ABC):
     def reset(self, users: Ints) -> None:
         """These users begin (again): forget what was seen of them. ``users``: (n,) distinct user ids."""
 
-    def reset_training_users(self, users: Ints) -> None:
-        """These users begin, and are the users of the same ids in the log that the policy was fitted on.
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
+        """``users[j]`` begins, and is the user ``originals[j]`` of the log that the policy was fitted on.
 
         Leave-one-out begins its users so: a policy that compares users with training users must not compare one of
         them with itself.
@@ -93,9 +93,17 @@ class Policy(abc.ABC):
 
 
 class Learner(abc.ABC):
-    """Makes a policy from a log."""
+    """Makes a policy from a log.
+
+    Attributes:
+        name: the name under which results are reported.
+        ignores_own_views: whether what its policy does for a training user (begun with
+            :meth:`Policy.reset_training_users`) does not depend on that user's own rows of the log, but only on what
+            ``observe`` tells. Exhaustive leave-one-out then needs no refitting.
+    """
 
     name: str = "learner"
+    ignores_own_views: bool = False
 
     @abc.abstractmethod
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
@@ -157,9 +165,9 @@ class EpsilonMixture(Policy):
         """See :meth:`Policy.reset`."""
         self.inner.reset(users)
 
-    def reset_training_users(self, users: Ints) -> None:
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
         """See :meth:`Policy.reset_training_users`."""
-        self.inner.reset_training_users(users)
+        self.inner.reset_training_users(users, originals)
 
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
@@ -240,9 +248,9 @@ class SoftmaxPolicy(Policy):
         """See :meth:`Policy.reset`."""
         self.inner.reset(users)
 
-    def reset_training_users(self, users: Ints) -> None:
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
         """See :meth:`Policy.reset_training_users`."""
-        self.inner.reset_training_users(users)
+        self.inner.reset_training_users(users, originals)
 
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""

@@ -69,6 +69,8 @@ def learner(spec: str) -> Learner:
 class _Untrained(Learner):
     """Makes a policy that needs no training."""
 
+    ignores_own_views = True
+
     def __init__(self, kind: type[Policy], parameters: dict[str, Any]) -> None:
         self.kind = kind
         self.parameters = parameters
