@@ -103,7 +103,7 @@ def clip_parts(moments: Moments, level: float, bounds: tuple[float, float]) -> t
         reward_variance=apart("x", "y") / n**2 * inflate,
         weight=moments.sum("w") / n,
         weight_variance=centred("w") / n**2 * inflate,
-        largest=max(1.0 / moments.propensity_min - clip, 0.0) / n,
+        largest=max(moments.weight_max - clip, 0.0) / n,
     )
     return (0.0 if counts else hidden(cut, -bounds[0], level)), hidden(cut, max(bounds[1], 0.0), level)
 

@@ -114,7 +114,6 @@ def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, f
     inflate = few_users(users, level)
     counts = scores.counts and bounds[0] >= 0.0
     hidden_reward = excess * rows.reward if counts else None
-    clip = rows.clip if math.isfinite(rows.clip) else 0.0
     cut = Cut(
         kept=float(np.mean(kept)),
         kept_variance=_variance_of_mean(kept, rows) * inflate,
@@ -126,7 +125,7 @@ def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, f
         else _variance_of_mean(hidden_reward, rows, centre=False) * inflate,
         weight=float(np.mean(rows.weight)),
         weight_variance=_variance_of_mean(rows.weight, rows) * inflate,
-        largest=max(1.0 / float(np.min(rows.propensity)) - clip, 0.0) / rows.reward.size,
+        largest=float(np.max(excess)) / rows.reward.size,
     )
     q_low, q_high = (0.0, 0.0)
     if rows.q_logged is not None and not scores.counts:

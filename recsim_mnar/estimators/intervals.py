@@ -110,7 +110,7 @@ class Cut:
         reward_variance: of it about 0.
         weight: mean of w.
         weight_variance: of it.
-        largest: the largest excess that a row may have, divided by the number of rows.
+        largest: the largest excess of a row, divided by the number of rows.
     """
 
     kept: float
@@ -130,7 +130,7 @@ def hidden(cut: Cut, reward_max: float, level: float) -> float:
     For r in [0, r_max] it is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013, eq. 12-13),
     which holds even where the log lacks actions that the target takes. Where the mean weight does not speak against
     support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] themselves hold too, with the largest
-    excess that the least propensity allows as step; the smallest is taken. Each is one-sided at half of 1 - level.
+    excess seen as step; the smallest is taken. Each is one-sided at half of 1 - level.
     """
     from scipy.special import ndtri
 

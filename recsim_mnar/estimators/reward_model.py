@@ -50,7 +50,7 @@ class ActionMeans:
         sums = np.bincount(action, reward, self.n_actions)
         mean = float(np.mean(reward)) if reward.size else 0.0
         self.means = (sums + self.strength * mean) / (counts + self.strength)
-        self.centre = np.asarray(context.mean(axis=0) if reward.size else np.zeros(context.shape[1]), np.float64)
+        self.centre = np.mean(context, axis=0, dtype=np.float64) if reward.size else np.zeros(context.shape[1])
         centred = context - self.centre
         gram = centred.T @ centred + self.ridge * np.eye(context.shape[1])
         self.slope = np.linalg.solve(gram, centred.T @ (reward - self.means[action]))
@@ -97,8 +97,8 @@ def cross_fitted_rewards(
     Args:
         reward: (n,) rewards.
         action: (n,) logged actions, 0 .. n_actions - 1.
-        target: the target policy: a function from (m,) row numbers to (m, n_actions) probabilities, called block by block
-            so that no n x actions array is held; or such an (n, n_actions) array.
+        target: the target policy: a function from (m,) row numbers to (m, n_actions) probabilities, called block by
+            block so that no n x actions array is held; or such an (n, n_actions) array.
         n_actions: number of actions.
         context: (n, d) numbers, or None.
         cluster: (n,) users; a user's rows are in one fold. None where rows are independent.
