@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def _checked_count(value: Any, name: str, agent: str) -> int:
     return int(value)
 
 
-def _scale(counts: Any, axis: int) -> NDArray[np.float64]:
+def inverse_norms(counts: Any, axis: int) -> NDArray[np.float64]:
     """1 / Euclidean norm of the columns (axis 0) or rows (axis 1) of counts, 0 where there is nothing."""
     square = np.zeros(counts.shape[1 - axis], np.int64)
     index = counts.indices if axis == 0 else np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
@@ -34,7 +35,7 @@ def _scale(counts: Any, axis: int) -> NDArray[np.float64]:
     return scale
 
 
-def _parts(matrix: Any) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+def compressed(matrix: Any) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """Index pointer, indices and counts of a compressed matrix, in the types that the kernels are compiled for."""
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.int32)
 
@@ -57,42 +58,70 @@ class ItemKNN(Learner):
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
-        from recsim_mnar.agents import _neighbours_kernel
-
         counts, _ = view_counts(log, n_items)
-        scale = _scale(counts, 0)
-        k = min(self.neighbours, n_items)
-        bits = np.zeros(n_items, np.int32)
-        work = (
-            np.zeros(n_items, np.int64),
-            np.empty(n_items, np.int32),
-            bits,
-            np.empty(2048, np.int64),
-            bits.view(np.float32),
-        )
-        by_item, by_user = _parts(counts.tocsc()), _parts(counts)
-        n_out = np.empty(n_items, np.int64)
-        columns, values = [], []
-        for first in range(0, n_items, _ROWS_AT_A_TIME):
-            last = min(first + _ROWS_AT_A_TIME, n_items)
-            out_items = np.empty((last - first, k), np.int32)
-            out_values = np.empty((last - first, k), np.float32)
-            length = n_out[first:last]
-            _neighbours_kernel.similar_items(
-                *by_item, *by_user, scale, k, self.include_self, first, last, work, out_items, out_values, length
-            )
-            kept = np.arange(k) < length[:, None]
-            columns.append(out_items[kept])
-            values.append(out_values[kept])
-        starts = np.concatenate([[0], np.cumsum(n_out)])
+        starts, neighbours, similarities = most_similar(counts, self.neighbours, self.include_self)
         return ItemKNNPolicy(
             n_items,
             self.name,
             starts=starts,
-            neighbours=np.concatenate(columns),
-            similarities=np.concatenate(values),
+            neighbours=neighbours,
+            similarities=similarities,
             parameters={"neighbours": self.neighbours, "include_self": self.include_self},
         )
+
+    def scores_without_each_view(
+        self, log: Log, *, n_items: int, chunk: int
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
+        from recsim_mnar.agents.downdate import scores_without_each_view
+
+        return scores_without_each_view(
+            log, n_items=n_items, chunk=chunk, k=self.neighbours, include_self=self.include_self
+        )
+
+
+def work_space(n_items: int) -> tuple[NDArray[Any], ...]:
+    """What the kernels that find neighbours write to in passing."""
+    bits = np.zeros(n_items, np.int32)
+    return (
+        np.zeros(n_items, np.int64),
+        np.empty(n_items, np.int32),
+        bits,
+        np.empty(2048, np.int64),
+        bits.view(np.float32),
+    )
+
+
+def most_similar(
+    counts: Any, k: int, include_self: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """The k items of largest cosine with each item, as (starts, items, cosines); rows in the order of items.
+
+    Args:
+        counts: (n_users, n_items) scipy CSR array of integers.
+        k: at most so many an item; only positive cosines count, and equal ones go to the lower item.
+        include_self: let an item be among its own.
+    """
+    from recsim_mnar.agents import _neighbours_kernel
+
+    n_items = counts.shape[1]
+    k = min(k, n_items)
+    scale, work = inverse_norms(counts, 0), work_space(n_items)
+    by_item, by_user = compressed(counts.tocsc()), compressed(counts)
+    n_out = np.empty(n_items, np.int64)
+    columns, values = [], []
+    for first in range(0, n_items, _ROWS_AT_A_TIME):
+        last = min(first + _ROWS_AT_A_TIME, n_items)
+        out_items = np.empty((last - first, k), np.int32)
+        out_values = np.empty((last - first, k), np.float32)
+        length = n_out[first:last]
+        _neighbours_kernel.similar_items(
+            *by_item, *by_user, scale, k, include_self, first, last, work, out_items, out_values, length
+        )
+        kept = np.arange(k) < length[:, None]
+        columns.append(out_items[kept])
+        values.append(out_values[kept])
+    return np.concatenate([[0], np.cumsum(n_out)]), np.concatenate(columns), np.concatenate(values)
 
 
 class ItemKNNPolicy(GreedyPolicy):
@@ -176,7 +205,7 @@ class UserKNN(Learner):
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
         counts, users = view_counts(log, n_items)
-        starts, items, data = _parts(counts)
+        starts, items, data = compressed(counts)
         return UserKNNPolicy(
             n_items,
             self.name,
@@ -217,8 +246,8 @@ class UserKNNPolicy(GreedyPolicy):
         from scipy import sparse
 
         rows = sparse.csr_array((counts, items, starts), shape=(len(users), n_items))
-        self._by_user, self._by_item = _parts(rows), _parts(rows.tocsc())
-        self._scale = _scale(rows, 1)
+        self._by_user, self._by_item = compressed(rows), compressed(rows.tocsc())
+        self._scale = inverse_norms(rows, 1)
         self._users = np.asarray(users, np.int64)
         self._parameters = parameters
         self._k = int(parameters["neighbours"])

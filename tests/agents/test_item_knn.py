@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar.agents.counts import view_counts
+from recsim_mnar.agents.knn import ItemKNN, most_similar
+from recsim_mnar.log import Log
+
+
+def random_log(seed: int, n_users: int, n_items: int, longest: int, power: float = 2.0) -> Log:
+    generator = np.random.default_rng(seed)
+    length = generator.integers(1, longest + 1, n_users)
+    user = np.repeat(3 * np.arange(n_users) + 1, length)
+    step = np.concatenate([np.arange(n) for n in length])
+    item = (n_items * generator.random(len(user)) ** power).astype(np.int32)
+    return Log({"user": user, "step": step, "time": step, "event": np.zeros(len(user), np.int8), "item": item})
+
+
+def cosines(counts: np.ndarray) -> np.ndarray:
+    dots = counts.T @ counts
+    scale = np.where(np.diag(dots) > 0, 1.0 / np.sqrt(np.maximum(np.diag(dots), 1)), 0.0)
+    return (dots * (scale[:, None] * scale[None, :])).astype(np.float32)
+
+
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("k", [1, 4, 50])
+def test_neighbours_against_numpy(k, include_self):
+    counts, _ = view_counts(random_log(1, 60, 30, 9), 30)
+    starts, items, values = most_similar(counts, k, include_self)
+    expected = cosines(counts.toarray().astype(np.int64))
+    for i in range(30):
+        order = [j for j in np.lexsort((np.arange(30), -expected[i])) if include_self or j != i]
+        best = sorted(j for j in order[:k] if expected[i, j] > 0)
+        row = slice(starts[i], starts[i + 1])
+        assert items[row].tolist() == best
+        np.testing.assert_array_equal(values[row], expected[i, best])
+
+
+def test_scores_are_sums_over_the_views():
+    log = random_log(2, 60, 30, 9)
+    policy = ItemKNN(neighbours=30).fit(log, n_items=30)
+    expected = cosines(view_counts(log, 30)[0].toarray().astype(np.int64))
+    np.fill_diagonal(expected, 0.0)
+    views = np.array([3, 3, 0, 12])
+    policy.reset(np.array([5]))
+    policy.observe(np.full(4, 5), views)
+    total = np.zeros(30, np.float32)
+    for item in views:
+        total += expected[item]
+    np.testing.assert_array_equal(policy.scores(np.array([5]))[0], total)
+
+
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize(("k", "n_items", "longest"), [(1, 8, 6), (3, 8, 12), (3, 25, 5), (500, 20, 9)])
+def test_scores_without_a_view_are_those_of_a_refit(k, n_items, longest, include_self):
+    log = random_log(7 + k, 25, n_items, longest, power=1.5)
+    learner = ItemKNN(neighbours=k, include_self=include_self)
+    positions = []
+    for held, scores in learner.scores_without_each_view(log, n_items=n_items, chunk=16):
+        for position, row in zip(held, scores, strict=True):
+            rest = log.select(np.delete(np.arange(len(log)), position))
+            policy = learner.fit(rest, n_items=n_items)
+            user = log["user"][position : position + 1]
+            own = rest["item"][rest["user"] == user[0]]
+            policy.reset(user)
+            policy.observe(np.repeat(user, len(own)), own)
+            np.testing.assert_array_equal(policy.scores(user)[0], row)
+            positions.append(position)
+    assert sorted(positions) == list(range(len(log)))

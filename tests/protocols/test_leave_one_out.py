@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from recsim_mnar import registry
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.policy import Learner, Policy, scores_of
+from recsim_mnar.protocols.leave_one_out import Views, held_out_views, leave_one_out
+from recsim_mnar.protocols.proportions import user_mean_interval
+from recsim_mnar.rng import Stream, derive_seed, uniforms
+
+AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")
+DOWNDATED = (
+    "random",
+    "constant+item=2",
+    "popularity",
+    "user-popularity-greedy",
+    "item-knn+neighbours=3",
+    "user-knn+neighbours=3",
+)
+
+
+def make_log(seed=3, n_users=40, n_items=15, longest=9, bandit=True, distinct=False):
+    """A log in which every third row is a recommendation; some users have one view, and one has none."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for user in range(n_users):
+        n = 0 if user == 4 else int(generator.integers(1, longest + 1))
+        viewed = generator.permutation(n_items)[:n] if distinct else (n_items * generator.random(n) ** 2).astype(int)
+        step = 0
+        for item in viewed:
+            if bandit and step % 3 == 2:
+                rows.append((10 * user, step, 1, -1, int(generator.integers(n_items)), 1 / n_items, 0.0))
+                step += 1
+            rows.append((10 * user, step, 0, int(item), -1, math.nan, math.nan))
+            step += 1
+    user, step, event, item, action, propensity, reward = (np.array(column) for column in zip(*rows, strict=True))
+    return Log(
+        {
+            "user": user,
+            "step": step,
+            "time": step.astype(float),
+            "event": event,
+            "item": item,
+            "action": action,
+            "propensity": propensity,
+            "reward": reward,
+        }
+    )
+
+
+def naive_ranks(log, learner, n_items, folds, seed, unseen):
+    """Plain loops: fit without the held-out rows, tell the rest, count the better and the tied."""
+    users = [u for u in np.unique(log["user"]) if np.sum((log["user"] == u) & (log["event"] == 0)) >= 2]
+    all_ranks = []
+    for fold in range(folds):
+        held = {}
+        for user in users:
+            rows = np.flatnonzero((log["user"] == user) & (log["event"] == 0))
+            held[user] = rows[int(uniforms(seed, Stream.PROTOCOL, user, fold)[0] * len(rows))]
+        train = log.select(np.setdiff1d(np.arange(len(log)), list(held.values())))
+        policy = learner.fit(train, n_items=n_items, seed=derive_seed(seed, "fit"))
+        ranks = []
+        for user in users:
+            one = np.array([user])
+            rest = train["item"][(train["user"] == user) & (train["event"] == 0)]
+            policy.reset_training_users(one, one)
+            for item in rest:
+                policy.observe(one, np.array([item]))
+            scores = np.asarray(scores_of(policy, one)[0], float)
+            target = log["item"][held[user]]
+            others = [i for i in range(n_items) if i != target and not (unseen and i in rest)]
+            better = sum(scores[i] > scores[target] for i in others)
+            tied = sum(scores[i] == scores[target] for i in others)
+            draw = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, user, fold)[0]
+            ranks.append(1 + better + int(draw * (tied + 1)))
+        all_ranks.append(ranks)
+    return np.array(all_ranks)
+
+
+@pytest.mark.parametrize("candidates", ["all", "unseen"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_against_plain_loops(name, candidates):
+    log = make_log()
+    learner = registry.learner(name)
+    records = leave_one_out(
+        log, {name: learner}, n_items=15, folds=3, seed=11, ks=(1, 5), candidates=candidates, world="w"
+    )
+    ranks = naive_ranks(log, learner, 15, 3, 11, candidates == "unseen")
+    expected = {
+        "hr@1": np.mean(ranks <= 1),
+        "mrr@1": np.mean(ranks <= 1),
+        "hr@5": np.mean(ranks <= 5),
+        "mrr@5": np.mean((ranks <= 5) / ranks),
+    }
+    assert {r.metric: pytest.approx(r.value, abs=1e-12) for r in records} == expected
+    for record in records:
+        assert (record.world, record.protocol, record.agent, record.n) == ("w", "loocv", name, ranks.shape[1])
+        assert record.low <= record.value <= record.high
+        assert record.details["users_left_out"] == 39 - ranks.shape[1]
+
+
+@pytest.mark.parametrize("candidates", ["all", "unseen"])
+@pytest.mark.parametrize("name", DOWNDATED)
+def test_exhaustive_equals_refitting(name, candidates):
+    log = make_log(n_users=15, longest=6)
+    learner = registry.learner(name)
+    records = leave_one_out(log, {name: learner}, n_items=15, seed=2, ks=(3,), candidates=candidates, exhaustive=True)
+    organic = np.flatnonzero(log["event"] == 0)
+    by_user: dict[int, list[float]] = {}
+    for position, row in enumerate(organic):
+        user = log["user"][row : row + 1]
+        rest = log.select(np.delete(np.arange(len(log)), row))
+        own = rest["item"][(rest["user"] == user[0]) & (rest["event"] == 0)]
+        if len(own) == 0:
+            continue
+        policy = learner.fit(rest, n_items=15, seed=derive_seed(2, "fit"))
+        policy.reset_training_users(user, user)
+        policy.observe(np.repeat(user, len(own)), own)
+        scores = np.asarray(scores_of(policy, user)[0])
+        target = log["item"][row]
+        others = np.array([i for i in range(15) if i != target and not (candidates == "unseen" and i in own)])
+        tied = np.sum(scores[others] == scores[target])
+        draw = uniforms(derive_seed(2, "ties"), Stream.PROTOCOL, user, position)[0]
+        rank = 1 + np.sum(scores[others] > scores[target]) + int(draw * (tied + 1))
+        by_user.setdefault(int(user[0]), []).append(float(rank <= 3))
+    assert records[0].metric == "hr@3"
+    assert records[0].value == pytest.approx(np.mean([np.mean(v) for v in by_user.values()]), abs=1e-12)
+    assert records[0].details["held_out"] == sum(len(v) for v in by_user.values())
+
+
+def test_exhaustive_needs_an_agent_that_can():
+    with pytest.raises(UserError, match=r"'svd'.*use folds"):
+        leave_one_out(make_log(), {"svd": registry.learner("svd")}, n_items=15, exhaustive=True)
+
+
+def test_softened_agents_rank_as_those_within():
+    log = make_log()
+    names = ("item-knn", "item-knn+epsilon=0.3", "item-knn+temperature=2")
+    records = leave_one_out(log, {n: registry.learner(n) for n in names}, n_items=15)
+    values = {n: [r.value for r in records if r.agent == n] for n in names}
+    assert values[names[0]] == values[names[1]] == values[names[2]]
+
+
+def test_parallel_folds_change_nothing():
+    log = make_log()
+    learners = {name: registry.learner(name) for name in AGENTS}
+    alone = leave_one_out(log, learners, n_items=15, folds=4)
+    with ThreadPoolExecutor(3) as executor:
+        together = leave_one_out(log, learners, n_items=15, folds=4, executor=executor)
+    strip = [(r.agent, r.metric, r.value, r.low, r.high, r.n, r.details) for r in alone]
+    assert strip == [(r.agent, r.metric, r.value, r.low, r.high, r.n, r.details) for r in together]
+
+
+def test_held_out_views_do_not_depend_on_other_users():
+    log = make_log()
+    views = Views.of(log)
+    eligible = np.flatnonzero(np.diff(views.starts) >= 2)
+    held = held_out_views(views, eligible, 5, 1)
+    assert np.all((held >= views.starts[eligible]) & (held < views.starts[eligible + 1]))
+    part = log.select(log["user"] >= 100)
+    views_of_part = Views.of(part)
+    chosen = np.flatnonzero(np.diff(views_of_part.starts) >= 2)
+    held_of_part = held_out_views(views_of_part, chosen, 5, 1)
+    steps = dict(zip(log["user"][views.rows[held]], log["step"][views.rows[held]], strict=True))
+    for row in views_of_part.rows[held_of_part]:
+        assert steps[part["user"][row]] == part["step"][row]
+
+
+def test_candidates_are_unseen_items_where_nobody_views_twice():
+    learners = {"random": registry.learner("random")}
+    once = leave_one_out(make_log(distinct=True), learners, n_items=15, candidates="auto")
+    again = leave_one_out(make_log(), learners, n_items=15, candidates="auto")
+    assert once[0].details["candidates"] == "unseen"
+    assert again[0].details["candidates"] == "all"
+
+
+class _Saver(Learner):
+    """Keeps the logs that it is fitted on, and scores by what it is told."""
+
+    name = "saver"
+
+    def __init__(self, score):
+        self.logs = []
+        self.score = score
+
+    def fit(self, log, *, n_items, seed=0):
+        self.logs.append(log)
+        return _Scored(n_items, self.score)
+
+
+class _Scored(Policy):
+    def __init__(self, n_items, score):
+        self.n_items = n_items
+        self.score = score
+
+    def act(self, users, uniforms):
+        raise NotImplementedError
+
+    def probabilities(self, users):
+        return self.score(users, self.n_items)
+
+
+def test_bandit_rows_stay_in_the_training_data():
+    log = make_log()
+    saver = _Saver(lambda users, n: np.zeros((len(users), n)))
+    records = leave_one_out(log, {"saver": saver}, n_items=15, folds=2)
+    for train in saver.logs:
+        assert train.is_bandit.sum() == log.is_bandit.sum() > 0
+        assert len(log) - len(train) == records[0].n
+        train.validate(15)
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        (lambda users, n: np.full((len(users), n), np.nan), "NaN"),
+        (lambda users, n: np.zeros((len(users), n + 1)), r"must return numbers of shape"),
+        (lambda users, n: np.full((len(users), n), "a"), r"must return numbers of shape"),
+    ],
+)
+def test_bad_scores_are_refused(score, message):
+    with pytest.raises(UserError, match=message):
+        leave_one_out(make_log(), {"mine": _Saver(score)}, n_items=15)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"folds": 0}, "folds"),
+        ({"ks": ()}, "ks"),
+        ({"ks": (0,)}, "ks"),
+        ({"level": 1.0}, "level"),
+        ({"candidates": "some"}, "candidates"),
+        ({"n_items": 3}, "items must lie in"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        leave_one_out(make_log(), {"random": registry.learner("random")}, **{"n_items": 15, **change})
+
+
+def test_users_with_one_view_cannot_be_judged():
+    log = make_log(longest=1, bandit=False)
+    with pytest.raises(UserError, match="at least two views"):
+        leave_one_out(log, {"random": registry.learner("random")}, n_items=15)
+
+
+def test_random_hits_one_in_as_many_as_there_are():
+    log = make_log(n_users=400, n_items=20, bandit=False)
+    (hit, *_) = leave_one_out(log, {"random": registry.learner("random")}, n_items=20, folds=20, ks=(2,))
+    assert hit.low < 0.1 < hit.high
+    assert abs(hit.value - 0.1) < 0.02
+
+
+@pytest.mark.parametrize(("values", "value"), [([0.0] * 50, 0.0), ([1.0] * 50, 1.0), ([0.5] * 50, 0.5), ([1.0], 1.0)])
+def test_interval_without_spread(values, value):
+    found, low, high = user_mean_interval(values, 0.95)
+    assert found == value
+    assert 0.0 <= low <= value <= high <= 1.0
+    assert high - low > 0.05
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(
+    ("users", "folds", "a", "b"),
+    [(5_000, 10, None, 2_000), (5_000, 10, 0.01, 10.0), (300, 10, 0.3, 3.0), (50, 10, 0.5, 2.0), (1_000, 1, None, 100)],
+)
+def test_interval_covers_hit_rates(users, folds, a, b):
+    """Nominal 95 %: independent folds at rate 1 / b, or users whose own rates follow a Beta(a, b)."""
+    generator = np.random.default_rng(users)
+    truth = 1.0 / b if a is None else a / (a + b)
+    covered = 0
+    for _ in range(400):
+        rate = truth if a is None else generator.beta(a, b, users)
+        _, low, high = user_mean_interval(generator.binomial(folds, rate, users) / folds, 0.95)
+        covered += low <= truth <= high
+    assert covered >= 366  # of 400: 95 % less three standard errors
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(("users", "folds", "items"), [(5_000, 10, 2_000), (300, 10, 200), (200, 1, 50)])
+def test_interval_covers_reciprocal_ranks(users, folds, items):
+    generator = np.random.default_rng(items)
+    truth = sum(1.0 / rank for rank in range(1, 11)) / items
+    covered = 0
+    for _ in range(400):
+        rank = generator.integers(1, items + 1, (users, folds))
+        _, low, high = user_mean_interval(((rank <= 10) / rank).mean(axis=1), 0.95)
+        covered += low <= truth <= high
+    assert covered >= 366
