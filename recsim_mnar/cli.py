@@ -381,7 +381,7 @@ def estimators() -> None:
     """List the estimators."""
     from recsim_mnar.estimators import ESTIMATORS
 
-    _list([(name, info.summary) for name, info in ESTIMATORS.items()])
+    _list([(name, info.title) for name, info in ESTIMATORS.items()])
 
 
 @cli.command()

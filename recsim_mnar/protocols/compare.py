@@ -79,8 +79,9 @@ class Judgement:
         best: the agent with the largest true CTR.
         best_ctr: that CTR.
         cost: best_ctr - pick_ctr.
-        pick_by_upper_bound: the agent with the largest upper end of its interval, as the paper picks; and
-        tau_by_upper_bound: the rank correlation of the upper ends.
+        pick_by_upper_bound: the agent with the largest upper end of its interval from sample size (what clipping may
+            hide left out), as the paper picks.
+        tau_by_upper_bound: the rank correlation of these upper ends with the true CTRs.
     """
 
     protocol: str
@@ -226,7 +227,7 @@ def judge(records: Sequence[Record]) -> list[Judgement]:
         if not chosen:
             continue
         values = {r.agent: r.value for r in chosen}
-        upper = {r.agent: r.high for r in chosen}
+        upper = {r.agent: r.details.get("sampling_high", r.high) for r in chosen}
         pick = max(values, key=lambda name: values[name])
         judgements.append(
             Judgement(

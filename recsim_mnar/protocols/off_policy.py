@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
@@ -61,6 +62,7 @@ def off_policy(
                 "ess": estimate.ess,
                 "share_supported": float(np.mean(target > 0)),
                 **estimate.diagnostics,
+                **_by_row(reward, propensity, target, limit),
             }
             seconds = replayed / len(estimators) + time.perf_counter() - began
             records.append(
@@ -79,3 +81,16 @@ def off_policy(
                 )
             )
     return records
+
+
+def _by_row(
+    reward: NDArray[np.float64], propensity: NDArray[np.float64], target: NDArray[np.float64], clip: float | None
+) -> dict[str, float]:
+    """What intervals that take rows as independent are made of, as Jeunen et al. 2019 do.
+
+    ``row_sd`` is the standard deviation of a row's weighted reward, ``kish`` the effective size of the weights in use.
+    """
+    weight = np.minimum(target / propensity, np.inf if clip is None else clip)
+    squares = float(weight @ weight)
+    kish = float(weight.sum()) ** 2 / squares if squares > 0 else 0.0
+    return {"row_sd": float(np.std(weight * reward)), "kish": kish}
