@@ -49,6 +49,8 @@ def estimate_from_moments(
         value, sampling = _snips(moments, level, interval, bounds)
     else:
         value, sampling = _mean(moments, estimator == "clipped_ips", level, interval, bounds)
+    if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
+        sampling = sampling.within(*bounds)
     below, above = clip_parts(moments, level, bounds) if estimator == "clipped_ips" else (0.0, 0.0)
     low, high = sampling.low - below, sampling.high + above
     facts = diagnostics(moments)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
@@ -79,6 +77,8 @@ def estimate_from_scores(
         sampling = _guaranteed(scores, rows, moments, level, interval, bounds, unit)
     else:
         sampling = _moment_based(scores, rows, moments, value, level, interval, bounds, unit)
+    if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
+        sampling = sampling.within(*bounds)
     below, above = hidden_part(scores, rows, level, bounds)
     low, high = sampling.low - below, sampling.high + above
     if estimator == "dm":

@@ -14,6 +14,10 @@ class Interval:
     high: float
     method: str
 
+    def within(self, least: float, largest: float) -> Interval:
+        """The part of it that lies in [least, largest]."""
+        return Interval(min(max(self.low, least), largest), max(min(self.high, largest), least), self.method)
+
 
 def few_users(users: int, level: float, freedom: float | None = None) -> float:
     """Factor on a variance estimated from ``users`` independent sums: U/(U-1) (t / z)^2; inf for one user.

@@ -50,7 +50,9 @@ class ActionMeans:
         sums = np.bincount(action, reward, self.n_actions)
         mean = float(np.mean(reward)) if reward.size else 0.0
         self.means = (sums + self.strength * mean) / (counts + self.strength)
-        self.centre = np.mean(context, axis=0, dtype=np.float64) if reward.size else np.zeros(context.shape[1])
+        self.centre = np.zeros(context.shape[1])
+        if reward.size:
+            self.centre = context.sum(axis=0) / reward.size
         centred = context - self.centre
         gram = centred.T @ centred + self.ridge * np.eye(context.shape[1])
         self.slope = np.linalg.solve(gram, centred.T @ (reward - self.means[action]))

@@ -1,0 +1,148 @@
+"""The Open Bandit Dataset (Saito et al. 2021): a fashion site's logs of a uniform and of a Thompson-sampling policy.
+
+The small version (10,000 rows a file) ships in the PyPI package obp 0.4.1: `pip download --no-deps obp==0.4.1` and
+unzip, or install it; the full version has the same layout. Nothing is downloaded here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError, nearest
+
+POLICIES = ("random", "bts")
+CAMPAIGNS = ("all", "men", "women")
+N_POSITIONS = 3
+_COLUMNS = ("timestamp", "item_id", "position", "click", "propensity_score")
+_FEATURES = ("user_feature_0", "user_feature_1", "user_feature_2", "user_feature_3")
+
+
+@dataclass(frozen=True)
+class OpenBanditLog:
+    """One file of the dataset: a recommendation a row, ordered by time.
+
+    Attributes:
+        policy: the logging policy, "random" (uniform over items) or "bts" (Bernoulli Thompson sampling).
+        campaign: "all", "men" or "women".
+        time: (n,) seconds since 1970.
+        action: (n,) item shown, 0 .. n_actions - 1.
+        position: (n,) place on the page, 0 (left), 1 or 2.
+        reward: (n,) 1 for a click.
+        propensity: (n,) probability with which the logging policy showed the item at that position.
+        context: (n, 4) codes of the user's features.
+        n_actions: number of items of the campaign.
+    """
+
+    policy: str
+    campaign: str
+    time: NDArray[np.float64]
+    action: NDArray[np.int64]
+    position: NDArray[np.int64]
+    reward: NDArray[np.float64]
+    propensity: NDArray[np.float64]
+    context: NDArray[np.int64]
+    n_actions: int
+
+    def __len__(self) -> int:
+        return self.reward.size
+
+    def uniform(self) -> NDArray[np.float64]:
+        """(n,) the uniform policy's probability of each logged action."""
+        return np.full(len(self), 1.0 / self.n_actions)
+
+    def shares(self, prior: float = 1.0) -> NDArray[np.float64]:
+        """(positions, n_actions) how often this log showed each item at each position: its policy, averaged over time.
+
+        Args:
+            prior: added to each count, so that no item has probability 0.
+        """
+        cells = np.bincount(self.position * self.n_actions + self.action, minlength=N_POSITIONS * self.n_actions)
+        counts = cells.reshape(N_POSITIONS, self.n_actions) + prior
+        return counts / counts.sum(axis=1, keepdims=True)
+
+    def under(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n,) probability of each logged action under a policy of (positions, n_actions) probabilities."""
+        return shares[self.position, self.action]
+
+    def columns(self, **targets: NDArray[np.float64]) -> dict[str, Any]:
+        """Columns that `recsim-mnar estimate` reads, with one more for each target policy."""
+        return {
+            "time": self.time,
+            "action": self.action,
+            "position": self.position,
+            "propensity": self.propensity,
+            "reward": self.reward,
+            **targets,
+        }
+
+
+def load(folder: str | Path | None = None, *, policy: str = "bts", campaign: str = "women") -> OpenBanditLog:
+    """Read one file of the dataset.
+
+    Args:
+        folder: what holds ``random/`` and ``bts/`` (``obp/dataset/obd`` of the unzipped package, or a folder above it);
+            None for that of an installed obp, which is not imported.
+        policy: the logging policy, "random" or "bts".
+        campaign: "all", "men" or "women".
+
+    Raises:
+        UserError: no such folder, policy, campaign or column.
+    """
+    import pandas as pd
+
+    for name, value, known in (("policy", policy, POLICIES), ("campaign", campaign, CAMPAIGNS)):
+        if value not in known:
+            raise UserError(f"open_bandit: no {name} {value!r}; {nearest(str(value), known)}")
+    path = _root(folder) / policy / campaign / f"{campaign}.csv"
+    if not path.is_file():
+        raise UserError(f"open_bandit: no file {str(path)!r}; give the folder that holds random/ and bts/")
+    header = pd.read_csv(path, nrows=0).columns
+    missing = [name for name in _COLUMNS if name not in header]
+    if missing:
+        raise UserError(f"open_bandit: {path.name} has no column {missing[0]!r}; it is not the Open Bandit Dataset")
+    features = [name for name in _FEATURES if name in header]
+    table = pd.read_csv(path, usecols=[*_COLUMNS, *features]).sort_values("timestamp", kind="stable")
+    position = table["position"].to_numpy(np.int64)
+    items = path.with_name("item_context.csv")
+    n_actions = len(pd.read_csv(items)) if items.is_file() else int(table["item_id"].max()) + 1
+    stamps = pd.to_datetime(table["timestamp"], format="ISO8601", utc=True)
+    return OpenBanditLog(
+        policy=policy,
+        campaign=campaign,
+        time=stamps.astype("int64").to_numpy() / _ticks(stamps),
+        action=table["item_id"].to_numpy(np.int64),
+        position=position - 1,
+        reward=table["click"].to_numpy(np.float64),
+        propensity=table["propensity_score"].to_numpy(np.float64),
+        context=np.stack([pd.factorize(table[name], sort=True)[0] for name in features], axis=1)
+        if features
+        else np.zeros((len(table), 0), np.int64),
+        n_actions=n_actions,
+    )
+
+
+def _ticks(stamps: Any) -> float:
+    """Ticks a second of a column of timestamps."""
+    return {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[stamps.dt.unit]
+
+
+def _root(folder: str | Path | None) -> Path:
+    """The folder that holds ``random/`` and ``bts/``."""
+    if folder is None:
+        spec = importlib.util.find_spec("obp")
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(
+                "open_bandit: obp is not installed; `pip download --no-deps obp==0.4.1`, unzip, give the folder"
+            )
+        folder = next(iter(spec.submodule_search_locations))
+    given = Path(folder)
+    for root in (given, given / "obd", given / "dataset" / "obd", given / "obp" / "dataset" / "obd"):
+        if (root / "bts").is_dir() or (root / "random").is_dir():
+            return root
+    raise UserError(f"open_bandit: {str(given)!r} holds no folders random/ and bts/; give the one that does")
