@@ -3,8 +3,8 @@
     pip download --no-deps obp==0.4.1 && unzip -q obp-0.4.1-py3-none-any.whl -d obp_files
     python examples/open_bandit.py obp_files
 
-From the Thompson-sampling log the uniform policy cannot be judged: its effective sample is two rows, and the verdict says
-so. From the uniform log the Thompson policy can.
+From the Thompson-sampling log the uniform policy cannot be judged: its effective sample is two rows, and the verdict
+says so. From the uniform log the Thompson policy can.
 """
 
 from __future__ import annotations

@@ -169,10 +169,10 @@ def _moment_based(
         assert scores.linear is not None
         used = rows.weight if scores.used is None else scores.used
         return Interval(*_gamma(scores.linear, used, rows, moments, level, bounds[1]), f"gamma (Fay-Feuer), {unit}")
-    if moments.rewarded == 0 and scores.linear is None:
-        assert scores.denominator is not None
-        total = float(np.sum(scores.denominator))
-        step = float(np.max(scores.denominator)) * bounds[1] / total if total > 0.0 else bounds[1]
+    if moments.rewarded == 0 and rows.q_target is None:
+        below = rows.weight if scores.denominator is None else scores.denominator
+        total = n if scores.denominator is None else float(np.sum(below))
+        step = float(np.max(below)) * bounds[1] / total
         high = gamma_limits(0.0, 0.0, step, level)[1]
         return Interval(0.0, min(high, bounds[1]), "gamma (Fay-Feuer), because no reward was seen")
     sums = user_sums(scores.influence(), rows.clusters)

@@ -40,9 +40,9 @@ class ActionMeans:
         self.n_actions = n_actions
         self.strength = strength
         self.ridge = ridge
-        self.means: Floats = np.zeros(n_actions)
-        self.centre: Floats = np.zeros(0)
-        self.slope: Floats = np.zeros(0)
+        self.means: NDArray[np.floating] = np.zeros(n_actions)
+        self.centre: NDArray[np.floating] = np.zeros(0)
+        self.slope: NDArray[np.floating] = np.zeros(0)
 
     def fit(self, context: Floats, action: NDArray[np.int64], reward: Floats) -> None:
         """Fit on (n, d) contexts, (n,) actions and (n,) rewards."""
