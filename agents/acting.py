@@ -40,7 +40,7 @@ def checked_items(items: Ints, n_items: int) -> NDArray[np.int32]:
     return items_
 
 
-class SlotPolicy(Policy, Stored):
+class SlotPolicy(Stored, Policy):
     """A policy that keeps a state for each live user: the user's views, or what a subclass makes of them.
 
     A subclass with states of its own makes them in ``_start``, makes room for them in ``_resize``, empties entries in

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from recsim_mnar.log import Log
 
 
-class Random(Policy, Stored):
+class Random(Stored, Policy):
     """A uniformly random item.
 
     Args:
@@ -60,7 +60,7 @@ class Random(Policy, Stored):
         return np.full(self.n_items, 1.0 / self.n_items)
 
 
-class FixedPolicy(Policy, Stored):
+class FixedPolicy(Stored, Policy):
     """The largest of fixed scores for everyone; tied items are equally likely.
 
     Args:

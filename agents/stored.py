@@ -71,7 +71,7 @@ class Stored:
             with np.load(path, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in data.files}
             meta = json.loads(str(arrays.pop(_META)))
-        except (ValueError, KeyError, OSError, AttributeError, zipfile.BadZipFile):
+        except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile):  # TypeError: a single array, not a zip
             raise UserError(f"{path} is not a saved policy: it must be an .npz file written by save()") from None
         if meta.get("format") != _FORMAT:
             raise UserError(f"{path} has format {meta.get('format')}, this version reads format {_FORMAT}")
