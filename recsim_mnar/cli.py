@@ -27,8 +27,11 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every mistake of the user's is one line on standard error and exit status 2."""
+    given = sys.argv[1:] if arguments is None else arguments
+    # A console script does not look in the folder it is called from, where a user's own ``module:Class`` lies.
+    sys.path.insert(0, os.getcwd())
     try:
-        status = cli.main(args=arguments, prog_name="recsim-mnar", standalone_mode=False)
+        status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except UserError as error:
         _fail(str(error))
     except click.ClickException as error:
@@ -243,10 +246,9 @@ def simulate(**options: Any) -> None:
                 executor=executor,
                 progress=report.advance,
             )
-    kept = f", {counts['kept']} parts kept" if counts["kept"] else ""
+    kept = f" ({counts['kept']} of {counts['parts']} parts were there already)" if counts["kept"] else ""
     _console().print(
-        f"{counts['users']:,} users, {counts['rows']:,} events, {counts['decisions']:,} recommendations in "
-        f"{options['out'] / 'log'}{kept}",
+        f"{counts['users']:,} users, {counts['rows']:,} events in {options['out'] / 'log'}{kept}",
         soft_wrap=True,
         highlight=False,
     )

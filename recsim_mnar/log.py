@@ -338,7 +338,7 @@ def part_files(path: Path) -> list[Path]:
     if not path.exists():
         raise UserError(f"{path} does not exist")
     if path.is_dir():
-        if (path / "log").is_dir() and not list(path.glob("*.parquet")):
+        if (path / "log").is_dir():  # what ``simulate`` or ``compare`` wrote, other files beside its log
             path = path / "log"
         parts = sorted(p for p in path.glob("*.parquet") if not p.name.startswith("."))
         if not parts:

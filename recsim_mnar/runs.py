@@ -75,11 +75,13 @@ def simulate_to(
     only; ``resume`` keeps those and makes the rest. Memory is bounded by a few parts.
 
     Returns:
-        users, rows, decisions and parts made, and parts kept.
+        users, rows and parts of the whole log, and how many parts were kept.
 
     Raises:
         UserError: the folder holds something else, or a run of other parameters.
     """
+    import pyarrow.parquet as pq
+
     story = {**provenance(world, policy, n_users, seed), "truth": keep_truth}
     manifest = folder / MANIFEST
     if resume and manifest.exists():
@@ -96,7 +98,6 @@ def simulate_to(
     firsts = list(range(0, n_users, part_users))
     missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth)]
     progress(sum(min(part_users, n_users - firsts[i]) for i in range(len(firsts)) if i not in set(missing)))
-    counts = {"users": n_users, "rows": 0, "decisions": 0, "parts": len(missing), "kept": len(firsts) - len(missing)}
     run_shard = functools.partial(simulate_shard, world, policy, seed, keep_truth=keep_truth)
     jobs = (
         functools.partial(run_shard, first, min(SHARD_USERS, n_users - first))
@@ -111,8 +112,6 @@ def simulate_to(
             {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
             {key: value for key, value in story.items() if key != "truth"},
         )
-        counts["rows"] += len(log)
-        counts["decisions"] += int(log.is_bandit.sum())
         if keep_truth:
             write_table(_truth_table(log), _truth_path(folder, i))
             del log.columns["click_probability"]
@@ -123,7 +122,8 @@ def simulate_to(
         if catalogue is not None:
             with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
                 np.savez(file, **catalogue.arrays())
-    return counts
+    rows = sum(pq.read_metadata(part_path(folder / "log", i)).num_rows for i in range(len(firsts)))
+    return {"users": n_users, "rows": rows, "parts": len(firsts), "kept": len(firsts) - len(missing)}
 
 
 def _counted(parts: Iterable[dict[str, Any]], progress: Callable[[int], None]) -> list[dict[str, Any]]:

@@ -38,17 +38,27 @@ def value_on_log(
     Raises:
         UserError: the log is not one of this world and seed.
     """
-    sums = dict.fromkeys(policies, 0.0)
-    total = int(log.is_bandit.sum())
+    decisions, sums = sums_by_user(world, log, policies, seed, executor=executor)
+    total = float(decisions.sum())
     if total == 0:
         raise UserError("the log has no recommendation: there is no state to value a policy in")
-    jobs = (
-        functools.partial(_sums, world, log, policies, seed, first, last) for first, last in user_blocks(log["user"])
-    )
-    for part in run_in_order(jobs, executor):
-        for name, value in part.items():
-            sums[name] += value
-    return {name: value / total for name, value in sums.items()}
+    return {name: float(values.sum()) / total for name, values in sums.items()}
+
+
+def sums_by_user(
+    world: World, log: Log, policies: Mapping[str, Policy], seed: int, *, executor: Executor | None = None
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """What :func:`value_on_log` is made of: number of decisions of each of the log's users, and each policy's sums.
+
+    Arguments and errors as there. Returns (U,) decisions and, by name, (U,) sums of expected rewards, users ascending.
+    """
+    blocks = user_blocks(log["user"])
+    jobs = (functools.partial(_sums, world, log, policies, seed, first, last) for first, last in blocks)
+    parts = list(run_in_order(jobs, executor))
+    if not parts:
+        return np.zeros(0), {name: np.zeros(0) for name in policies}
+    decisions = np.concatenate([counts for counts, _ in parts])
+    return decisions, {name: np.concatenate([sums[name] for _, sums in parts]) for name in policies}
 
 
 def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArray[np.float64]:
@@ -80,15 +90,18 @@ def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArr
 
 def _sums(
     world: World, log: Log, policies: Mapping[str, Policy], seed: int, first: int, last: int
-) -> dict[str, float]:
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     states = states_of(world, log, seed, first, last)
+    users = np.unique(log["user"][first:last])
+    bandit = log["event"][first:last] == schema.BANDIT
+    counts = np.bincount(np.searchsorted(users, log["user"][first:last][bandit]), minlength=len(users)).astype(np.float64)
     user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
     acting = {name: fresh(policy) for name, policy in policies.items()}
     one_by_one = {name: learns(innermost(policy)) for name, policy in acting.items()}
     stepwise = any(one_by_one.values())
-    sums = dict.fromkeys(policies, 0.0)
+    sums = {name: np.zeros(len(users)) for name in policies}
     for policy in acting.values():
-        policy.reset(np.unique(user[first:last]))
+        policy.reset(users)
     chunk = max(1, _CHUNK_BYTES // (8 * world.n_items))
     for views, decisions in visits(log, first, last, one_by_one=stepwise):
         if len(views):
@@ -104,10 +117,11 @@ def _sums(
         for a in range(0, len(representative), chunk):
             rows = representative[a : a + chunk]
             means = world.reward_means(here[rows])
+            place = np.searchsorted(users, user[decisions][rows])
             for name, policy in acting.items():
                 expected = np.einsum("ij,ij->i", policy.probabilities(user[decisions][rows]), means)
-                sums[name] += float(expected @ weight[a : a + chunk])
+                np.add.at(sums[name], place, expected * weight[a : a + chunk])
         if stepwise:
             for policy in acting.values():
                 policy.learn(user[decisions], action[decisions], reward[decisions])
-    return sums
+    return counts, sums

@@ -65,7 +65,7 @@ def test_interests_are_those_of_the_twin():
         first = next((row for row in life if row.event == "bandit"), None)
         assert moment.alive[lane] == (first is not None)
         if first is not None:
-            np.testing.assert_allclose(lanes.omega[lane], np.ravel(first.omega), rtol=1e-9)
+            np.testing.assert_allclose(lanes.state[lane], np.ravel(first.omega), rtol=1e-9)
 
 
 @pytest.mark.parametrize("sampler", [(16, 5.0), (4, 0.4)])
@@ -86,15 +86,15 @@ def test_rejection_sampler_has_the_softmax_law(monkeypatch, sampler):
     for _ in range(6):
         alive = np.flatnonzero(moment.alive)
         which = which[alive]
-        before = lanes.omega[which].copy()
+        before = lanes.state[which].copy()
         moment = lanes.take(which, np.zeros(len(which), np.int32), np.ones(len(which)))
         counts = np.diff(moment.starts)
         # Exactly one view followed, so the interests that made it are those that stand now.
         single = np.flatnonzero((counts == 2) & moment.alive)
         items = moment.columns["item"][moment.starts[:-1][single] + 1]
         observed += np.bincount(items, minlength=50)
-        expected += world.view_probabilities(lanes.omega[which[single]]).sum(axis=0)
-        assert np.abs(before - lanes.omega[which]).max() > 0
+        expected += world.view_probabilities(lanes.state[which[single]]).sum(axis=0)
+        assert np.abs(before - lanes.state[which]).max() > 0
     keep = expected > 5
     statistic = ((observed - expected) ** 2 / expected)[keep].sum()
     assert observed.sum() > 5000

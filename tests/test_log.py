@@ -1,0 +1,168 @@
+"""The log: rules, files, provenance, digest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from recsim_mnar import registry, schema
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log, from_columns, replacing
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+
+
+@pytest.fixture(scope="module")
+def log():
+    world = make_world("sessions", "recogym-v1", ["clock=normal"])
+    policy = registry.learner("random").fit(Log({}), n_items=10, seed=0)
+    return simulate(world, policy, 40, 3)
+
+
+def broken(log, name, row, value):
+    columns = {key: values.copy() for key, values in log.columns.items()}
+    columns[name][row] = value
+    return Log(columns)
+
+
+def test_a_simulated_log_keeps_every_rule(log):
+    assert log.validate(10) is log
+    assert set(log.columns) == set(schema.NAMES)
+    assert [log[c.name].dtype for c in schema.COLUMNS] == [c.dtype for c in schema.COLUMNS]
+
+
+def test_parquet_parts_give_the_same_log(log, tmp_path):
+    log.write(tmp_path / "log", rows_per_part=1000)
+    assert len(list((tmp_path / "log").glob("part-*.parquet"))) > 2
+    again = Log.read(tmp_path / "log")
+    assert again.digest() == log.digest()
+    assert again.provenance == log.provenance
+    for part in (tmp_path / "log").glob("*.parquet"):
+        users = pq.read_table(part)["user"].to_numpy()
+        others = [p for p in (tmp_path / "log").glob("*.parquet") if p != part]
+        assert not any(np.isin(users, pq.read_table(p)["user"].to_numpy()).any() for p in others)
+
+
+def test_the_file_is_plain_parquet(log, tmp_path):
+    log.write(tmp_path)
+    table = pq.read_table(tmp_path / "part-00000.parquet")
+    assert table.schema.field("event").type == pa.dictionary(pa.int8(), pa.string())
+    bandit = table["event"].cast(pa.string()).to_numpy(zero_copy_only=False) == "bandit"
+    assert table["item"].is_null().to_numpy().tolist() == bandit.tolist()
+    assert table["reward"].is_null().to_numpy().tolist() == (~bandit).tolist()
+
+
+def test_provenance_suffices_to_make_the_log_again(log, tmp_path):
+    log.write(tmp_path)
+    story = Log.read(tmp_path).provenance
+    settings = [f"{name}={value}" for name, value in story["world"]["params"].items()]
+    world = make_world(story["world"]["name"], None, settings)
+    policy = registry.learner(story["policy"]["name"]).fit(Log({}), n_items=world.n_items, seed=0)
+    assert simulate(world, policy, story["n_users"], story["seed"]).digest() == log.digest()
+
+
+def test_csv_gives_the_same_log(log, tmp_path):
+    log.write_csv(tmp_path / "log.csv")
+    assert Log.read(tmp_path / "log.csv").digest() == log.digest()
+
+
+def test_digest_is_that_of_the_declared_bytes(log):
+    import hashlib
+
+    sha = hashlib.sha256()
+    for name, kind in zip(schema.NAMES, ["<i8", "<i4", "<f8", "i1", "<i4", "<i4", "<f8", "<f8"], strict=True):
+        sha.update(log[name].astype(kind).tobytes())
+    assert log.digest() == sha.hexdigest()
+    other_nan = log["reward"].copy()
+    other_nan[np.isnan(other_nan)] = np.frombuffer(np.uint64(0xFFF8000000000001).tobytes(), np.float64)[0]
+    assert Log({**log.columns, "reward": other_nan}).digest() == log.digest()
+    assert broken(log, "item", 0, (log["item"][0] + 1) % 10).digest() != log.digest()
+
+
+def test_split_divides_no_user_and_concat_restores(log):
+    parts = log.split(7)
+    assert len(parts) == 7
+    assert Log.concat(parts).digest() == log.digest()
+    met = [set(part["user"].tolist()) for part in parts]
+    assert sum(len(users) for users in met) == len(set.union(*met))
+    assert len(log.split(10_000)) == len(log.users())
+
+
+BANDIT_FIELDS = [("propensity", 0.0), ("propensity", 1.5), ("propensity", np.nan), ("reward", np.nan), ("action", 10)]
+
+
+@pytest.mark.parametrize(("name", "value"), BANDIT_FIELDS)
+def test_broken_bandit_rows_are_named(log, name, value):
+    row = int(np.flatnonzero(log.is_bandit)[5])
+    with pytest.raises(UserError, match=f"row {row}: {name}"):
+        broken(log, name, row, value).validate(10)
+
+
+@pytest.mark.parametrize(("name", "value"), [("item", -1), ("item", 10), ("time", np.inf), ("event", 3), ("step", 999)])
+def test_broken_organic_rows_are_named(log, name, value):
+    row = int(np.flatnonzero(~log.is_bandit)[3])
+    expected = row + 1 if name == "step" else row
+    with pytest.raises(UserError, match=f"row {expected}: {name}"):
+        broken(log, name, row, value).validate(10)
+
+
+def test_rows_out_of_order_are_named(log):
+    with pytest.raises(UserError, match=r"row \d+: user is out of order"):
+        log.select(np.arange(len(log))[::-1]).validate()
+
+
+def test_files_that_are_no_log(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        Log.read(tmp_path / "nothing")
+    with pytest.raises(UserError, match="no Parquet parts"):
+        Log.read(tmp_path)
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    with pytest.raises(UserError, match="is empty"):
+        Log.read(tmp_path / "empty.parquet")
+    (tmp_path / "words.parquet").write_text("not parquet at all")
+    with pytest.raises(UserError, match="not a readable Parquet"):
+        Log.read(tmp_path / "words.parquet")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="user"):
+        Log.read(tmp_path / "other.csv")
+    (tmp_path / "event.csv").write_text("user,step,time,event\n1,0,0,organic\n1,1,1,click\n")
+    with pytest.raises(UserError, match="row 1: event"):
+        Log.read(tmp_path / "event.csv")
+    (tmp_path / "gap.csv").write_text("user,step,time,event\n1,0,0,organic\n,1,1,bandit\n")
+    with pytest.raises(UserError, match="row 1: user is missing"):
+        Log.read(tmp_path / "gap.csv")
+
+
+def test_an_occupied_folder_is_refused(log, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="not empty"):
+        log.write(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt"]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    def fail(temporary):
+        temporary.write_text("half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError), replacing(tmp_path / "whole.txt") as temporary:
+        fail(temporary)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_context_columns_are_kept(log, tmp_path):
+    more = log.with_column("device", np.arange(len(log)))
+    more.write(tmp_path)
+    again = Log.read(tmp_path)
+    assert again.context_names == ["device"]
+    assert again["device"].tolist() == list(range(len(log)))
+    with pytest.raises(UserError, match="device"):
+        again["devise"]
+
+
+def test_from_columns_takes_event_names():
+    log = from_columns({"user": [1], "step": [0], "time": [0.0], "event": ["organic"], "item": [3]})
+    assert log["event"].tolist() == [schema.ORGANIC]
+    with pytest.raises(UserError, match="event"):
+        from_columns({"user": [1], "step": [0], "time": [0.0], "event": ["view"], "item": [3]}).validate()

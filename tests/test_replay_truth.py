@@ -1,0 +1,157 @@
+"""Replay agrees with acting, and truth with brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from recsim_mnar import registry, truth
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.policy import Policy
+from recsim_mnar.protocols.ab_test import run_arm
+from recsim_mnar.replay import replay, visits
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins import sessions as twin
+from twins.policies import MostViewed, OrderReader, Uniform
+
+P = 15
+
+
+@pytest.fixture(scope="module")
+def world():
+    return SessionsWorld(SessionsParams(n_items=P, n_flips=4, drift_in_bandit=True))
+
+
+@pytest.fixture(scope="module")
+def steady():
+    return SessionsWorld(SessionsParams(n_items=P, n_flips=4, catalogue_seed=2))
+
+
+class Counter(Policy):
+    """Learns: takes the item number that it was rewarded so often, in each user's life."""
+
+    name = "counter"
+    n_items = P
+
+    def __init__(self):
+        self.state = {}
+
+    def reset(self, users):
+        self.state.update((int(u), [0, 0]) for u in users)
+
+    def observe(self, users, items):
+        for u in users:
+            self.state[int(u)][0] += 1
+
+    def learn(self, users, actions, rewards):
+        for u, a in zip(users, actions, strict=True):
+            self.state[int(u)][1] += int(a) + 1
+
+    def _favourite(self, users):
+        return np.array([sum(self.state[int(u)]) % P for u in users])
+
+    def act(self, users, uniforms):
+        favourite = self._favourite(users)
+        explore = uniforms < 0.5
+        random = np.minimum((uniforms / 0.5 * P).astype(int), P - 1)
+        actions = np.where(explore, random, favourite)
+        return actions, self.propensity_of(users, actions)
+
+    def propensity_of(self, users, actions):
+        return 0.5 / P + 0.5 * (self._favourite(users) == actions)
+
+    def probabilities(self, users):
+        return 0.5 / P + 0.5 * np.eye(P)[self._favourite(users)]
+
+    def fresh(self):
+        return Counter()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Uniform(P), OrderReader(P), Counter(), "user-popularity", "user-popularity+epsilon=0.3", "random"],
+    ids=lambda p: p if isinstance(p, str) else p.name,
+)
+def test_replaying_the_logging_policy_gives_its_propensities(world, policy):
+    if isinstance(policy, str):
+        policy = registry.learner(policy).fit(Log({}), n_items=P, seed=0)
+    log = simulate(world, policy, 60, 4)
+    chance = replay(log, policy)
+    shown = log.is_bandit
+    np.testing.assert_array_equal(chance[shown], log["propensity"][shown])
+    assert np.isnan(chance[~shown]).all()
+
+
+def test_replay_agrees_with_going_through_the_log_row_by_row(world):
+    log = simulate(world, Uniform(P), 25, 8)
+    for policy in (OrderReader(P), MostViewed(P), Counter()):
+        fresh, expected = policy.fresh(), []
+        for user in log.users():
+            fresh.reset(np.array([user]))
+            for row in np.flatnonzero(log["user"] == user):
+                one = np.array([user])
+                if log["event"][row] == 0:
+                    fresh.observe(one, log["item"][row : row + 1])
+                    expected.append(np.nan)
+                else:
+                    expected.append(float(fresh.propensity_of(one, log["action"][row : row + 1])[0]))
+                    fresh.learn(one, log["action"][row : row + 1], log["reward"][row : row + 1])
+        np.testing.assert_array_equal(replay(log, policy), expected)
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_visits_hold_every_decision_once_and_in_order(world, one_by_one):
+    log = simulate(world, Uniform(P), 30, 8)
+    met = {}
+    for views, decisions in visits(log, 0, len(log), one_by_one=one_by_one):
+        for rows in (views, decisions):
+            for row in rows:
+                assert row > met.get(log["user"][row], -1)
+                met[log["user"][row]] = row
+        if one_by_one:
+            assert len(set(log["user"][decisions])) == len(decisions)
+    all_decisions = np.concatenate([d for _, d in visits(log, 0, len(log), one_by_one=one_by_one)])
+    assert sorted(all_decisions) == np.flatnonzero(log.is_bandit).tolist()
+
+
+@pytest.mark.parametrize("fixture", ["world", "steady"])
+def test_value_on_log_agrees_with_the_twin(fixture, request):
+    world = request.getfixturevalue(fixture)
+    log = simulate(world, Uniform(P), 12, 31)
+    policies = {"order": OrderReader(P), "most": MostViewed(P), "uniform": Uniform(P)}
+    _, _, beta, mu_b = twin.catalogue(world.params)
+    lives = [twin.life(world.params, twin.catalogue(world.params), 31, u, twin.uniform_policy(P)) for u in range(12)]
+    sums, n = dict.fromkeys(policies, 0.0), 0
+    for life in lives:
+        history = []
+        for row in life:
+            if row.event == "organic":
+                history.append(row.item)
+                continue
+            n += 1
+            clicks = np.array([twin.ff(beta[a] @ np.ravel(row.omega) + np.ravel(mu_b)[a]) for a in range(P)]).ravel()
+            sums["order"] += (clicks[history[0]] + clicks[history[-1]]) / 2
+            sums["most"] += clicks[np.bincount(history, minlength=P).argmax()]
+            sums["uniform"] += clicks.mean()
+    values = truth.value_on_log(world, log, policies, 31)
+    for name, value in values.items():
+        assert value == pytest.approx(sums[name] / n, rel=1e-9)
+
+
+def test_states_refuse_a_log_of_another_seed(world):
+    log = simulate(world, Uniform(P), 10, 31)
+    with pytest.raises(UserError, match="does not follow"):
+        truth.value_on_log(world, log, {"u": Uniform(P)}, 32)
+
+
+def test_exact_click_probabilities_agree_with_clicks(world):
+    arm = run_arm(world, Uniform(P), 4000, 5)
+    rate, exact = arm.rewards.sum() / arm.decisions.sum(), arm.means.sum() / arm.decisions.sum()
+    assert abs(rate - exact) < 4 * np.sqrt(exact / arm.decisions.sum())
+
+
+def test_replay_refuses_items_that_the_policy_does_not_know(world):
+    log = simulate(world, Uniform(P), 5, 1)
+    with pytest.raises(UserError, match="knows items"):
+        replay(log, Uniform(3))

@@ -1,0 +1,66 @@
+"""Flips against the full sort, and what a catalogue is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from recsim_mnar.worlds.catalogue import flip_pairs, view_tables
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+
+
+def flips_by_sorting(factors, n_flips):
+    gram = np.zeros((len(factors), len(factors)))
+    for k in range(factors.shape[1]):
+        gram += factors[:, None, k] * factors[None, :, k]
+    pairs = sorted((-gram[i, j], i, j) for i in range(len(factors)) for j in range(i + 1, len(factors)))
+    used, taken = set(), []
+    for _, i, j in pairs:
+        if len(taken) == n_flips:
+            break
+        if i not in used and j not in used:
+            used |= {i, j}
+            taken.append((i, j))
+    return np.array(taken).reshape(-1, 2)
+
+
+@pytest.mark.parametrize(("n", "k", "flips"), [(2, 5, 1), (11, 3, 5), (60, 5, 30), (61, 1, 12), (150, 20, 75)])
+def test_flips_are_those_of_the_full_sort(n, k, flips):
+    factors = np.random.default_rng(n).normal(size=(n, k))
+    np.testing.assert_array_equal(flip_pairs(factors, flips), flips_by_sorting(factors, flips))
+
+
+def test_flips_with_ties():
+    factors = np.random.default_rng(1).integers(-1, 2, size=(40, 2)).astype(float)
+    np.testing.assert_array_equal(flip_pairs(factors, 20), flips_by_sorting(factors, 20))
+
+
+def test_a_smaller_catalogue_is_the_beginning_of_a_larger_one():
+    small, large = (SessionsWorld(SessionsParams(n_items=n, catalogue_seed=4)).catalogue for n in (10, 300))
+    np.testing.assert_array_equal(small.item_factors, large.item_factors[:10])
+    np.testing.assert_array_equal(small.item_offsets, large.item_offsets[:10])
+
+
+def test_view_tables_hold_every_item_once_within_its_box():
+    catalogue = SessionsWorld(SessionsParams(n_items=777)).catalogue
+    tables = view_tables(catalogue, 32)
+    assert sorted(tables.order) == list(range(777))
+    assert tables.starts[0] == 0
+    assert tables.starts[-1] == 777
+    for g, (a, b) in enumerate(zip(tables.starts[:-1], tables.starts[1:], strict=True)):
+        away = np.abs(tables.rows[a:b] - tables.centre[:, g])
+        assert (away <= tables.half[:, g] + 1e-6).all()
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(("n_items", "expected"), [(10, 0.58), (100, 0.794), (1000, 0.902)])
+def test_flipped_partners_are_as_alike_as_in_recogym(n_items, expected):
+    """Mean cosine of flipped pairs at F = P/2, measured on RecoGym's own catalogues (P = 10: its self-pairs left out)."""
+    cosines = []
+    for seed in range(30 if n_items < 1000 else 3):
+        world = SessionsWorld(SessionsParams(n_items=n_items, n_flips=n_items // 2, catalogue_seed=seed))
+        factors = world.catalogue.item_factors
+        a, b = factors[world.catalogue.flips[:, 0]], factors[world.catalogue.flips[:, 1]]
+        positive = (a * b).sum(1) > 0
+        cosines.append(((a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1)))[positive].mean())
+    error = np.std(cosines, ddof=1) / np.sqrt(len(cosines))
+    assert abs(np.mean(cosines) - expected) < 4 * error + 0.02
