@@ -1,0 +1,249 @@
+"""The command line as a person and as a script meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from recsim_mnar import cli
+from recsim_mnar.log import Log
+
+SMALL = ["--set", "n_items=20", "--set", "n_flips=5"]
+SIZES = ["--train-users", "60", "--test-users", "60", "--arm-users", "60", "--truth-users", "100", "--folds", "2"]
+
+
+def run(capsys, *arguments):
+    """Exit status, standard output and standard error."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def fails(capsys, *arguments):
+    """The one line on standard error of a command that must fail with status 2."""
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert err.splitlines()[-1] == lines[0]
+    assert "Traceback" not in err
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    out = tmp_path_factory.mktemp("cli") / "sim"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["simulate", "--world", "sessions", *SMALL, "--policy", "user-popularity+epsilon=0.3", "--users", "120",
+                  "--seed", "5", "--truth", "--out", str(out)])  # fmt: skip
+    assert ended.value.code == 0
+    return out
+
+
+def test_compare_writes_what_it_promises(capsys, tmp_path):
+    out = tmp_path / "run"
+    status, text, err = run(
+        capsys, "compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,user-popularity,svd+rank=4",
+        "--seed", 3, "--out", out
+    )  # fmt: skip
+    assert status == 0
+    records = json.loads((out / "results.json").read_text())
+    assert isinstance(records, list)
+    fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "seconds"}
+    assert all(fields <= set(record) for record in records)
+    assert {r["protocol"] for r in records} == {"loocv", "off_policy", "ab_test", "truth"}
+    assert {("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")} <= {
+        (r["protocol"], r["metric"]) for r in records
+    }
+    assert all(r["low"] <= r["value"] <= r["high"] for r in records)
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+    assert len(Log.read(out / "log").validate(20).users()) == 60
+    assert str(out) in text
+    assert "Leave-one-out picks" in text
+    assert "truth, 100 users" in err
+
+
+def test_compare_is_the_same_for_any_workers(capsys, tmp_path):
+    results = []
+    for workers in (1, 3):
+        out = tmp_path / str(workers)
+        assert run(capsys, "compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,item-knn",
+                   "--workers", workers, "--out", out)[0] == 0  # fmt: skip
+        records = json.loads((out / "results.json").read_text())
+        results.append([{key: value for key, value in r.items() if key != "seconds"} for r in records])
+    assert results[0] == results[1]
+
+
+def test_simulate_writes_log_truth_and_catalogue(simulated):
+    log = Log.read(simulated).validate(20)
+    truth = pq.read_table(simulated / "truth.parquet")
+    shown = log.is_bandit
+    assert truth.column_names == ["user", "step", "click_probability"]
+    assert truth["user"].to_numpy().tolist() == log["user"][shown].tolist()
+    assert truth["step"].to_numpy().tolist() == log["step"][shown].tolist()
+    chance = truth["click_probability"].to_numpy()
+    assert ((chance > 0.0044) & (chance < 0.0294)).all()
+    with np.load(simulated / "catalogue.npz", allow_pickle=False) as arrays:
+        assert set(arrays) == {"item_factors", "item_offsets", "click_factors", "click_offsets"}
+        assert arrays["click_factors"].shape == (20, 5)
+    assert not list(simulated.glob(".*"))
+
+
+def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
+    """SIGINT half-way, then --resume: one line, status 130, whole parts only, and in the end the same log."""
+    command = [sys.executable, "-m", "recsim_mnar.cli", "simulate", "--world", "sessions", "--policy", "random",
+               "--users", "60000", "--seed", "2", "--truth", "--workers", "1"]  # fmt: skip
+    out = tmp_path / "broken"
+    process = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None and not list((out / "log").glob("part-*.parquet")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    if process.returncode != 0:  # it may have been faster than the signal
+        assert process.returncode == 130
+        assert err.strip().splitlines()[-1] == "interrupted"
+        assert not (out / "truth.parquet").exists()
+    done = subprocess.run([*command, "--out", str(out), "--resume"], capture_output=True, text=True, check=True)
+    assert "already" in done.stdout
+    subprocess.run([*command, "--out", str(tmp_path / "whole")], capture_output=True, check=True)
+    assert Log.read(out).digest() == Log.read(tmp_path / "whole").digest()
+    one, other = (pq.read_table(folder / "truth.parquet") for folder in (out, tmp_path / "whole"))
+    assert one.equals(other)
+    assert not list(out.glob(".*"))
+
+
+def test_replay_then_estimate(capsys, simulated, tmp_path):
+    out = tmp_path / "replayed.parquet"
+    assert run(capsys, "replay", simulated, "--policy", "random,svd+rank=4", "--train", simulated, "--out", out)[0] == 0
+    table = pq.read_table(out)
+    log = Log.read(simulated)
+    chance = table["random"].to_numpy()
+    np.testing.assert_array_equal(chance[log.is_bandit], 1 / 20)
+    estimates = tmp_path / "estimates.json"
+    status, text, _ = run(capsys, "estimate", out, "--target", "random,svd+rank=4", "--baseline", "random", "--json", estimates)
+    assert status == 0
+    assert "svd" in text
+    records = json.loads(estimates.read_text())
+    assert {r["estimator"] for r in records} == {"ips", "clipped_ips", "snips"}
+    assert "Off-policy" in run(capsys, "estimate", simulated, "--target", "propensity")[1]
+
+
+def test_own_interactions(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["user_id:token\titem_id:token\trating:float\ttimestamp:float"]
+    for user in range(40):
+        lines += [f"u{user}\ti{item}\t3\t{k}" for k, item in enumerate(rng.permutation(25)[:8])]
+    file = tmp_path / "mine.inter"
+    file.write_text("\n".join(lines))
+    out = tmp_path / "out"
+    status, text, _ = run(capsys, "compare", "--interactions", file, "--agents", "random,popularity", "--folds", 3, "--out", out)
+    assert status == 0
+    assert "HR@10" in text
+    assert {r["metric"] for r in json.loads((out / "results.json").read_text())} >= {"hr@1", "hr@10", "mrr@10"}
+    assert "needs a world" in fails(capsys, "compare", "--interactions", file, "--protocols", "ab_test")
+
+
+def test_lists_name_everything(capsys):
+    for command, word in (("worlds", "sessions"), ("agents", "item-knn"), ("estimators", "clipped_ips"), ("presets", "quick")):
+        status, text, _ = run(capsys, command)
+        assert status == 0
+        assert word in text
+        assert all(len(line.split(None, 1)) == 2 for line in text.splitlines())
+
+
+BAD = [
+    (["compare", "--agents", "itemknn"], "did you mean 'item-knn'"),
+    (["compare", "--agents", "svd,svd"], "twice"),
+    (["compare", "--agents", "no.such:Thing"], "no.such"),
+    (["compare", "--agents", "svd+epsilon=2"], "epsilon"),
+    (["compare", "--world", "session"], "did you mean 'sessions'"),
+    (["compare", "--preset", "jeunen"], "did you mean 'jeunen2019'"),
+    (["compare", "--protocols", "loo"], "did you mean 'loocv'"),
+    (["compare", "--set", "n_items=0"], "n_items"),
+    (["compare", "--set", "n_flips=1001"], "n_flips"),
+    (["compare", "--set", "sigma_omega=-1"], "sigma_omega"),
+    (["compare", "--set", "p_leave_organic=0.9"], "staying"),
+    (["compare", "--logging", "nobody"], "nobody"),
+    (["compare", "--clip", "0"], "clip"),
+    (["compare", "--level", "1"], "level"),
+    (["compare", "--folds", "0"], "folds"),
+    (["compare", "--seed", "-1"], "seed"),
+    (["compare", "--workers", "0"], "--workers"),
+    (["compare", "--agnts", "svd"], "--agents"),
+    (["simulate", "--world", "sessions", "--policy", "random", "--users", "0"], "--users"),
+    (["simulate", "--world", "sessions", "--policy", "rnadom", "--users", "5"], "did you mean 'random'"),
+    (["replay", "missing", "--policy", "random"], "does not exist"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_mistakes_are_one_line(capsys, tmp_path, arguments, words):
+    out = tmp_path / ("out.parquet" if arguments[0] == "replay" else "out")
+    assert words in fails(capsys, *arguments, "--out", out)
+    assert not out.exists()
+
+
+def test_an_occupied_folder_is_left_alone(capsys, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    for command in (["compare"], ["simulate", "--world", "sessions", "--policy", "random", "--users", "5"]):
+        assert "not empty" in fails(capsys, *command, "--out", tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_resume_refuses_another_run(capsys, simulated):
+    assert "n_users" in fails(
+        capsys, "simulate", "--world", "sessions", *SMALL, "--policy", "user-popularity+epsilon=0.3", "--users", "121",
+        "--seed", "5", "--truth", "--resume", "--out", simulated
+    )  # fmt: skip
+
+
+FOREIGN = """
+import numpy as np
+from recsim_mnar.policy import Policy
+
+class {name}(Policy):
+    def __init__(self, n_items):
+        self.n_items = n_items
+    def act(self, users, uniforms):
+        return {act}
+    def probabilities(self, users):
+        return np.full((len(users), self.n_items), 1 / self.n_items)
+"""
+
+POLICIES = {
+    "OutOfRange": ("np.full(len(users), self.n_items), np.ones(len(users))", "out of range"),
+    "NoChance": ("np.zeros(len(users), int), np.zeros(len(users))", "propensity 0.0"),
+    "Missing": ("np.zeros(len(users), int), np.full(len(users), np.nan)", "propensity nan"),
+    "Shape": ("np.zeros(1, int), np.ones(1)", "shape"),
+    "Floats": ("np.zeros(len(users)), np.ones(len(users))", "integer"),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_that_breaks_the_rules_is_named(capsys, tmp_path, monkeypatch, name):
+    act, words = POLICIES[name]
+    (tmp_path / f"mine_{name.lower()}.py").write_text(FOREIGN.format(name=name, act=act))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spec = f"mine_{name.lower()}:{name}"
+    line = fails(capsys, "simulate", "--world", "sessions", "--policy", spec, "--users", "30", "--out", tmp_path / "out")
+    assert words in line
+    assert name in line or spec in line
+
+
+def test_help_is_quick_and_imports_little():
+    code = "import recsim_mnar.cli, sys; print([m for m in ('numba', 'scipy', 'pandas', 'pyarrow') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout.strip() == "[]"
