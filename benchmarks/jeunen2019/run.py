@@ -113,11 +113,13 @@ def analyse(found: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, 
             for kind in ("organic", "bandit")
         },
         "claims": claims(found, agents),
+        "claims_notebook": claims(found, settings["notebook_agents"]),
     }
 
 
 def claims(found: list[dict[str, Any]], agents: list[str]) -> dict[str, Any]:
     """The paper's three observations, each as something that a catalogue can contradict."""
+    neighbours = next(agent for agent in agents if agent.startswith("item-knn"))
     by_agent = [{(r["agent"], r["protocol"], r["metric"]): r for r in one["records"]} for one in found]
 
     def ranking(cells: dict[Any, Any], protocol: str, metric: str, field: str = "value") -> list[str]:
@@ -129,8 +131,8 @@ def claims(found: list[dict[str, Any]], agents: list[str]) -> dict[str, Any]:
     for cells in by_agent:
         loo, ab = ranking(cells, "loocv", "hr@1"), ranking(cells, "ab_test", "ctr")
         other_order.append(loo != ab)
-        hr = [cells[a, "loocv", "hr@1"]["value"] for a in ("item-knn", "random")]
-        ctr = [cells[a, "ab_test", "ctr"]["value"] for a in ("item-knn", "random")]
+        hr = [cells[a, "loocv", "hr@1"]["value"] for a in (neighbours, "random")]
+        ctr = [cells[a, "ab_test", "ctr"]["value"] for a in (neighbours, "random")]
         ratio.append((hr[0] / max(hr[1], 1e-6)) / (ctr[0] / ctr[1]))
         online = [cells[a, "ab_test", "ctr"]["value"] for a in agents]
         estimates = [cells[a, "off_policy", "clipped_ips"] for a in agents]
@@ -204,14 +206,20 @@ def markdown(analysis: dict[str, Any], published: dict[str, Any], settings: dict
             f"| {_interval(row['kendall_tau'], '.2f')} | {upper['share']:.0%} [{upper['low']:.0%}, {upper['high']:.0%}] "
             f"| {_interval(row['tau_by_upper_bound'], '.2f')} |"
         )
-    lines += ["", "## The paper's three observations", ""]
+    lines += ["", "## The paper's three observations", "", "| claim | methods as the paper describes them | as its notebook has them |"]
+    lines += ["|---|---|---|"]
     for claim, row in analysis["claims"].items():
-        text = f"{row['share']:.0%} [{row['low']:.0%}, {row['high']:.0%}] of {row['n']}" if "share" in row else _interval(row, ".3g")
-        lines.append(f"- {claim}: {text}")
+        lines.append(f"| {claim} | {_claim(row)} | {_claim(analysis['claims_notebook'][claim])} |")
     lines += ["", "## Event counts over the analytic expectation", ""]
     lines += [f"- {kind}: {_interval(row, '.4f')}" for kind, row in analysis["counts"].items()]
     lines += ["", (HERE / "differences.md").read_text().rstrip(), ""]
     return "\n".join(lines)
+
+
+def _claim(row: dict[str, float]) -> str:
+    if "share" in row:
+        return f"{row['share']:.0%} [{row['low']:.0%}, {row['high']:.0%}] of {row['n']}"
+    return _interval(row, ".3g")
 
 
 def _shown(value: float | None) -> str:

@@ -99,7 +99,7 @@ def ab_test(
 
 def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float) -> list[Record]:
     """Each arm's exact CTR minus the best arm's, user by user."""
-    ctr = {name: arm.means.sum() / arm.decisions.sum() for name, arm in arms.items()}
+    ctr = {name: float(arm.means.sum() / arm.decisions.sum()) for name, arm in arms.items()}
     best = max(ctr, key=lambda name: ctr[name])
     base = _influence(arms[best], n_users)
     records = []
