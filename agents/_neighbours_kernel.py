@@ -55,17 +55,26 @@ def similar_items(
     """The k items most similar to each of items first..last-1 by cosine, equals by lower index; rows in index order.
 
     by_item, users, counts_by_item: the counts by columns (CSC); by_user, items, counts_by_user: by rows (CSR);
-    scale: 1 / norm of each column, float64. work = (dots (n_items,) int64 of zeros, candidates (n_items,) int32, bits
+    counts_by_user is empty where all counts are 1;
+    scale: 1 / norm of each column, float64. work = (dots (n_items,) integers of zeros, candidates (n_items,) int32, bits
     (n_items,) int32, histogram (2048,) int64, view of bits as float32). Row i is written at (i - first) of out_items
     and out_values (rows, k); n_out takes its length.
     """
     dots, candidates, bits, histogram, values = work
+    binary = counts_by_user.size == 0
     for i in range(first, last):
         for a in range(by_item[i], by_item[i + 1]):
             user = users[a]
-            c = np.int64(counts_by_item[a])
-            for b in range(by_user[user], by_user[user + 1]):
-                dots[items[b]] += c * np.int64(counts_by_user[b])
+            c = dots.dtype.type(counts_by_item[a])
+            # Unsigned indices: a signed one is tested for being negative at every step.
+            begin = np.uint64(by_user[user])
+            end = np.uint64(by_user[user + 1])
+            if binary:
+                for b in range(begin, end):
+                    dots[np.uint64(items[b])] += 1
+            else:
+                for b in range(begin, end):
+                    dots[np.uint64(items[b])] += c * counts_by_user[b]
         if not include_self:
             dots[i] = 0
         n = 0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.counts import view_counts, views_of
-from recsim_mnar.agents.knn import compressed, inverse_norms, most_similar, work_space
+from recsim_mnar.agents.knn import compressed, inverse_norms, most_similar, squared_norms, work_space
 
 if TYPE_CHECKING:
     from recsim_mnar.log import Log
@@ -39,11 +39,10 @@ def scores_without_each_view(
     new = np.concatenate([[True], users[1:] != users[:-1]])
     owner = np.cumsum(new) - 1
     first_view = np.append(np.flatnonzero(new), len(users))
-    squares = np.zeros(n_items, np.int64)
-    np.add.at(squares, counts.indices, counts.data.astype(np.int64) ** 2)
+    squares = squared_norms(counts)
     rows = _rows_and_next(counts, min(k, n_items), include_self)
     by_item, by_user = compressed(counts.tocsc()), compressed(counts)
-    scale, work = inverse_norms(counts, 0), work_space(n_items)
+    scale, work = inverse_norms(counts, 0), work_space(squares)
     views = np.ascontiguousarray(views)
     by_view = np.argsort(views, kind="stable")
     for begin in range(0, len(views), chunk):
