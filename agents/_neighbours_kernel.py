@@ -55,10 +55,9 @@ def similar_items(
     """The k items most similar to each of items first..last-1 by cosine, equals by lower index; rows in index order.
 
     by_item, users, counts_by_item: the counts by columns (CSC); by_user, items, counts_by_user: by rows (CSR);
-    counts_by_user is empty where all counts are 1;
-    scale: 1 / norm of each column, float64. work = (dots (n_items,) integers of zeros, candidates (n_items,) int32, bits
-    (n_items,) int32, histogram (2048,) int64, view of bits as float32). Row i is written at (i - first) of out_items
-    and out_values (rows, k); n_out takes its length.
+    counts_by_user is empty where all counts are 1; scale: 1 / norm of each column, float64. work = (dots (n_items,)
+    integers of zeros, candidates (n_items,) int32, bits (n_items,) int32, histogram (2048,) int64, view of bits as
+    float32). Row i is written at (i - first) of out_items and out_values (rows, k); n_out takes its length.
     """
     dots, candidates, bits, histogram, values = work
     binary = counts_by_user.size == 0
