@@ -10,7 +10,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Moments
 
-CHUNK = 16384
+CHUNK = 32768
 
 
 def make(n: int, seed: int = 0, users: int = 300) -> dict[str, np.ndarray]:
