@@ -106,7 +106,7 @@ def similar_items(
 
 @kernel
 def add_rows(states, slots, items, starts, columns, values):
-    """states[slots[j]] += row items[j] of a CSR matrix, one j after another; all float32."""
+    """states[slots[j]] += row items[j] of a CSR matrix, one j after another."""
     for j in range(slots.size):
         state = states[slots[j]]
         item = items[j]

@@ -133,7 +133,7 @@ class GreedyPolicy(SlotPolicy):
     """
 
     @abc.abstractmethod
-    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
         """Scores, (n, n_items) C-contiguous, each row by fixed operations that do not depend on the other rows."""
 
     def _rank(self, slots: NDArray[np.int64]) -> None:

@@ -71,7 +71,7 @@ class ItemKNN(Learner):
 
     def scores_without_each_view(
         self, log: Log, *, n_items: int, chunk: int
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
         from recsim_mnar.agents.downdate import scores_without_each_view
 
@@ -137,7 +137,10 @@ def most_similar(
 
 
 class ItemKNNPolicy(GreedyPolicy):
-    """Greedy on the sum of the similarity rows of the user's views, added in the order of the views.
+    """Greedy on the sum of the similarity rows of the user's views.
+
+    Cosines are rounded to float32 and summed in float64, which holds their sums exactly: scores do not depend on the
+    order of the views, and items with equal cosines tie.
 
     Args:
         n_items: number of items.
@@ -167,12 +170,12 @@ class ItemKNNPolicy(GreedyPolicy):
         super().__init__(n_items, name)
 
     def _start(self) -> None:
-        self._sums = np.empty((0, self.n_items), np.float32)
+        self._sums = np.empty((0, self.n_items))
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
         super()._resize(n_slots)
-        sums = np.zeros((n_slots, self.n_items), np.float32)
+        sums = np.zeros((n_slots, self.n_items))
         sums[: len(self._sums)] = self._sums
         self._sums = sums
 
@@ -186,8 +189,12 @@ class ItemKNNPolicy(GreedyPolicy):
         super()._view(slots, items)
         _neighbours_kernel.add_rows(self._sums, slots, items, *self._rows)
 
-    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
         return self._sums[slots]
+
+    def scores(self, users: Ints) -> NDArray[np.floating]:
+        """See :meth:`recsim_mnar.agents.acting.SlotPolicy.scores`."""
+        return self._sums[self._slots.find(users)]
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
         from recsim_mnar.agents import _greedy_kernel

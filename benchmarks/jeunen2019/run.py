@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
+
 from recsim_mnar import registry
 from recsim_mnar.protocols.compare import SETTINGS, compare, judge
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.runs import write_json
 from recsim_mnar.simulate import workers
 from recsim_mnar.worlds import make_world
-from scipy import stats
 
 HERE = Path(__file__).parent
 PROTOCOLS = ("loocv", "off_policy", "ab_test")
@@ -175,7 +176,7 @@ def markdown(analysis: dict[str, Any], published: dict[str, Any], settings: dict
     lines = [
         "# Jeunen, Rohde & Vasile 2019, over catalogues",
         "",
-        f"Means over {analysis['catalogues']} catalogues [95 % range over catalogues]; published figures from one catalogue,",
+        f"Means over {analysis['catalogues']} catalogues [95 % range over catalogues]; published figures from one,",
         f"CTRs multiplied by {phantom} for RecoGym's phantom row. Made by `python benchmarks/jeunen2019/run.py`.",
         "",
         "| agent | HR@1 | published | clipped IPS | published | A/B CTR | published | difference | true CTR |",
@@ -197,16 +198,22 @@ def markdown(analysis: dict[str, Any], published: dict[str, Any], settings: dict
             f"| {f'{got / (ctr * phantom) - 1:+.1%}' if ctr else '-'} | {cell(agent, 'truth', 'ctr')} |"
         )
     lines += ["", "## Which protocol picks the best agent, and what does its choice cost?", ""]
-    lines += ["| protocol | picks the best | cost, share of the best CTR | Kendall's tau | best by upper bound | tau by upper bound |"]
+    lines += ["| protocol | picks the best | cost, share of the best CTR | Kendall's tau | by upper bound | its tau |"]
     lines += ["|---|---|---|---|---|---|"]
     for protocol, row in analysis["protocols"].items():
         best, upper = row["picks_best"], row["picks_best_by_upper_bound"]
         lines.append(
-            f"| {protocol} | {best['share']:.0%} [{best['low']:.0%}, {best['high']:.0%}] | {_interval(row['cost_share'], '.2%')} "
-            f"| {_interval(row['kendall_tau'], '.2f')} | {upper['share']:.0%} [{upper['low']:.0%}, {upper['high']:.0%}] "
+            f"| {protocol} | {best['share']:.0%} [{best['low']:.0%}, {best['high']:.0%}] "
+            f"| {_interval(row['cost_share'], '.2%')} | {_interval(row['kendall_tau'], '.2f')} "
+            f"| {upper['share']:.0%} [{upper['low']:.0%}, {upper['high']:.0%}] "
             f"| {_interval(row['tau_by_upper_bound'], '.2f')} |"
         )
-    lines += ["", "## The paper's three observations", "", "| claim | methods as the paper describes them | as its notebook has them |"]
+    lines += [
+        "",
+        "## The paper's three observations",
+        "",
+        "| claim | methods as the paper describes them | as its notebook has them |",
+    ]
     lines += ["|---|---|---|"]
     for claim, row in analysis["claims"].items():
         lines.append(f"| {claim} | {_claim(row)} | {_claim(analysis['claims_notebook'][claim])} |")
@@ -235,7 +242,9 @@ def main() -> None:
     settings = tomllib.loads((HERE / "settings.toml").read_text())
     parser.add_argument("--catalogues", type=int, default=settings["catalogues"])
     parser.add_argument("--quick", action="store_true", help="the small preset: a check that the study runs")
-    parser.add_argument("--out", type=Path, default=None, help="default: beside this file; with --quick, runs/jeunen2019-quick")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="default: beside this file; with --quick, runs/jeunen2019-quick"
+    )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     out = options.out or (Path("runs/jeunen2019-quick") if options.quick else HERE)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from recsim_mnar import registry
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
@@ -17,7 +19,6 @@ from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.protocols.records import Record, ratio_interval
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
-from scipy import stats
 from twins.policies import MostViewed, OrderReader, Uniform
 
 P = 30

@@ -1,7 +1,7 @@
 """The sessions world against RecoGym's own figures, configuration by configuration.
 
-``benchmarks/jeunen2019/recogym_reference.json`` was measured on RecoGym 0.1.3 itself, with standard errors by jackknife over
-catalogues; ours are made the same way on catalogues of our own.
+``benchmarks/jeunen2019/recogym_reference.json`` was measured on RecoGym 0.1.3 itself, with standard errors by
+jackknife over catalogues; ours are made the same way on catalogues of our own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from recsim_mnar import registry
 from recsim_mnar.log import Log
 from recsim_mnar.simulate import simulate

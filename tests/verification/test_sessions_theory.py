@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from recsim_mnar import registry
 from recsim_mnar.log import Log
 from recsim_mnar.simulate import simulate
