@@ -18,8 +18,9 @@ from typing import Any
 
 import numba
 
-# Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting each
-# array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list the option.
+# Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
+# each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list
+# the option.
 _njit: Any = numba.njit
 
 
