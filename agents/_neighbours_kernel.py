@@ -110,8 +110,8 @@ def add_rows(states, slots, items, starts, columns, values):
     for j in range(slots.size):
         state = states[slots[j]]
         item = items[j]
-        for t in range(starts[item], starts[item + 1]):
-            state[columns[t]] += values[t]
+        for t in range(np.uint64(starts[item]), np.uint64(starts[item + 1])):
+            state[np.uint64(columns[t])] += values[t]
 
 
 @kernel
@@ -151,12 +151,13 @@ def user_scores(
         for a in range(first, last):
             item = pool[a]
             own[item] += 1
-            for b in range(by_item[item], by_item[item + 1]):
-                user = users[b]
-                if dots[user] == 0:
-                    touched[n] = user
+            for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + 1])):
+                user = np.uint64(users[b])
+                before = dots[user]
+                if before == 0:
+                    touched[n] = users[b]
                     n += 1
-                dots[user] += np.int64(counts_by_item[b])
+                dots[user] = before + np.int64(counts_by_item[b])
         square = np.int64(0)
         for a in range(first, last):
             item = pool[a]
@@ -165,9 +166,11 @@ def user_scores(
         norm = np.sqrt(np.float64(square))
         found = 0
         for t in range(n):
-            user = touched[t]
-            s = np.float64(dots[user]) * scale[user]
-            dots[user] = 0
+            user = np.int64(touched[t])
+            s = np.float64(dots[np.uint64(user)]) * scale[np.uint64(user)]
+            dots[np.uint64(user)] = 0
+            if found == k and s < similarity[k - 1]:
+                continue
             if user == own_row[slot]:
                 continue
             at = found
@@ -186,5 +189,5 @@ def user_scores(
         for t in range(found):
             weight = np.float32(similarity[t] / norm)
             user = nearest[t]
-            for b in range(by_user[user], by_user[user + 1]):
-                row[items[b]] += weight * np.float32(counts_by_user[b])
+            for b in range(np.uint64(by_user[user]), np.uint64(by_user[user + 1])):
+                row[np.uint64(items[b])] += weight * np.float32(counts_by_user[b])
