@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.inputs import HIGHEST_TARGET, Clusters, check_clip, check_rows, column
+from recsim_mnar.estimators.inputs import HIGHEST_TARGET, Clusters, Floats, check_clip, check_rows, column
 
 N_SUMS, N_POWERS, N_TOP = 12, 25, 8
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r"))}
@@ -23,6 +23,20 @@ _POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
 
 def _start_extremes() -> NDArray[np.float64]:
     return np.array([np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf, -np.inf, 0.0])
+
+
+def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, str]) -> None:
+    """Raise UserError for the row whose weight or reward is too large for sums of its powers."""
+    row = int(np.argmin(propensity))
+    if propensity[row] > 1e-60:
+        row = int(np.argmax(np.abs(reward)))
+        raise UserError(
+            f"column {names[0]!r}, row {row} (counted from 0): {reward[row]:g} is too large; use larger units"
+        )
+    raise UserError(
+        f"column {names[1]!r}, row {row} (counted from 0): {propensity[row]:g} makes a weight too large to be summed; "
+        "drop the row or mend the value"
+    )
 
 
 @dataclass
@@ -101,6 +115,7 @@ class Moments:
                 kernels.gather_by_user(*together, *fed, moments._powers, *kept)
         if not moments._plausible():
             check_rows(r, p, t, names)
+            _refuse_overflow(r, p, names)
         return moments
 
     def _plausible(self) -> bool:
@@ -109,7 +124,7 @@ class Moments:
             return True
         p_low, p_high, t_low, t_high = self._extremes[:4]
         inside = p_low > 0.0 and p_high <= 1.0 and t_low >= 0.0 and t_high <= HIGHEST_TARGET
-        return bool(inside and np.all(np.isfinite(self._sums)))
+        return bool(inside and np.all(np.isfinite(self._sums)) and np.all(np.isfinite(self._powers)))
 
     def __add__(self, other: Moments) -> Moments:
         """Moments of both shards; no user may be in both."""
