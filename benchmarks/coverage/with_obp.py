@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE))
 from settings import GRID  # noqa: E402
 from worlds import World  # noqa: E402
 
-LOGS = 400
+LOGS = 300
 MOST_ROWS = 10_000
 OUT = HERE / "results" / "obp.json"
 
