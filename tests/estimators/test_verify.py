@@ -98,6 +98,23 @@ def test_difference_covers(logs):
     assert covered / LOGS >= 0.95 - BOTH - 0.015
 
 
+@pytest.mark.parametrize("clicks", [0.01, 0.1])
+def test_difference_covers_with_few_rewards_and_heavy_weights(clicks):
+    rng = np.random.default_rng(4)
+    logs = 300
+    weight = np.exp(rng.normal(0, 1.5, 100))
+    weight /= weight.mean()
+    chance = clicks * (0.5 + rng.random(100))
+    truth = float(np.mean((weight - 1.0) * chance))
+    covered = 0
+    for _ in range(logs):
+        action = rng.integers(0, 100, 1000)
+        reward = (rng.random(1000) < chance[action]).astype(float)
+        found = difference(reward, np.full(1000, 0.01), weight[action] / 100, np.full(1000, 0.01), estimator="ips")
+        covered += found.low <= truth <= found.high
+    assert covered / logs >= 0.95 - 3.1 * math.sqrt(0.95 * 0.05 / logs)
+
+
 def test_difference_is_narrower_than_two_intervals(logs):
     log = logs[0]
     target = 0.9 * log["propensity"] + 0.1 * log["target"]
