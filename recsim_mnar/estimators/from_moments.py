@@ -137,7 +137,12 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
 
 
 def effective_rewards(moments: Moments) -> float:
-    """(sum x)^2 / sum over users of x^2: how many equal users would give the estimate as much variance."""
+    """(sum x)^2 / sum over users of x^2: how many equal users would give the estimate as much variance.
+
+    Where rewards are negative too, which makes it say nothing, the number of users with a reward.
+    """
+    if moments.reward_min < 0.0:
+        return float(moments.rewarded_users)
     square = moments.power("xx")
     return moments.sum("x") ** 2 / square if square > 0.0 else 0.0
 
