@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     # A console script does not look in the folder it is called from, where a user's own ``module:Class`` lies.
     sys.path.insert(0, os.getcwd())
+    interrupts = _watch_interrupts()
     try:
         status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except UserError as error:
@@ -37,16 +40,41 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         _fail(" ".join(error.format_message().split()))
     except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        _leave_interrupted()
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except Exception:
+        # An extension module that is interrupted half-way may raise something else in the interrupt's place.
+        if not interrupts:
+            raise
+        _leave_interrupted()
     else:
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _watch_interrupts() -> list[int]:
+    """A list that receives the number of each interrupt, which still raises KeyboardInterrupt."""
+    seen: list[int] = []
+
+    def handler(number: int, frame: Any) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    # Only the main thread may set a handler; elsewhere a caller keeps its own.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    return seen
+
+
+def _leave_interrupted() -> None:
+    """Say so and leave at once: worker threads would be waited for, and every file on disk is whole."""
+    print("interrupted", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(130)
 
 
 def _fail(message: str) -> None:
