@@ -32,8 +32,9 @@ def gamma_of_rows(
         degrees = freedom(moments.users, moments.rewarded_users, second, float(square @ square))
     widest = float(np.max(weights)) * reward_max
     step = widest
+    largest = float(np.max(scores))
     if value > 0.0:
-        usual = max(float(np.max(scores)), float(weights @ weights) / float(np.sum(weights)) * reward_max)
+        usual = max(largest, float(weights @ weights) / float(np.sum(weights)) * reward_max)
         step = gamma_step(usual, widest, float(sums @ sums) / float(np.sum(sums)))
-    variance = max(second, step * step) if value > 0.0 else second
+    variance = max(second, largest * largest)
     return gamma_limits(value, variance / n**2 * few_users(moments.users, level, degrees), step / n, level)
