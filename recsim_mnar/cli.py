@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from recsim_mnar.console import console, print_list, progress
 from recsim_mnar.errors import UserError
 
 DEFAULT_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
@@ -116,7 +116,7 @@ def compare(**options: Any) -> None:
     folder = new_folder(options["out"], "compare")
     agents = _names(options["agents"], "--agents")
     began = _clock()
-    with _progress() as report:
+    with progress() as report:
         if options["interactions"] is not None:
             comparison, story = _compare_interactions(agents, options, report)
         else:
@@ -232,13 +232,13 @@ def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> N
 def _print_comparison(comparison: Any, folder: Path) -> None:
     from recsim_mnar.report.tables import comparison_table
 
-    console = _console()
-    console.print(comparison_table(comparison))
+    screen = console()
+    screen.print(comparison_table(comparison))
     for judgement in comparison.judgements:
-        console.print(judgement.sentence(), soft_wrap=True)
+        screen.print(judgement.sentence(), soft_wrap=True)
     for note in comparison.notes:
-        console.print(note, soft_wrap=True)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, highlight=False)
+        screen.print(note, soft_wrap=True)
+    screen.print(f"Report: {folder / 'report.html'}", soft_wrap=True, highlight=False)
 
 
 # ------------------------------------------------------------------------------------------------------------ simulate
@@ -270,7 +270,7 @@ def simulate(**options: Any) -> None:
         raise UserError(f"--users must be at least 1, got {options['users']}")
     with workers(_n_workers(options["workers"])) as executor:
         policy = _fitted(options["policy"], world, options["train_users"], options["seed"], executor)
-        with _progress(total=options["users"], unit="users") as report:
+        with progress(total=options["users"], unit="users") as report:
             counts = simulate_to(
                 options["out"],
                 world,
@@ -283,7 +283,7 @@ def simulate(**options: Any) -> None:
                 progress=report.advance,
             )
     kept = f" ({counts['kept']} of {counts['parts']} parts were there already)" if counts["kept"] else ""
-    _console().print(
+    console().print(
         f"{counts['users']:,} users, {counts['rows']:,} events in {options['out'] / 'log'}{kept}",
         soft_wrap=True,
         highlight=False,
@@ -333,7 +333,7 @@ def replay(log: Path, policy: str, train: Path | None, seed: int, workers: int |
     training = Log.read(train).validate() if train is not None else Log({})
     n_items = _n_items(data, training)
     result = data
-    with pool(_n_workers(workers)) as executor, _progress() as report:
+    with pool(_n_workers(workers)) as executor, progress() as report:
         for name, learner in learners.items():
             report(f"replay {name}")
             try:
@@ -346,7 +346,7 @@ def replay(log: Path, policy: str, train: Path | None, seed: int, workers: int |
         result.write_csv(out)
     else:
         write_table(result.to_arrow(), out)
-    _console().print(f"{len(result):,} rows with {', '.join(names)} in {out}", soft_wrap=True, highlight=False)
+    console().print(f"{len(result):,} rows with {', '.join(names)} in {out}", soft_wrap=True, highlight=False)
 
 
 def _n_items(*logs: Any) -> int:
@@ -394,7 +394,7 @@ def estimate(
     )
     if json_file is not None:
         write_json(json_file, _plain(records))
-    _console().print(records_table(records))
+    console().print(records_table(records))
 
 
 # --------------------------------------------------------------------------------------------------------- what exists
@@ -405,7 +405,7 @@ def worlds() -> None:
     """List the worlds."""
     from recsim_mnar.worlds import WORLDS
 
-    _list([(name, entry.summary) for name, entry in sorted(WORLDS.items())])
+    print_list([(name, entry.summary) for name, entry in sorted(WORLDS.items())])
 
 
 @cli.command()
@@ -413,7 +413,7 @@ def agents() -> None:
     """List the agents."""
     from recsim_mnar import registry
 
-    _list(registry.agents())
+    print_list(registry.agents())
 
 
 @cli.command()
@@ -421,7 +421,7 @@ def estimators() -> None:
     """List the estimators."""
     from recsim_mnar.estimators import ESTIMATORS
 
-    _list([(name, info.title) for name, info in ESTIMATORS.items()])
+    print_list([(name, info.title) for name, info in ESTIMATORS.items()])
 
 
 @cli.command()
@@ -429,7 +429,7 @@ def presets() -> None:
     """List the presets of every world."""
     from recsim_mnar.worlds import WORLDS
 
-    _list([(f"{world} {name}", text) for world, entry in WORLDS.items() for name, text in entry.presets().items()])
+    print_list([(f"{world} {name}", text) for world, entry in WORLDS.items() for name, text in entry.presets().items()])
 
 
 # -------------------------------------------------------------------------------------------------------------- shared
@@ -468,53 +468,6 @@ def _clock() -> Callable[[], float]:
 
     began = time.perf_counter()
     return lambda: time.perf_counter() - began
-
-
-def _console(*, stderr: bool = False) -> Any:
-    from rich.console import Console
-
-    # In a pipe there is no width to fit: tables keep their columns whole.
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else 200)
-
-
-class _Reporter:
-    """Says which stage runs, or how far it has come: a bar on a terminal, lines elsewhere."""
-
-    def __init__(self, bar: Any, task: Any) -> None:
-        self._bar, self._task = bar, task
-
-    def __call__(self, stage: str) -> None:
-        if self._bar is None:
-            print(stage, file=sys.stderr, flush=True)
-        else:
-            self._bar.update(self._task, description=stage)
-
-    def advance(self, amount: int) -> None:
-        """So many more units are done."""
-        if self._bar is not None:
-            self._bar.update(self._task, advance=amount)
-
-
-@contextlib.contextmanager
-def _progress(total: int | None = None, unit: str = "") -> Iterator[_Reporter]:
-    console = _console(stderr=True)
-    if not console.is_terminal:
-        yield _Reporter(None, None)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns: list[Any] = [SpinnerColumn(), TextColumn("{task.description}")]
-    if total is not None:
-        columns += [BarColumn(), MofNCompleteColumn(), TextColumn(unit)]
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        yield _Reporter(bar, bar.add_task("", total=total))
-
-
-def _list(rows: list[tuple[str, str]]) -> None:
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        print(f"{name:<{width}}  {text}")
 
 
 if __name__ == "__main__":
