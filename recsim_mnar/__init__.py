@@ -1,8 +1,16 @@
 """Simulated people, recommendations and logs whose known truth judges evaluation protocols."""
 
+from pathlib import Path
+
 import gymnasium
 
 __version__ = "0.1.0"
+
+# Installed, the agents lie inside this package; in a checkout they lie beside it, and Python started there imports the
+# checkout even where the package is installed.
+_beside = Path(__file__).resolve().parents[1]
+if not Path(__file__).with_name("agents").exists() and (_beside / "agents" / "acting.py").exists():
+    __path__.append(str(_beside))
 
 gymnasium.register(
     id="recsim_mnar/Sessions-v0",

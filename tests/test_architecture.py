@@ -123,6 +123,17 @@ def test_every_package_is_in_the_wheel():
             importlib.import_module(".".join(["recsim_mnar", *folder.relative_to(CORE).parts]))
 
 
+def test_a_checkout_finds_its_agents(tmp_path):
+    """Python started in a checkout imports the checkout, where the agents lie beside the package, not in it."""
+    import shutil
+
+    shutil.copytree(CORE, tmp_path / "recsim_mnar", ignore=shutil.ignore_patterns("agents", "__pycache__"))
+    shutil.copytree(AGENTS, tmp_path / "agents", ignore=shutil.ignore_patterns("__pycache__"))
+    code = "import recsim_mnar.agents.baselines as b; print(b.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert Path(done.stdout.strip()) == tmp_path / "agents" / "baselines.py"
+
+
 def test_import_is_light():
     code = "import recsim_mnar, sys; print([m for m in ('numba', 'scipy', 'pandas', 'pyarrow') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
