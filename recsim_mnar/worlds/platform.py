@@ -268,6 +268,11 @@ class Platform:
         rows["step"] = (np.arange(len(user)) - np.repeat(first, length)).astype(np.int32)
         return rows
 
+    def holders(self) -> Ints:
+        """(n_items,) users who hold each item today."""
+        came = self._additions["times"][: self._n] <= self.day
+        return np.bincount(self._additions["items"][: self._n][came], minlength=self.world.n_items)
+
     def _organic_rows(self, a: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         n = len(a["users"])
         return {
