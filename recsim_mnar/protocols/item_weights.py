@@ -15,6 +15,9 @@ Floats = NDArray[np.float64]
 BOUND = 12.0
 """Log weights stay within plus and minus this: an item absent at the reference time would drive its own to -infinity."""
 
+_RAREST = 1e-9
+"""Smallest probability by which a log weight is scaled in the search."""
+
 _STALLED = 1e-6
 """Largest gradient component with which a search that stopped early still counts as at its end."""
 
@@ -134,26 +137,28 @@ def fit_item_weights(
     counted = _counts(now, reference)
     if p == 0:
         return ItemWeights(ones, active, before, before, 1, float(np.abs(slope).max()), counted)
-    first = _start(start, active, reference)
+    # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) rare items move as readily as frequent ones.
+    unit = 1.0 / np.sqrt(np.maximum(np.maximum(reference, plain)[active], _RAREST))
 
-    def objective(theta: Floats) -> tuple[float, Floats]:
+    def objective(x: Floats) -> tuple[float, Floats]:
         weights = ones.copy()
-        weights[active] = np.exp(theta)
+        weights[active] = np.exp(x * unit)
         value, gradient = divergence.value_and_gradient(weights)
-        return value, gradient[active]
+        return value, gradient[active] * unit
 
     # Search stops when neither value nor gradient can be improved in double precision, not by a tolerance of taste.
     found = minimize(
         objective,
-        first,
+        _start(start, active, reference) / unit,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-BOUND, BOUND)] * int(p),
+        bounds=np.stack([-BOUND / unit, BOUND / unit], axis=1),
         options={"maxiter": max_iterations, "maxfun": 4 * max_iterations, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 20},
     )
-    theta = found.x
-    free = ~(((theta <= -BOUND) & (found.jac > 0)) | ((theta >= BOUND) & (found.jac < 0)))
-    largest = float(np.abs(found.jac[free]).max(initial=0.0))
+    theta, slope = np.clip(found.x * unit, -BOUND, BOUND), found.jac / unit
+    edge = BOUND - 1e-9
+    free = ~(((theta <= -edge) & (slope > 0)) | ((theta >= edge) & (slope < 0)))
+    largest = float(np.abs(slope[free]).max(initial=0.0))
     if not (np.isfinite(found.fun) and largest < _STALLED):
         raise UserError(
             f"the weights do not converge: after {found.nit} iterations the gradient is still {largest:.1e}; allow more "

