@@ -14,7 +14,7 @@ _BLOCK = 64
 def best(scores, rows, slots, ties, tied):
     """Of each row of scores: how many items share the largest, and the first of them in index order.
 
-    scores (r, n_items) float32, row ``rows[j]`` being that of ``slots[j]``; ties (n_slots,) int64; tied (n_slots, t)
+    scores (r, n_items), row ``rows[j]`` being that of ``slots[j]``; ties (n_slots,) int64; tied (n_slots, t)
     int32.
     """
     n = scores.shape[1]

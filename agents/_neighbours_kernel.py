@@ -55,17 +55,25 @@ def similar_items(
     """The k items most similar to each of items first..last-1 by cosine, equals by lower index; rows in index order.
 
     by_item, users, counts_by_item: the counts by columns (CSC); by_user, items, counts_by_user: by rows (CSR);
-    scale: 1 / norm of each column, float64. work = (dots (n_items,) int64 of zeros, candidates (n_items,) int32, bits
-    (n_items,) int32, histogram (2048,) int64, view of bits as float32). Row i is written at (i - first) of out_items
-    and out_values (rows, k); n_out takes its length.
+    counts_by_user is empty where all counts are 1; scale: 1 / norm of each column, float64. work = (dots (n_items,)
+    integers of zeros, candidates (n_items,) int32, bits (n_items,) int32, histogram (2048,) int64, view of bits as
+    float32). Row i is written at (i - first) of out_items and out_values (rows, k); n_out takes its length.
     """
     dots, candidates, bits, histogram, values = work
+    binary = counts_by_user.size == 0
     for i in range(first, last):
         for a in range(by_item[i], by_item[i + 1]):
             user = users[a]
-            c = np.int64(counts_by_item[a])
-            for b in range(by_user[user], by_user[user + 1]):
-                dots[items[b]] += c * np.int64(counts_by_user[b])
+            c = dots.dtype.type(counts_by_item[a])
+            # Unsigned indices: a signed one is tested for being negative at every step.
+            begin = np.uint64(by_user[user])
+            end = np.uint64(by_user[user + 1])
+            if binary:
+                for b in range(begin, end):
+                    dots[np.uint64(items[b])] += 1
+            else:
+                for b in range(begin, end):
+                    dots[np.uint64(items[b])] += c * counts_by_user[b]
         if not include_self:
             dots[i] = 0
         n = 0
@@ -98,12 +106,12 @@ def similar_items(
 
 @kernel
 def add_rows(states, slots, items, starts, columns, values):
-    """states[slots[j]] += row items[j] of a CSR matrix, one j after another; all float32."""
+    """states[slots[j]] += row items[j] of a CSR matrix, one j after another."""
     for j in range(slots.size):
         state = states[slots[j]]
         item = items[j]
-        for t in range(starts[item], starts[item + 1]):
-            state[columns[t]] += values[t]
+        for t in range(np.uint64(starts[item]), np.uint64(starts[item + 1])):
+            state[np.uint64(columns[t])] += values[t]
 
 
 @kernel
@@ -143,12 +151,13 @@ def user_scores(
         for a in range(first, last):
             item = pool[a]
             own[item] += 1
-            for b in range(by_item[item], by_item[item + 1]):
-                user = users[b]
-                if dots[user] == 0:
-                    touched[n] = user
+            for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + 1])):
+                user = np.uint64(users[b])
+                before = dots[user]
+                if before == 0:
+                    touched[n] = users[b]
                     n += 1
-                dots[user] += np.int64(counts_by_item[b])
+                dots[user] = before + np.int64(counts_by_item[b])
         square = np.int64(0)
         for a in range(first, last):
             item = pool[a]
@@ -157,9 +166,11 @@ def user_scores(
         norm = np.sqrt(np.float64(square))
         found = 0
         for t in range(n):
-            user = touched[t]
-            s = np.float64(dots[user]) * scale[user]
-            dots[user] = 0
+            user = np.int64(touched[t])
+            s = np.float64(dots[np.uint64(user)]) * scale[np.uint64(user)]
+            dots[np.uint64(user)] = 0
+            if found == k and s < similarity[k - 1]:
+                continue
             if user == own_row[slot]:
                 continue
             at = found
@@ -178,5 +189,5 @@ def user_scores(
         for t in range(found):
             weight = np.float32(similarity[t] / norm)
             user = nearest[t]
-            for b in range(by_user[user], by_user[user + 1]):
-                row[items[b]] += weight * np.float32(counts_by_user[b])
+            for b in range(np.uint64(by_user[user]), np.uint64(by_user[user + 1])):
+                row[np.uint64(items[b])] += weight * np.float32(counts_by_user[b])

@@ -95,7 +95,9 @@ class SlotPolicy(Stored, Policy):
 
     def forget(self, users: Ints) -> None:
         """See :meth:`recsim_mnar.policy.Policy.forget`."""
-        self._clear(self._slots.leave(users))
+        left = self._slots.leave(users)
+        if self.keeps_views:
+            self._histories.clear(left)  # so that their room goes to others; other states are cleared at ``reset``
 
     def fresh(self) -> Policy:
         """See :meth:`recsim_mnar.policy.Policy.fresh`."""
@@ -133,7 +135,7 @@ class GreedyPolicy(SlotPolicy):
     """
 
     @abc.abstractmethod
-    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
         """Scores, (n, n_items) C-contiguous, each row by fixed operations that do not depend on the other rows."""
 
     def _rank(self, slots: NDArray[np.int64]) -> None:

@@ -36,7 +36,7 @@ def view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
     """Counts of views as a scipy CSR array, (n_users, n_items) int32, indices sorted; and the users of its rows.
 
     Raises:
-        UserError: as in :func:`views_of`.
+        UserError: as in :func:`views_of`, or users out of order.
     """
     from scipy import sparse
 
@@ -44,6 +44,8 @@ def view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
     new = np.concatenate([[True], users[1:] != users[:-1]])
     row = np.cumsum(new, dtype=np.int32) - np.int32(1)
     ids = users[new]
+    if np.any(ids[1:] < ids[:-1]):
+        raise UserError("the log's rows are out of order: sort them by (user, step)")
     counts = sparse.csr_array((np.ones(len(items), np.int32), (row, items)), shape=(len(ids), n_items), dtype=np.int32)
     counts.sum_duplicates()
     counts.sort_indices()

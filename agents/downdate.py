@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.counts import view_counts, views_of
-from recsim_mnar.agents.knn import compressed, inverse_norms, most_similar, work_space
+from recsim_mnar.agents.knn import compressed, inverse_norms, most_similar, squared_norms, work_space
 
 if TYPE_CHECKING:
     from recsim_mnar.log import Log
 
+_GRAM_UP_TO = 4096
+"""Items up to which all dot products are made at once: 64 MB at most."""
+
 
 def scores_without_each_view(
     log: Log, *, n_items: int, chunk: int, k: int, include_self: bool
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """For each view, the scores of its user's other views under an item neighbourhood fitted without it.
 
     They are the same, to the last bit, as those of a fit on the log without that row.
@@ -30,38 +33,40 @@ def scores_without_each_view(
         include_self: an item may be its own neighbour.
 
     Yields:
-        Positions of views among the organic rows, (m,), and their scores, (m, n_items) float32.
+        Positions of views among the organic rows, (m,), and their scores, (m, n_items).
     """
     from recsim_mnar.agents import _downdate_kernel
 
     users, views = views_of(log, n_items)
     counts, _ = view_counts(log, n_items)
-    new = np.concatenate([[True], users[1:] != users[:-1]])
-    owner = np.cumsum(new) - 1
-    first_view = np.append(np.flatnonzero(new), len(users))
-    squares = np.zeros(n_items, np.int64)
-    np.add.at(squares, counts.indices, counts.data.astype(np.int64) ** 2)
+    owner = np.cumsum(np.concatenate([[True], users[1:] != users[:-1]])) - 1
+    squares = squared_norms(counts)
     rows = _rows_and_next(counts, min(k, n_items), include_self)
     by_item, by_user = compressed(counts.tocsc()), compressed(counts)
-    scale, work = inverse_norms(counts, 0), work_space(n_items)
-    views = np.ascontiguousarray(views)
-    by_view = np.argsort(views, kind="stable")
+    scale, work = inverse_norms(counts, 0), work_space(squares)
+    views = np.array(views)
+    gram = np.zeros((0, 0), work[0].dtype)
+    if n_items <= _GRAM_UP_TO:
+        gram = np.ascontiguousarray((counts.T @ counts).toarray(), dtype=gram.dtype)
+    own, base = np.zeros(n_items, np.int64), np.empty(n_items)
     for begin in range(0, len(views), chunk):
-        held = by_view[begin : begin + chunk]
-        out = np.empty((len(held), n_items), np.float32)
+        held = np.arange(begin, min(begin + chunk, len(views)))
+        out = np.empty((len(held), n_items))
         _downdate_kernel.scores_without(
             held,
-            first_view,
             views,
             owner,
             *by_item,
             *by_user,
+            gram,
             squares,
             scale,
             min(k, n_items),
             include_self,
             *rows,
             work,
+            own,
+            base,
             out,
         )
         yield held, out

@@ -16,8 +16,11 @@ from recsim_mnar.policy import Learner, Policy
 if TYPE_CHECKING:
     from recsim_mnar.log import Log
 
-_DENSE_BELOW = 64
-"""Matrices with a side this short are decomposed whole."""
+_GRAM_UP_TO = 64
+"""A matrix with a side this short is decomposed whole, by the dot products of that side."""
+
+_NIL = 1e-6
+"""Singular values below this share of the Frobenius norm count as zero: from squares they are known to about 1e-7."""
 
 
 class SVD(Learner):
@@ -68,14 +71,25 @@ def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, s
         of each vector is positive.
     """
     rank = min(rank, *matrix.shape)
-    if min(matrix.shape) <= _DENSE_BELOW:
-        values, vectors = np.linalg.svd(matrix.toarray().astype(np.float64), full_matrices=False)[1:]
+    nil = _NIL * np.sqrt(np.square(matrix.data, dtype=np.float64).sum())
+    if min(matrix.shape) <= _GRAM_UP_TO:
+        values, vectors = _whole(matrix.astype(np.float64), nil)
     else:
         values, vectors = _lanczos(matrix, rank, tolerance, seed)
-    values, vectors = values[:rank], vectors[:rank]
-    vectors = vectors[values > values[0] * np.finfo(np.float32).eps * max(matrix.shape)]
+    vectors = vectors[:rank][values[:rank] > nil]
     peak = vectors[np.arange(len(vectors)), np.abs(vectors).argmax(axis=1)]
     return np.ascontiguousarray(vectors * np.sign(peak)[:, None], dtype=np.float32)
+
+
+def _whole(matrix: Any, nil: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """All singular values above ``nil`` and their right vectors, from the eigenvectors of A'A or AA'."""
+    tall = matrix.shape[0] >= matrix.shape[1]
+    gram = (matrix.T @ matrix if tall else matrix @ matrix.T).toarray()
+    squares, vectors = np.linalg.eigh(gram)
+    values = np.sqrt(np.maximum(squares[::-1], 0.0))
+    kept = values > nil
+    values, rows = values[kept], vectors[:, ::-1].T[kept]
+    return values, rows if tall else (matrix.T @ rows.T).T / values[:, None]
 
 
 def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -86,8 +100,7 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
 
     n = matrix.shape[1]
     arrays = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64))
-    scale = float(np.square(arrays[2]).sum())  # the sum of all eigenvalues of A'A
-    tiny = 1e-13 * scale
+    tiny = 1e-13 * float(np.square(arrays[2]).sum())  # the sum of squares is that of the eigenvalues of A'A
     basis = np.empty((0, n))
     alpha, beta = np.empty(0), np.empty(0)
     done, starts, settled = 0, 0, np.full(rank, -1.0)

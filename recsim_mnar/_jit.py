@@ -18,6 +18,11 @@ from typing import Any
 
 import numba
 
+# Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
+# each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list
+# the option.
+_njit: Any = numba.njit
+
 
 def _cache_root() -> Path:
     given = os.environ.get("RECSIM_MNAR_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
@@ -60,22 +65,23 @@ def summing(function: Callable[..., Any]) -> Any:
     Its last bits may differ from one CPU model to another (never between two runs or shards on one), so it has no place
     on a path that decides a draw.
     """
-    return _compile(function, {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}})
+    return _compile(function, {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}, "_nrt": False})
 
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a small function so that its body is copied into the kernels that call it."""
-    return numba.njit(forceinline=True, error_model="numpy", nogil=True, _nrt=False)(function)
+    return _njit(forceinline=True, error_model="numpy", nogil=True, _nrt=False)(function)
 
 
 def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     folder = _cache_dir(str(Path(function.__code__.co_filename).resolve().parent))
     if folder is None:
-        return numba.njit(**options)(function)
+        return _njit(**options)(function)
     # The folder is read when the cache object is made, which is here; restoring it leaves other packages' caches alone.
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = folder
+    config: Any = numba.config  # its settings are attributes made at run time
+    before = config.CACHE_DIR
+    config.CACHE_DIR = folder
     try:
-        return numba.njit(cache=True, **options)(function)
+        return _njit(cache=True, **options)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before

@@ -46,9 +46,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 @inlined
 def block(seed, stream, user, index):
     """The four 32-bit words at address (seed, stream, user, index), as uint64."""
-    return philox(
-        index & _MASK, stream & _MASK, user & _MASK, user >> _U32, seed & _MASK, seed >> _U32
-    )
+    return philox(index & _MASK, stream & _MASK, user & _MASK, user >> _U32, seed & _MASK, seed >> _U32)
 
 
 @inlined

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
 
 DEFAULT_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 DEFAULT_TRAIN_USERS = 2000
@@ -62,7 +62,9 @@ def _fail(message: str) -> None:
 @click.option("--preset", default=None, help="A preset of the world; jeunen2019 unless named.")
 @click.option("--agents", default=DEFAULT_AGENTS, show_default=True, help="Names or package.module:Class, with commas.")
 @click.option("--protocols", default=None, help="Of loocv,off_policy,ab_test; all of them unless named.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
+)
 @click.option("--logging", "logging_agent", default="user-popularity", show_default=True, help="The logging policy.")
 @click.option("--clip", type=float, default=15.0, show_default=True, help="Largest weight of clipped IPS.")
 @click.option("--train-users", type=int, default=None, help="Users that agents learn from.")
@@ -97,7 +99,9 @@ def compare(**options: Any) -> None:
     _print_comparison(comparison, folder)
 
 
-def _compare_world(agents: list[str], options: dict[str, Any], report: Callable[[str], None]) -> tuple[Any, dict[str, Any]]:
+def _compare_world(
+    agents: list[str], options: dict[str, Any], report: Callable[[str], None]
+) -> tuple[Any, dict[str, Any]]:
     from dataclasses import asdict, replace
 
     from recsim_mnar import registry
@@ -215,12 +219,16 @@ def _print_comparison(comparison: Any, folder: Path) -> None:
 @cli.command()
 @click.option("--world", required=True, help="A world's name.")
 @click.option("--preset", default=None, help="A preset of the world; recogym-v1 unless named.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
+)
 @click.option("--policy", required=True, help="What recommends: a name or package.module:Class.")
 @click.option("--users", type=int, required=True, help="How many users.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the users and the policy.")
 @click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
-@click.option("--train-users", type=int, default=DEFAULT_TRAIN_USERS, show_default=True, help="For a policy that learns.")
+@click.option(
+    "--train-users", type=int, default=DEFAULT_TRAIN_USERS, show_default=True, help="For a policy that learns."
+)
 @click.option("--truth", is_flag=True, help="Write truth.parquet and catalogue.npz beside the log.")
 @click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="A new folder.")
@@ -328,7 +336,9 @@ def _n_items(*logs: Any) -> int:
 @click.option("--clip", type=float, default=15.0, show_default=True, help="Largest weight of the clipped estimators.")
 @click.option("--cluster", default=None, help="Column of what makes rows dependent; user where there is one.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the estimates there too.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the estimates there too."
+)
 def estimate(
     log: Path,
     target: str,

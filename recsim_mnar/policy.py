@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
 
+_BLOCK = 64
+"""Items whose probabilities a softmax policy sums together, so that a draw scans few of them."""
+
+_KEPT_BYTES = 1 << 28
+"""Bound on the distributions that a softmax policy keeps of its users."""
+
 
 class Policy(abc.ABC):
     """Recommends an item to each of many users at once and keeps a state for each of them.
@@ -145,7 +151,43 @@ def checked_decisions(
     return acted.astype(np.int32, copy=False), given
 
 
-class EpsilonMixture(Policy):
+def scores_of(policy: Policy, users: Ints) -> Floats:
+    """By what a policy ranks items: its ``scores(users)`` (n, n_items) where it has them, else its probabilities."""
+    own = getattr(policy, "scores", None)
+    return own(users) if own is not None else policy.probabilities(users)
+
+
+class _Softened(Policy):
+    """Tells an inner policy everything it is told, and ranks as that one does."""
+
+    inner: Policy
+
+    def reset(self, users: Ints) -> None:
+        """See :meth:`Policy.reset`."""
+        self.inner.reset(users)
+
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
+        """See :meth:`Policy.reset_training_users`."""
+        self.inner.reset_training_users(users, originals)
+
+    def observe(self, users: Ints, items: Ints) -> None:
+        """See :meth:`Policy.observe`."""
+        self.inner.observe(users, items)
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+        """See :meth:`Policy.learn`."""
+        self.inner.learn(users, actions, rewards)
+
+    def forget(self, users: Ints) -> None:
+        """See :meth:`Policy.forget`."""
+        self.inner.forget(users)
+
+    def scores(self, users: Ints) -> Floats:
+        """The inner policy's scores: softening changes no ranking."""
+        return scores_of(self.inner, users)
+
+
+class EpsilonMixture(_Softened):
     """With probability epsilon a uniformly random item, else the inner policy: (1 - epsilon) pi_in + epsilon / P.
 
     Args:
@@ -160,18 +202,6 @@ class EpsilonMixture(Policy):
         self.epsilon = float(epsilon)
         self.n_items = inner.n_items
         self.name = f"{inner.name}+epsilon={epsilon:g}"
-
-    def reset(self, users: Ints) -> None:
-        """See :meth:`Policy.reset`."""
-        self.inner.reset(users)
-
-    def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`Policy.reset_training_users`."""
-        self.inner.reset_training_users(users, originals)
-
-    def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`Policy.observe`."""
-        self.inner.observe(users, items)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """One uniform decides both the branch and, stretched back to [0, 1), the choice within it."""
@@ -191,14 +221,6 @@ class EpsilonMixture(Policy):
             propensity[explore] = self.inner.propensity_of(users[explore], actions[explore])
         return actions, (1.0 - self.epsilon) * propensity + self.epsilon / self.n_items
 
-    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
-        """See :meth:`Policy.learn`."""
-        self.inner.learn(users, actions, rewards)
-
-    def forget(self, users: Ints) -> None:
-        """See :meth:`Policy.forget`."""
-        self.inner.forget(users)
-
     def probabilities(self, users: Ints) -> Floats:
         """See :meth:`Policy.probabilities`."""
         return (1.0 - self.epsilon) * self.inner.probabilities(users) + self.epsilon / self.n_items
@@ -206,10 +228,6 @@ class EpsilonMixture(Policy):
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """See :meth:`Policy.propensity_of`."""
         return (1.0 - self.epsilon) * self.inner.propensity_of(users, actions) + self.epsilon / self.n_items
-
-    def scores(self, users: Ints) -> Floats:
-        """The inner policy's scores: softening changes no ranking."""
-        return scores_of(self.inner, users)
 
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`."""
@@ -220,14 +238,11 @@ class EpsilonMixture(Policy):
         return {**self.inner.describe(), "name": self.name, "epsilon": self.epsilon}
 
 
-def scores_of(policy: Policy, users: Ints) -> Floats:
-    """By what a policy ranks items: its ``scores(users)`` (n, n_items) where it has them, else its probabilities."""
-    own = getattr(policy, "scores", None)
-    return own(users) if own is not None else policy.probabilities(users)
-
-
-class SoftmaxPolicy(Policy):
+class SoftmaxPolicy(_Softened):
     """Softmax over the inner policy's scores: pi(a) proportional to exp(score_a / temperature).
+
+    A user's distribution is kept until the user views something; so the inner policy's scores must change with what it
+    is told only, as :class:`Policy` asks.
 
     Args:
         inner: a policy with ``scores``.
@@ -243,49 +258,103 @@ class SoftmaxPolicy(Policy):
         self.temperature = float(temperature)
         self.n_items = inner.n_items
         self.name = f"{inner.name}+temperature={temperature:g}"
+        innermost = inner
+        while isinstance(innermost, _Softened):
+            innermost = innermost.inner
+        self._learns = type(innermost).learn is not Policy.learn
+        self._capacity = max(1, _KEPT_BYTES // (8 * self.n_items))
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._row_of: dict[int, int] = {}
+        self._free: list[int] = []
+        self._kept = np.empty((0, self.n_items))
+        self._sums = np.empty((0, -(-self.n_items // _BLOCK)))
+
+    def _drop(self, users: Ints) -> None:
+        for user in dict.fromkeys(users.tolist()):
+            row = self._row_of.pop(user, None)
+            if row is not None:
+                self._free.append(row)
 
     def reset(self, users: Ints) -> None:
         """See :meth:`Policy.reset`."""
+        self._drop(users)
         self.inner.reset(users)
 
     def reset_training_users(self, users: Ints, originals: Ints) -> None:
         """See :meth:`Policy.reset_training_users`."""
+        self._drop(users)
         self.inner.reset_training_users(users, originals)
 
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
+        self._drop(users)
         self.inner.observe(users, items)
-
-    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """Invert the cumulative distribution at the uniform."""
-        probability = self.probabilities(users)
-        # Rounding may leave the last cumulative sum below 1: the draw is scaled to it, and can then not pass the end.
-        cumulative = np.cumsum(probability, axis=1)
-        target = uniforms * cumulative[:, -1]
-        actions = (cumulative <= target[:, None]).sum(axis=1)
-        actions = np.minimum(actions, self.n_items - 1)
-        return actions, probability[np.arange(len(users)), actions]
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
         """See :meth:`Policy.learn`."""
+        if self._learns:
+            self._forget_all()
         self.inner.learn(users, actions, rewards)
 
     def forget(self, users: Ints) -> None:
         """See :meth:`Policy.forget`."""
+        self._drop(users)
         self.inner.forget(users)
+
+    def _rows(self, users: Ints) -> NDArray[np.int64]:
+        """The rows of ``_kept`` that hold these users' distributions; at most ``_capacity`` users at a time."""
+        from recsim_mnar import _policy_kernel
+
+        names = users.tolist()
+        new = [user for user in names if user not in self._row_of]
+        if new:
+            if len(self._row_of) + len(new) > self._capacity:
+                self._forget_all()
+                new = names
+            missing = len(new) - len(self._free)
+            if missing > 0:
+                old = len(self._kept)
+                size = min(self._capacity, max(old + missing, 2 * old))
+                self._kept = np.concatenate([self._kept, np.empty((size - old, self.n_items))])
+                self._sums = np.concatenate([self._sums, np.empty((size - old, self._sums.shape[1]))])
+                self._free.extend(range(size - 1, old - 1, -1))
+            rows = np.array([self._free.pop() for _ in new], np.int64)
+            scores = np.array(scores_of(self.inner, np.array(new, np.int64)), dtype=np.float64, order="C")
+            _policy_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
+            self._row_of.update(zip(new, rows.tolist(), strict=True))
+        return np.array([self._row_of[user] for user in names], np.int64)
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """Invert the cumulative distribution at the uniform."""
+        from recsim_mnar import _policy_kernel
+
+        draws = np.array(uniforms, dtype=np.float64)
+        actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
+        for begin in range(0, len(users), self._capacity):
+            part = slice(begin, begin + self._capacity)
+            rows = self._rows(users[part])
+            _policy_kernel.draw_rows(self._kept, self._sums, rows, draws[part], actions[part], propensities[part])
+        return actions, propensities
 
     def probabilities(self, users: Ints) -> Floats:
         """See :meth:`Policy.probabilities`."""
-        from recsim_mnar import _policy_kernel
-
-        scores = np.ascontiguousarray(scores_of(self.inner, users), dtype=np.float64)
-        out = np.empty_like(scores)
-        _policy_kernel.softmax_rows(scores, self.temperature, out)
+        out = np.empty((len(users), self.n_items))
+        for begin in range(0, len(users), self._capacity):
+            part = slice(begin, begin + self._capacity)
+            rows = self._rows(users[part])
+            out[part] = self._kept[rows]
         return out
 
-    def scores(self, users: Ints) -> Floats:
-        """The inner policy's scores: softening changes no ranking."""
-        return scores_of(self.inner, users)
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`Policy.propensity_of`."""
+        out = np.empty(len(users))
+        for begin in range(0, len(users), self._capacity):
+            part = slice(begin, begin + self._capacity)
+            rows = self._rows(users[part])
+            out[part] = self._kept[rows, actions[part]]
+        return out
 
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`."""

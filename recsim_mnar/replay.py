@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import Executor
 
@@ -48,7 +49,7 @@ def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[
         return []
     starts = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]]))
     edges = [*starts[::size].tolist(), len(user)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(itertools.pairwise(edges))
 
 
 def visits(log: Log, first: int, last: int, *, one_by_one: bool) -> Iterator[tuple[Rows, Rows]]:
@@ -56,8 +57,10 @@ def visits(log: Log, first: int, last: int, *, one_by_one: bool) -> Iterator[tup
 
     Args:
         log: ordered by (user, step).
-        first, last: a range of rows that divides no user.
-        one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the decisions up to
+        first: first row of a range that divides no user.
+        last: the row after its last.
+        one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the
+        decisions up to
             the user's next view, in which the state of a policy that only observes does not change.
 
     Yields:
@@ -78,7 +81,7 @@ def visits(log: Log, first: int, last: int, *, one_by_one: bool) -> Iterator[tup
     kept = np.flatnonzero(rounds <= last_round[number])
     order = kept[np.argsort(rounds[kept], kind="stable")]
     edges = np.searchsorted(rounds[order], np.arange(rounds.max(initial=0) + 2))
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
+    for a, b in itertools.pairwise(edges):
         if a == b:
             return
         rows = order[a:b]
@@ -102,7 +105,9 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
             policy.observe(user[views], item[views])
         chance = np.asarray(policy.propensity_of(user[decisions], action[decisions]), dtype=np.float64)
         if chance.shape != decisions.shape or not np.all((chance >= 0.0) & (chance <= 1.0 + 1e-9)):
-            raise UserError(f"policy {policy.name!r}: propensity_of() must return probabilities of shape {decisions.shape}")
+            raise UserError(
+                f"policy {policy.name!r}: propensity_of() must return probabilities of shape {decisions.shape}"
+            )
         rows.append(decisions)
         chances.append(np.minimum(chance, 1.0))
         if one_by_one:

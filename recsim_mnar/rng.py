@@ -1,8 +1,8 @@
 """Random streams addressed by (seed, stream, user, index).
 
 A draw is a pure function of its address, so a user's life does not depend on how many others are simulated beside it,
-in which order, or by how many workers. The generator is Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011, "Parallel random
-numbers: as easy as 1, 2, 3"): the seed is its key, and (index, stream, user) its counter.
+in which order, or by how many workers. The generator is Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011, "Parallel
+random numbers: as easy as 1, 2, 3"): the seed is its key, and (index, stream, user) its counter.
 """
 
 from __future__ import annotations

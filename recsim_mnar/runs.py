@@ -69,7 +69,7 @@ def simulate_to(
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda users: None,
 ) -> dict[str, int]:
-    """Simulate into ``folder``: ``log/`` in Parquet parts and, where asked for, ``truth.parquet`` and ``catalogue.npz``.
+    """Simulate into a folder: ``log/`` and, where asked for, ``truth.parquet`` and ``catalogue.npz``.
 
     A part is a fixed range of users, written under a temporary name and renamed, so an interrupted run has whole parts
     only; ``resume`` keeps those and makes the rest. Memory is bounded by a few parts.
@@ -159,11 +159,12 @@ def _merge_truth(folder: Path, n_parts: int) -> None:
         for path in paths:
             path.unlink(missing_ok=True)
         return
-    with replacing(folder / "truth.parquet") as temporary:
-        with pq.ParquetWriter(temporary, pq.read_schema(paths[0]), compression="zstd", compression_level=1) as writer:
-            for path in paths:
-                writer.write_table(pq.read_table(path))
+    columns = pq.read_schema(paths[0])
+    with (
+        replacing(folder / "truth.parquet") as temporary,
+        pq.ParquetWriter(temporary, columns, compression="zstd", compression_level=1) as writer,
+    ):
+        for path in paths:
+            writer.write_table(pq.read_table(path))
     for path in paths:
         path.unlink()
-
-

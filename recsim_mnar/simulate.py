@@ -59,7 +59,9 @@ def simulate(
         UserError: a bad argument, or a policy that returns an impossible action or propensity.
     """
     parts = list(iter_shards(world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep_truth))
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if len(parts) > 1 else parts[0]
+    columns = (
+        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if len(parts) > 1 else parts[0]
+    )
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
@@ -204,7 +206,7 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 def drive(
     world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Iterator[tuple[Moment, Any, NDArray[np.int64]]]:
-    """Let users live under a policy, many side by side; yields every moment with the lanes and which of them it is of."""
+    """Let users live under a policy, many side by side; yields every moment, the lanes, and which of them it is of."""
     per_lane = 4 * world.n_items
     lanes = world.open_lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
     n_lanes = len(lanes.user)

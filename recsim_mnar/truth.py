@@ -94,7 +94,9 @@ def _sums(
     states = states_of(world, log, seed, first, last)
     users = np.unique(log["user"][first:last])
     bandit = log["event"][first:last] == schema.BANDIT
-    counts = np.bincount(np.searchsorted(users, log["user"][first:last][bandit]), minlength=len(users)).astype(np.float64)
+    counts = np.bincount(np.searchsorted(users, log["user"][first:last][bandit]), minlength=len(users)).astype(
+        np.float64
+    )
     user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
     acting = {name: fresh(policy) for name, policy in policies.items()}
     one_by_one = {name: learns(innermost(policy)) for name, policy in acting.items()}
@@ -111,7 +113,9 @@ def _sums(
             continue
         # Decisions of one user in one state count together; where interests drift between them each stands alone.
         here = states[decisions - first]
-        new = np.concatenate([[True], (user[decisions][1:] != user[decisions][:-1]) | (here[1:] != here[:-1]).any(axis=1)])
+        new = np.concatenate(
+            [[True], (user[decisions][1:] != user[decisions][:-1]) | (here[1:] != here[:-1]).any(axis=1)]
+        )
         representative = np.flatnonzero(new)
         weight = np.diff(np.append(representative, len(decisions)))
         for a in range(0, len(representative), chunk):

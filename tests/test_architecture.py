@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import recsim_mnar
 import recsim_mnar.agents
 
@@ -118,7 +119,7 @@ def test_every_package_is_in_the_wheel():
     import importlib
 
     for folder in (p for p in CORE.rglob("*") if p.is_dir() and (p / "__init__.py").exists()):
-        if AGENTS != folder and AGENTS not in folder.parents:
+        if folder != AGENTS and AGENTS not in folder.parents:
             importlib.import_module(".".join(["recsim_mnar", *folder.relative_to(CORE).parts]))
 
 
@@ -143,7 +144,11 @@ def test_an_upgrade_never_runs_yesterdays_machine_code(tmp_path):
             f"from recsim_mnar._jit import kernel\n\n@kernel\ndef callee(x):\n    return x + {constant}\n"
         )
         code = "from victim._caller_kernel import caller; print(caller(1.0))"
-        environment = {"PYTHONPATH": str(tmp_path), "RECSIM_MNAR_CACHE_DIR": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}
+        environment = {
+            "PYTHONPATH": str(tmp_path),
+            "RECSIM_MNAR_CACHE_DIR": str(tmp_path / "cache"),
+            "PATH": "/usr/bin:/bin",
+        }
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
         answers.append(float(done.stdout))
     assert answers == [2.0, 3.0]

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
 from recsim_mnar import cli
 from recsim_mnar.log import Log
 
@@ -42,7 +43,8 @@ def fails(capsys, *arguments):
 def simulated(tmp_path_factory):
     out = tmp_path_factory.mktemp("cli") / "sim"
     with pytest.raises(SystemExit) as ended:
-        cli.main(["simulate", "--world", "sessions", *SMALL, "--policy", "user-popularity+epsilon=0.3", "--users", "120",
+        cli.main(["simulate", "--world", "sessions", *SMALL, "--policy", "user-popularity+epsilon=0.3", "--users",
+        "120",
                   "--seed", "5", "--truth", "--out", str(out)])  # fmt: skip
     assert ended.value.code == 0
     return out
@@ -132,7 +134,9 @@ def test_replay_then_estimate(capsys, simulated, tmp_path):
     chance = table["random"].to_numpy()
     np.testing.assert_array_equal(chance[log.is_bandit], 1 / 20)
     estimates = tmp_path / "estimates.json"
-    status, text, _ = run(capsys, "estimate", out, "--target", "random,svd+rank=4", "--baseline", "random", "--json", estimates)
+    status, text, _ = run(
+        capsys, "estimate", out, "--target", "random,svd+rank=4", "--baseline", "random", "--json", estimates
+    )
     assert status == 0
     assert "svd" in text
     records = json.loads(estimates.read_text())
@@ -148,7 +152,9 @@ def test_own_interactions(capsys, tmp_path):
     file = tmp_path / "mine.inter"
     file.write_text("\n".join(lines))
     out = tmp_path / "out"
-    status, text, _ = run(capsys, "compare", "--interactions", file, "--agents", "random,popularity", "--folds", 3, "--out", out)
+    status, text, _ = run(
+        capsys, "compare", "--interactions", file, "--agents", "random,popularity", "--folds", 3, "--out", out
+    )
     assert status == 0
     assert "HR@10" in text
     assert {r["metric"] for r in json.loads((out / "results.json").read_text())} >= {"hr@1", "hr@10", "mrr@10"}
@@ -156,7 +162,12 @@ def test_own_interactions(capsys, tmp_path):
 
 
 def test_lists_name_everything(capsys):
-    for command, word in (("worlds", "sessions"), ("agents", "item-knn"), ("estimators", "clipped_ips"), ("presets", "quick")):
+    for command, word in (
+        ("worlds", "sessions"),
+        ("agents", "item-knn"),
+        ("estimators", "clipped_ips"),
+        ("presets", "quick"),
+    ):
         status, text, _ = run(capsys, command)
         assert status == 0
         assert word in text
@@ -238,12 +249,16 @@ def test_a_policy_that_breaks_the_rules_is_named(capsys, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     spec = f"mine_{name.lower()}:{name}"
-    line = fails(capsys, "simulate", "--world", "sessions", "--policy", spec, "--users", "30", "--out", tmp_path / "out")
+    line = fails(
+        capsys, "simulate", "--world", "sessions", "--policy", spec, "--users", "30", "--out", tmp_path / "out"
+    )
     assert words in line
     assert name in line or spec in line
 
 
 def test_help_is_quick_and_imports_little():
-    code = "import recsim_mnar.cli, sys; print([m for m in ('numba', 'scipy', 'pandas', 'pyarrow') if m in sys.modules])"
+    code = (
+        "import recsim_mnar.cli, sys; print([m for m in ('numba', 'scipy', 'pandas', 'pyarrow') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.strip() == "[]"

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from recsim_mnar import registry, schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, from_columns, replacing

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import special, stats
+
 from recsim_mnar import _rng_kernel, rng
 from recsim_mnar.errors import UserError
-from scipy import special, stats
 
 # Random123's known-answer tests for philox4x32-10: counter, key, result.
 KNOWN = [

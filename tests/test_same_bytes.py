@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from recsim_mnar import registry, simulate
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.record import record, record_vector

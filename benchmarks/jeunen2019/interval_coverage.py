@@ -2,17 +2,20 @@
 
     python benchmarks/jeunen2019/interval_coverage.py [--logs N] [--users N] [--json FILE]
 
-Logging is ``user-popularity+epsilon=0.2``. The truth is ``value_on_log``: the target's exact mean click probability in the
-states that this very log met. Beside it, the gap to the on-policy CTR, which single-step weighting does not estimate.
+Logging is ``user-popularity+epsilon=0.2``. The truth is ``value_on_log``: the target's exact mean click probability
+in the states that this very log met. Beside it, the gap to the on-policy CTR, which single-step weighting does not
+estimate.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from recsim_mnar import registry
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log import Log
@@ -48,7 +51,7 @@ def study(n_logs: int, n_users: int, seed: int = 5) -> list[dict[str, Any]]:
         exact = sums[name].reshape(n_logs, n_users).sum(axis=1) / by_log
         estimates = [
             estimate_value(reward[a:b], propensity[a:b], target[a:b], clip=15.0, cluster=user[a:b])
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
+            for a, b in itertools.pairwise(edges)
         ]
         covered = sum(e.low <= value <= e.high for e, value in zip(estimates, exact, strict=True))
         sampling = sum(
@@ -80,11 +83,15 @@ def main() -> None:
     options = parser.parse_args()
     rows = study(options.logs, options.users)
     heads = ("agent", "covered", "by sampling part", "estimate", "value on log", "on-policy CTR", "gap", "width")
-    print(f"{heads[0]:<16} {heads[1]:>10} {heads[2]:>17} {heads[3]:>10} {heads[4]:>13} {heads[5]:>14} {heads[6]:>8} {heads[7]:>8}")
+    print(
+        f"{heads[0]:<16} {heads[1]:>10} {heads[2]:>17} {heads[3]:>10} {heads[4]:>13} {heads[5]:>14} {heads[6]:>8} "
+        f"{heads[7]:>8}"
+    )
     for row in rows:
         print(
             f"{row['agent']:<16} {row['covered']:>4} / {row['logs']:<3} {row['covered_by_sampling_part']:>11} / "
-            f"{row['logs']:<3} {row['mean_estimate']:>10.5f} {row['value_on_log']:>13.5f} {row['on_policy_ctr']:>14.5f} "
+            f"{row['logs']:<3} {row['mean_estimate']:>10.5f} {row['value_on_log']:>13.5f} "
+            f"{row['on_policy_ctr']:>14.5f} "
             f"{row['gap']:>+8.2%} {row['mean_width']:>8.4f}"
         )
     if options.json:

@@ -1,8 +1,8 @@
 """Speed of the estimators: `python benchmarks/speed/estimators.py [--rows N] [--out FILE]`.
 
-IPS, clipped IPS and SNIPS with everything behind their intervals and diagnostics, over ten million rows, beside the
-read bandwidth of the same three columns in the same run, NumPy expressions and pandas; the bootstrap; and obp in its own
-environment (make_peers_obp.sh). A peer that was not run prints "not measured".
+IPS, clipped IPS and SNIPS with all that is behind their intervals and diagnostics, over ten million rows, beside the
+read bandwidth of the same three columns in the same run, NumPy expressions and pandas; the bootstrap; and obp in
+its own environment (make_peers_obp.sh). A peer that was not run prints "not measured".
 """
 
 from __future__ import annotations

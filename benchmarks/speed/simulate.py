@@ -44,7 +44,13 @@ def ours(n_items: int, n_users: int) -> dict[str, float]:
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         log.write(Path(folder) / "log")
-    return {"events": len(log), "cpu": cpu, "rate": len(log) / cpu, "setup": setup, "parquet": time.process_time() - began}
+    return {
+        "events": len(log),
+        "cpu": cpu,
+        "rate": len(log) / cpu,
+        "setup": setup,
+        "parquet": time.process_time() - began,
+    }
 
 
 def recogym(n_items: int, seconds: float) -> dict[str, Any] | None:

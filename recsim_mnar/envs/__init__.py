@@ -24,7 +24,13 @@ def sessions_env(preset: str | None = None, **params: Any) -> WorldEnv:
 
 
 def sessions_vector_env(num_envs: int = 1, preset: str | None = None, **options: Any) -> WorldVectorEnv:
-    """The vector environment of the sessions world; ``max_episode_steps`` and ``autoreset_mode`` go to the environment."""
+    """The vector environment of the sessions world.
+
+    Args:
+        num_envs: number of lanes.
+        preset: as :func:`sessions_env`.
+        **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`WorldVectorEnv`, or parameters of the world.
+    """
     faces = {name: options.pop(name) for name in ("max_episode_steps", "autoreset_mode") if name in options}
     return WorldVectorEnv(_sessions(preset, options), num_envs, **faces)
 

@@ -71,6 +71,7 @@ def _check_deterministic(
         b, rewards_b, terminated_b, truncated_b, _ = second.step(actions)
         _equal(rewards, rewards_b, f"rewards of two copies differ at step {k}")
         _equal(terminated, terminated_b, f"ends of two copies differ at step {k}")
+        _equal(truncated, truncated_b, f"truncations of two copies differ at step {k}")
         for name, values, kind in (
             ("rewards", rewards, np.floating),
             ("terminations", terminated, np.bool_),
@@ -95,7 +96,7 @@ def _compare(
     mode: AutoresetMode,
     generator: np.random.Generator,
 ) -> None:
-    observations, infos = env.reset(seed=seeds)
+    observations, infos = env.reset(seed=seeds)  # type: ignore[arg-type]  # lists are allowed, untyped
     ended = [False] * env.num_envs
     for lane, (single, lane_seed) in enumerate(zip(singles, seeds, strict=True)):
         observation, info = single.reset(seed=lane_seed)
@@ -107,7 +108,9 @@ def _compare(
             where = f"lane {lane} at step {k} ({mode.value})"
             if ended[lane]:
                 observation, info = single.reset()
-                _true(rewards[lane] == 0 and not terminated[lane], f"{where}: a reset step must have reward 0 and no end")
+                _true(
+                    rewards[lane] == 0 and not terminated[lane], f"{where}: a reset step must have reward 0 and no end"
+                )
                 _same(observations[lane], observation, lane_info(infos, lane), info, where)
                 ended[lane] = False
                 continue
@@ -125,7 +128,7 @@ def _compare(
         over = terminated | truncated
         if mode is AutoresetMode.DISABLED and over.any():
             observations, infos = env.reset(options={"reset_mask": over})
-            for lane in np.flatnonzero(over):
+            for lane in np.flatnonzero(over).tolist():
                 observation, info = singles[lane].reset()
                 _same(observations[lane], observation, lane_info(infos, int(lane)), info, f"lane {lane}, masked reset")
 

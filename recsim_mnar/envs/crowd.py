@@ -43,7 +43,7 @@ class Crowd:
         self._next = np.zeros(n_lanes, np.int64)
 
     def seat(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
-        """Lanes ``which`` draw from the users of ``seeds``, one seed for all of them or one each, from ``first_user`` on."""
+        """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
         if len(seeds) == 1:
             self._seeds[which] = np.uint64(seeds[0])
             self._queue[which] = which[0]

@@ -102,7 +102,7 @@ class RecordLog(gym.Wrapper):
 
 
 def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
-    """Users 0 .. n_users - 1 of a seed live in a single environment under a policy: the log of ``simulate``, to the byte."""
+    """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed."""
     policy = fresh(policy)
     builder = LogBuilder()
     _observation, info = env.reset(seed=seed)

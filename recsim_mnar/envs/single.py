@@ -23,10 +23,10 @@ class WorldEnv(gym.Env[Observation, np.int64]):
     """One user at a time; an episode is a user's life, a step a recommendation.
 
     The observation is the vector of the user's view counts so far, the reward what the world pays (sessions: 1 for a
-    click). After ``reset(seed=s)`` the environment meets user 0 of seed s, then user 1 at the next ``reset()``, and so on;
-    ``options={"user": u}`` goes to user u. ``info`` carries ``user``, ``step`` and ``time`` of the decision awaited, and
-    ``views`` and ``view_times``, the organic events since the last one; ``reset`` adds ``skipped`` where users left without
-    a decision.
+    click). After ``reset(seed=s)`` the environment meets user 0 of seed s, then user 1 at the next ``reset()``, and
+    so on; ``options={"user": u}`` goes to user u. ``info`` carries ``user``, ``step`` and ``time`` of the decision
+    awaited, and ``views`` and ``view_times``, the organic events since the last one; ``reset`` adds ``skipped``
+    where users left without a decision.
 
     Args:
         world: where users live.
@@ -86,7 +86,9 @@ class WorldEnv(gym.Env[Observation, np.int64]):
 def check_decides(world: World) -> None:
     """Refuse a world whose users never come to a decision: ``reset`` could not return."""
     if getattr(world.params, "p_organic_to_bandit", 1.0) == 0.0:
-        raise UserError("p_organic_to_bandit = 0: no user ever sees a recommendation; set it above 0 for an environment")
+        raise UserError(
+            "p_organic_to_bandit = 0: no user ever sees a recommendation; set it above 0 for an environment"
+        )
 
 
 def _first_user(options: dict[str, Any] | None) -> int | None:

@@ -24,9 +24,10 @@ Array = NDArray[Any]
 class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
     """Lanes of one world; see :class:`recsim_mnar.envs.WorldEnv` for what a lane does.
 
-    With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a list of
-    seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a lane and a mask
-    under the same key with ``_`` before it; ``views`` and ``view_times`` are set for the lanes that have new views.
+    With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
+    list of seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a
+    lane and a mask under the same key with ``_`` before it; ``views`` and ``view_times`` are set for the lanes that
+    have new views.
 
     Args:
         world: where users live.

@@ -7,31 +7,37 @@ x = w r, c = min(w, clip), y = c r, l = rows of the user.
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
 from recsim_mnar._jit import kernel, summing
+from recsim_mnar._rng_kernel import bits_from_double, double_from_bits
 
-SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "xy", "r")
+SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r")
 POWERS = (
-    *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
+    *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
     *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
     *("wxxx", "wwxx", "wwwx", "wwww"),
 )
 COUNTS = ("rows", "users", "rewarded", "supported", "clipped", "rewarded_users")
-EXTREMES = ("propensity_min", "reward_min", "reward_max", "x_max")
-CHUNK = 8192
+EXTREMES = (
+    *("propensity_min", "propensity_max", "target_min", "target_max"),
+    *("reward_min", "reward_max", "weight_max", "x_max"),
+)
+CHUNK = 32768
 """Rows a chunk: shards cut at multiples of it merge to the same bits as the whole."""
-N_TOP = 16
+N_TOP = 8
 """Number of largest weights that are kept."""
 N_SUMS = len(SUMS)
-N_SCRATCH = len(SUMS) + len(POWERS)
+N_SCRATCH = N_SUMS + len(POWERS)
 
-HIGHEST_TARGET = 1.0 + 1e-6  # a softmax in float32 may pass 1 by a rounding
 _REWARDED = N_SUMS
 _SUPPORTED = N_SUMS + 1
 _CLIPPED = N_SUMS + 2
-_FLAGGED = N_SUMS + 3
-_BLOCK = 256
+_EXTREMES = N_SUMS + 3
+_BLOCK = 512
+_LOWEST = np.int64(-(2**63))
+_HIGHEST = np.int64(2**63 - 1)
+_MAGNITUDE = np.int64(2**63 - 1)
 
 
 @kernel
@@ -46,14 +52,17 @@ def add_exactly(high, low, values):
 
 
 @summing
-def _chunk_sums(target, propensity, reward, clip, weight_bar, bars, out):
-    """Sums over one chunk into ``out``; the last entry counts rows that are no data or pass what was seen before."""
-    w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = xy = r0 = 0.0
-    rewarded = supported = clipped = flagged = 0.0
-    p_low = bars[0]
-    r_low = bars[1]
-    r_high = bars[2]
-    x_bar = bars[3]
+def _chunk_sums(target, propensity, reward, clip, out):
+    """Sums, counts and extremes of one chunk into ``out``.
+
+    Extremes are taken of bit patterns, which order like the numbers where none is negative: compilers do not vectorise
+    a float maximum. Among negative numbers only the sign is right.
+    """
+    w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = 0.0
+    rewarded = supported = clipped = np.int64(0)
+    clip_bits = bits_from_double(clip)
+    p_low = t_low = r_low = _HIGHEST
+    p_high = t_high = r_high = w_high = x_high = _LOWEST
     for i in range(reward.size):
         p = propensity[i]
         t = target[i]
@@ -62,6 +71,11 @@ def _chunk_sums(target, propensity, reward, clip, weight_bar, bars, out):
         x = w * r
         c = w if w < clip else clip
         y = c * r
+        p_bits = bits_from_double(p)
+        t_bits = bits_from_double(t)
+        r_bits = bits_from_double(r)
+        w_bits = bits_from_double(w)
+        x_bits = bits_from_double(x) & _MAGNITUDE
         w0 += w
         w1 += w * w
         x0 += x
@@ -71,16 +85,20 @@ def _chunk_sums(target, propensity, reward, clip, weight_bar, bars, out):
         c1 += c * c
         y0 += y
         y1 += y * y
-        cy += c * y
         wc += w * c
         xy += x * y
         r0 += r
-        rewarded += 1.0 if r != 0.0 else 0.0
-        supported += 1.0 if t > 0.0 else 0.0
-        clipped += 1.0 if w > clip else 0.0
-        plain = (p >= p_low) & (p <= 1.0) & (t >= 0.0) & (t <= HIGHEST_TARGET)
-        plain &= (r >= r_low) & (r <= r_high) & (w <= weight_bar) & (abs(x) <= x_bar)
-        flagged += 0.0 if plain else 1.0
+        rewarded += np.int64(r_bits & _MAGNITUDE > 0)
+        supported += np.int64(t_bits > 0)
+        clipped += np.int64(w_bits > clip_bits)
+        p_low = min(p_low, p_bits)
+        p_high = max(p_high, p_bits)
+        t_low = min(t_low, t_bits)
+        t_high = max(t_high, t_bits)
+        r_low = min(r_low, r_bits)
+        r_high = max(r_high, r_bits)
+        w_high = max(w_high, w_bits)
+        x_high = max(x_high, x_bits)
     out[0] = w0
     out[1] = w1
     out[2] = x0
@@ -90,100 +108,116 @@ def _chunk_sums(target, propensity, reward, clip, weight_bar, bars, out):
     out[6] = c1
     out[7] = y0
     out[8] = y1
-    out[9] = cy
-    out[10] = wc
-    out[11] = xy
-    out[12] = r0
-    out[_REWARDED] = rewarded
-    out[_SUPPORTED] = supported
-    out[_CLIPPED] = clipped
-    out[_FLAGGED] = flagged
-
-
-@summing
-def _count_flagged(target, propensity, reward, weight_bar, bars):
-    """How many rows :func:`_chunk_sums` would flag."""
-    flagged = 0.0
-    for i in range(reward.size):
-        p = propensity[i]
-        t = target[i]
-        r = reward[i]
-        w = t / p
-        plain = (p >= bars[0]) & (p <= 1.0) & (t >= 0.0) & (t <= HIGHEST_TARGET)
-        plain &= (r >= bars[1]) & (r <= bars[2]) & (w <= weight_bar) & (abs(w * r) <= bars[3])
-        flagged += 0.0 if plain else 1.0
-    return flagged
+    out[9] = wc
+    out[10] = xy
+    out[11] = r0
+    out[12] = np.float64(rewarded)
+    out[13] = np.float64(supported)
+    out[14] = np.float64(clipped)
+    out[15] = double_from_bits(p_low)
+    out[16] = double_from_bits(p_high)
+    out[17] = double_from_bits(t_low)
+    out[18] = double_from_bits(t_high)
+    out[19] = double_from_bits(r_low)
+    out[20] = double_from_bits(r_high)
+    out[21] = double_from_bits(w_high)
+    out[22] = double_from_bits(x_high)
 
 
 @kernel
-def _inspect(target, propensity, reward, extremes, top):
-    """Bring extremes and largest weights (sorted downwards) up to date; whether every row is data."""
-    for i in range(reward.size):
-        p = propensity[i]
-        t = target[i]
-        r = reward[i]
-        if not ((p > 0.0) & (p <= 1.0) & (t >= 0.0) & (t <= HIGHEST_TARGET) & (abs(r) < math.inf)):
-            return False
-        w = t / p
-        extremes[0] = min(extremes[0], p)
-        extremes[1] = min(extremes[1], r)
-        extremes[2] = max(extremes[2], r)
-        extremes[3] = max(extremes[3], abs(w * r))
-        if w > top[-1]:
-            j = top.size - 1
-            while j > 0 and top[j - 1] < w:
-                top[j] = top[j - 1]
-                j -= 1
-            top[j] = w
-    return True
-
-
-@kernel
-def _chunk(target, propensity, reward, clip, counts, extremes, top, out):
-    """Sums, counts and extremes of one chunk; whether every row is data. The sums stay in ``out``."""
-    _chunk_sums(target, propensity, reward, clip, top[-1], extremes, out)
-    if out[_FLAGGED] > 0.0:
-        for start in range(0, reward.size, _BLOCK):
-            stop = min(start + _BLOCK, reward.size)
-            t = target[start:stop]
-            p = propensity[start:stop]
-            r = reward[start:stop]
-            if _count_flagged(t, p, r, top[-1], extremes) > 0.0 and not _inspect(t, p, r, extremes, top):
-                return False
+def _chunk(target, propensity, reward, clip, counts, extremes, out):
+    """Add the counts and extremes of one chunk; its sums stay in ``out``. Returns its largest weight."""
+    _chunk_sums(target, propensity, reward, clip, out)
     counts[0] += reward.size
     counts[2] += int(out[_REWARDED])
     counts[3] += int(out[_SUPPORTED])
     counts[4] += int(out[_CLIPPED])
-    return True
+    for j in (0, 2):
+        extremes[j] = min(extremes[j], out[_EXTREMES + j])
+    for j in (1, 3, 6, 7):
+        extremes[j] = max(extremes[j], out[_EXTREMES + j])
+    if out[_EXTREMES + 4] >= 0.0:
+        extremes[4] = min(extremes[4], out[_EXTREMES + 4])
+        extremes[5] = max(extremes[5], out[_EXTREMES + 5])
+    else:
+        for i in range(reward.size):
+            extremes[4] = min(extremes[4], reward[i])
+            extremes[5] = max(extremes[5], reward[i])
+    return out[_EXTREMES + 6]
+
+
+@summing
+def _count_near(target, propensity, bar):
+    """How many weights of a block may reach ``bar``: tested without a division, so with a margin for rounding."""
+    count = np.int64(0)
+    least = bar * 0.999999
+    for i in range(target.size):
+        count += np.int64(target[i] >= least * propensity[i])
+    return count
 
 
 @kernel
-def gather(target, propensity, reward, clip, sums, counts, extremes, top, out):
+def _insert(values, value):
+    """Put ``value`` in its place among ``values``, sorted downwards, whose last is dropped."""
+    if value > values[-1]:
+        j = values.size - 1
+        while j > 0 and values[j - 1] < value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+
+
+@kernel
+def _find_top(target, propensity, maxima, top, out):
+    """Find the largest weights, in the chunks whose own largest (``maxima``) may be among them.
+
+    The k-th largest of the chunks' maxima is a lower bound of the k-th largest weight, so that few rows are looked at.
+    """
+    best = out[: top.size]
+    for j in range(top.size):
+        best[j] = top[j]
+    for k in range(maxima.size):
+        _insert(best, maxima[k])
+    bar = best[-1]
+    for k in range(maxima.size):
+        if maxima[k] >= bar:
+            end = min((k + 1) * CHUNK, target.size)
+            for start in range(k * CHUNK, end, _BLOCK):
+                stop = min(start + _BLOCK, end)
+                if _count_near(target[start:stop], propensity[start:stop], bar) > 0:
+                    for i in range(start, stop):
+                        _insert(top, target[i] / propensity[i])
+
+
+@kernel
+def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima, out):
     """Add the rows to the moments; every row is a user of its own.
+
+    Rows that are no data show in the extremes or as a sum that is not finite.
 
     Args:
         target: (n,) the target policy's probability of the logged action.
         propensity: (n,) the logging policy's.
         reward: (n,) rewards.
         clip: weights are cut there; inf for no clipping.
-        sums: (2, 13) high and low parts, in the order of ``SUMS``.
+        sums: (2, 12) high and low parts, in the order of ``SUMS``.
         counts: (6,) int64, in the order of ``COUNTS``.
-        extremes: (4,) in the order of ``EXTREMES``.
-        top: (16,) largest weights, downwards.
-        out: (39,) scratch.
-
-    Returns:
-        Whether every row is data; the moments are of no use where one is not.
+        extremes: (8,) in the order of ``EXTREMES``.
+        top: (8,) largest weights, downwards.
+        maxima: (chunks,) scratch.
+        out: (37,) scratch.
     """
     n = reward.size
-    for start in range(0, n, CHUNK):
+    for k in range(maxima.size):
+        start = k * CHUNK
         stop = min(start + CHUNK, n)
-        if not _chunk(target[start:stop], propensity[start:stop], reward[start:stop], clip, counts, extremes, top, out):
-            return False
+        t = target[start:stop]
+        p = propensity[start:stop]
+        maxima[k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
         add_exactly(sums[0], sums[1], out[:N_SUMS])
     counts[1] += n
     counts[5] = counts[2]
-    return True
+    _find_top(target, propensity, maxima, top, out)
 
 
 @kernel
@@ -197,50 +231,51 @@ def _close_user(own, rows, sums, powers, products):
     xx = x * x
     yy = y * y
     ll = rows * rows
-    products[0] = w * w
+    ww = w * w
+    products[0] = ww
     products[1] = xx
     products[2] = w * x
     products[3] = c * c
     products[4] = yy
-    products[5] = c * y
-    products[6] = w * c
-    products[7] = x * y
-    products[8] = rows * w
-    products[9] = rows * x
-    products[10] = rows * c
-    products[11] = rows * y
-    products[12] = ll
-    products[13] = xx * xx
-    products[14] = rows * x * xx
-    products[15] = ll * xx
-    products[16] = ll * rows * x
-    products[17] = yy * yy
-    products[18] = rows * y * yy
-    products[19] = ll * yy
-    products[20] = ll * rows * y
-    products[21] = ll * ll
-    ww = w * w
-    products[22] = w * x * xx
-    products[23] = ww * xx
-    products[24] = ww * w * x
-    products[25] = ww * ww
+    products[5] = w * c
+    products[6] = x * y
+    products[7] = rows * w
+    products[8] = rows * x
+    products[9] = rows * c
+    products[10] = rows * y
+    products[11] = ll
+    products[12] = xx * xx
+    products[13] = rows * x * xx
+    products[14] = ll * xx
+    products[15] = ll * rows * x
+    products[16] = yy * yy
+    products[17] = rows * y * yy
+    products[18] = ll * yy
+    products[19] = ll * rows * y
+    products[20] = ll * ll
+    products[21] = w * x * xx
+    products[22] = ww * xx
+    products[23] = ww * w * x
+    products[24] = ww * ww
     add_exactly(powers[0], powers[1], products)
 
 
 @kernel
-def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts, extremes, top, out):
+def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts, extremes, top, maxima, out):
     """As :func:`gather`, with the rows of a user together (``user``: (n,) int64), and sums over users.
 
     A user's sums are closed before they are added, so that shards cut between users merge to the same bits.
     """
     n = reward.size
     own = out[:N_SUMS]
-    products = out[N_SUMS:]
-    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = xy = r0 = used = 0.0
-    for start in range(0, n, CHUNK):
+    products = out[N_SUMS:N_SCRATCH]
+    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = used = 0.0
+    for k in range(maxima.size):
+        start = k * CHUNK
         stop = min(start + CHUNK, n)
-        if not _chunk(target[start:stop], propensity[start:stop], reward[start:stop], clip, counts, extremes, top, out):
-            return False
+        t = target[start:stop]
+        p = propensity[start:stop]
+        maxima[k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
         for i in range(start, stop):
             r = reward[i]
             w = target[i] / propensity[i]
@@ -257,7 +292,6 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
             c1 += c * c
             y0 += y
             y1 += y * y
-            cy += c * y
             wc += w * c
             xy += x * y
             r0 += r
@@ -272,13 +306,12 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
                 own[6] = c1
                 own[7] = y0
                 own[8] = y1
-                own[9] = cy
-                own[10] = wc
-                own[11] = xy
-                own[12] = r0
+                own[9] = wc
+                own[10] = xy
+                own[11] = r0
                 _close_user(own, rows, sums, powers, products)
                 counts[1] += 1
                 if used > 0.0:
                     counts[5] += 1
-                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = cy = wc = xy = r0 = used = 0.0
-    return True
+                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = used = 0.0
+    _find_top(target, propensity, maxima, top, out)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.changed_weights import hidden_part
 from recsim_mnar.estimators.from_moments import diagnostics, reward_bounds
 from recsim_mnar.estimators.inputs import Floats
 from recsim_mnar.estimators.intervals import (
-    Cut,
     Interval,
     few_users,
     freedom,
     gamma_limits,
     gamma_step,
-    hidden,
     student_limits,
 )
 from recsim_mnar.estimators.moments import Moments
@@ -95,57 +94,6 @@ def estimate_from_scores(
     method = sampling.method + (" + clip part" if max(below, above) > 0.0 else "")
     ends = min(low, value), max(high, value)
     return Estimate(value, *ends, level, method, moments.rows, moments.ess, facts, verdict(facts), estimator)
-
-
-def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
-    """How far below and above the estimate's mean the target policy's value may lie because weights were changed.
-
-    With weights u in place of w the bias is E[(w - u)(r - q)], q = 0 without a reward model. Its positive part is at
-    most E[(w - u)+] (see :func:`hidden`) and its negative part at most E[(u - w)+], times the range of r - q (Bottou
-    et al. 2013, eq. 12-13); each expectation is taken at a one-sided limit, by user.
-    """
-    if scores.used is None:
-        return 0.0, 0.0
-    kept = np.minimum(rows.weight, scores.used)
-    excess = rows.weight - kept
-    users = _users(rows)
-    if users < 2:
-        return bounds[1] - bounds[0], bounds[1] - bounds[0]
-    inflate = few_users(users, level)
-    counts = scores.counts and bounds[0] >= 0.0
-    hidden_reward = excess * rows.reward if counts else None
-    cut = Cut(
-        kept=float(np.mean(kept)),
-        kept_variance=_variance_of_mean(kept, rows) * inflate,
-        excess=float(np.mean(excess)),
-        excess_variance=_variance_of_mean(excess, rows, centre=False) * inflate,
-        reward=None if hidden_reward is None else float(np.mean(hidden_reward)),
-        reward_variance=0.0
-        if hidden_reward is None
-        else _variance_of_mean(hidden_reward, rows, centre=False) * inflate,
-        weight=float(np.mean(rows.weight)),
-        weight_variance=_variance_of_mean(rows.weight, rows) * inflate,
-        largest=float(np.max(excess)) / rows.reward.size,
-    )
-    q_low, q_high = (0.0, 0.0)
-    if rows.q_logged is not None and not scores.counts:
-        q_low, q_high = float(np.min(rows.q_logged)), float(np.max(rows.q_logged))
-    up, down = max(bounds[1] - q_low, 0.0), max(q_high - bounds[0], 0.0)
-    grown = 0.0
-    if np.any(scores.used > kept):
-        more = scores.used - kept
-        grown = student_limits(float(np.mean(more)), _variance_of_mean(more, rows), users, level)[1]
-    return hidden(cut, down, level) + grown * up, hidden(cut, up, level) + grown * down
-
-
-def _users(rows: Rows) -> int:
-    return rows.reward.size if rows.clusters is None else rows.clusters.number
-
-
-def _variance_of_mean(values: Floats, rows: Rows, *, centre: bool = True) -> float:
-    """Variance of the mean of ``values`` (n,), by user, about the mean or about 0."""
-    sums = user_sums(values - np.mean(values) if centre else values, rows.clusters)
-    return float(sums @ sums) / values.size**2
 
 
 def _moment_based(

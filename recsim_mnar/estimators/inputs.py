@@ -13,6 +13,9 @@ from recsim_mnar.errors import UserError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+HIGHEST_TARGET = 1.0 + 1e-6
+"""A softmax in float32 may pass 1 by a rounding."""
+
 
 def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
     """``values`` as a contiguous (n,) float64 array; no copy where it is one already.
@@ -67,7 +70,7 @@ def check_rows(
         numbers,
     )
     _refuse(
-        ~((target >= 0.0) & (target <= 1.0 + 1e-6)),
+        ~((target >= 0.0) & (target <= HIGHEST_TARGET)),
         target,
         names[2],
         "is no probability; give the target policy's probability of the logged action",

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.inputs import Clusters, check_clip, check_rows, column
+from recsim_mnar.estimators.inputs import HIGHEST_TARGET, Clusters, Floats, check_clip, check_rows, column
 
-N_SUMS, N_POWERS, N_TOP = 13, 26, 16
-_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "xy", "r"))}
+N_SUMS, N_POWERS, N_TOP = 12, 25, 8
+_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r"))}
 _POWER_NAMES = (
-    *("ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
+    *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
     *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
     *("wxxx", "wwxx", "wwwx", "wwww"),
 )
@@ -22,7 +22,21 @@ _POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
 
 
 def _start_extremes() -> NDArray[np.float64]:
-    return np.array([np.inf, np.inf, -np.inf, 0.0])
+    return np.array([np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf, -np.inf, 0.0])
+
+
+def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, str]) -> None:
+    """Raise UserError for the row whose weight or reward is too large for sums of its powers."""
+    row = int(np.argmin(propensity))
+    if propensity[row] > 1e-60:
+        row = int(np.argmax(np.abs(reward)))
+        raise UserError(
+            f"column {names[0]!r}, row {row} (counted from 0): {reward[row]:g} is too large; use larger units"
+        )
+    raise UserError(
+        f"column {names[1]!r}, row {row} (counted from 0): {propensity[row]:g} makes a weight too large to be summed; "
+        "drop the row or mend the value"
+    )
 
 
 @dataclass
@@ -32,7 +46,7 @@ class Moments:
     With w = target / propensity, x = w r, c = min(w, clip), y = c r and l the rows of a user: sums over rows of
     products of these, and sums over users of products of the user's own sums (behind variances that treat a
     user's rows as dependent). Sums are held as exact pairs: merging shards gives the bits of the whole
-    where the shards are cut at multiples of 8,192 rows or, with clusters, between users; elsewhere the difference is a
+    where the shards are cut at multiples of 32,768 rows or, with clusters, between users; elsewhere the difference is a
     rounding.
 
     Attributes:
@@ -48,7 +62,7 @@ class Moments:
         reward_min: least reward.
         reward_max: largest reward.
         x_max: largest |w r| of a row.
-        top_weights: (16,) largest weights, downwards, -1 where there are fewer rows.
+        top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
     """
 
     clip: float = float("inf")
@@ -58,6 +72,7 @@ class Moments:
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
     _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
+    _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
 
     @staticmethod
     def of(
@@ -90,16 +105,26 @@ class Moments:
         clusters = Clusters.of(cluster, r.size)
         moments = Moments(check_clip(clip), clusters is not None)
         fed: list[Any] = [moments.clip, moments._sums]
-        kept = [moments._counts, moments._extremes, moments.top_weights, np.empty(N_SUMS + N_POWERS)]
+        maxima = np.empty(-(-r.size // kernels.CHUNK))
+        kept = [moments._counts, moments._extremes, moments.top_weights, maxima, np.empty(N_SUMS + N_POWERS)]
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
             if clusters is None:
-                good = kernels.gather(t, p, r, *fed, *kept)
+                kernels.gather(t, p, r, *fed, *kept)
             else:
                 together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
-                good = kernels.gather_by_user(*together, *fed, moments._powers, *kept)
-        if not good:
+                kernels.gather_by_user(*together, *fed, moments._powers, *kept)
+        if not moments._plausible():
             check_rows(r, p, t, names)
+            _refuse_overflow(r, p, names)
         return moments
+
+    def _plausible(self) -> bool:
+        """Whether no row can be other than data."""
+        if self.rows == 0:
+            return True
+        p_low, p_high, t_low, t_high = self._extremes[:4]
+        inside = p_low > 0.0 and p_high <= 1.0 and t_low >= 0.0 and t_high <= HIGHEST_TARGET
+        return bool(inside and np.all(np.isfinite(self._sums)) and np.all(np.isfinite(self._powers)))
 
     def __add__(self, other: Moments) -> Moments:
         """Moments of both shards; no user may be in both."""
@@ -115,23 +140,27 @@ class Moments:
             pairs[1] += more[1]
         merged._counts = self._counts + other._counts
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
-        merged._extremes = np.concatenate([low[:2], high[2:]])
+        merged._extremes = np.where([True, False, True, False, True, False, False, False], low, high)
         merged.top_weights = np.sort(np.concatenate([self.top_weights, other.top_weights]))[::-1][:N_TOP].copy()
         return merged
 
+    def _totals(self) -> tuple[list[float], list[float]]:
+        """Sums and powers as numbers, made once: nothing changes them after they were gathered."""
+        if self._numbers is None:
+            self._numbers = (self._sums.sum(axis=0).tolist(), self._powers.sum(axis=0).tolist())
+        return self._numbers
+
     def sum(self, name: str) -> float:
-        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, cy, wc, xy or r."""
-        high, low = self._sums[:, _SUMS[name]]
-        return float(high + low)
+        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, wc, xy or r."""
+        return self._totals()[0][_SUMS[name]]
 
     def power(self, name: str) -> float:
-        """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, cy, wc, xy, lw, lx, lc, ly, ll.
+        """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, wc, xy, lw, lx, lc, ly, ll.
 
         With clusters also xxxx, lxxx, llxx, lllx, yyyy, lyyy, llyy, llly, llll, wxxx, wwxx, wwwx and wwww.
         """
         if self.clustered:
-            high, low = self._powers[:, _POWERS[name]]
-            return float(high + low)
+            return self._totals()[1][_POWERS[name]]
         # Without clusters a row is a user with l = 1, and the products of its sums are sums over rows.
         return float(self.rows) if name == "ll" else self.sum(name.removeprefix("l"))
 
@@ -165,20 +194,20 @@ class Moments:
 
     @property
     def reward_min(self) -> float:  # noqa: D102
-        return float(self._extremes[1])
+        return float(self._extremes[4])
 
     @property
     def reward_max(self) -> float:  # noqa: D102
-        return float(self._extremes[2])
+        return float(self._extremes[5])
 
     @property
     def x_max(self) -> float:  # noqa: D102
-        return float(self._extremes[3])
+        return float(self._extremes[7])
 
     @property
     def weight_max(self) -> float:
         """Largest weight, 0 where there is no row."""
-        return max(float(self.top_weights[0]), 0.0)
+        return max(float(self._extremes[6]), 0.0)
 
     @property
     def ess(self) -> float:

@@ -1,0 +1,1 @@
+"""Protocols: ways of judging agents, and the comparison of those ways with the truth."""

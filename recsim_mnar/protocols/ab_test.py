@@ -38,9 +38,7 @@ class Arm:
     means: Floats
 
 
-def run_arm(
-    world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None
-) -> Arm:
+def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None) -> Arm:
     """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
     parts = list(map_shards(_per_user, world, policy, n_users, seed, executor=executor, keep=True))
     return Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -51,8 +49,8 @@ def _per_user(columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floa
     users, position = np.unique(columns["user"][shown], return_inverse=True)
     n = len(users)
     decisions = np.bincount(position, minlength=n).astype(np.float64)
-    rewards = np.bincount(position, columns["reward"][shown], minlength=n)
-    means = np.bincount(position, columns["click_probability"][shown], minlength=n)
+    rewards = np.bincount(position, columns["reward"][shown], minlength=n).astype(np.float64)
+    means = np.bincount(position, columns["click_probability"][shown], minlength=n).astype(np.float64)
     return users, decisions, rewards, means
 
 
@@ -69,7 +67,8 @@ def ab_test(
     """Run every policy on ``n_users`` users.
 
     Metrics: ``ctr`` from clicks, and ``ctr_exact`` from the click probabilities of what was shown, which have less
-    variance. Paired arms also give ``ctr_exact_difference`` from the best arm, whose interval is that of the difference.
+    variance. Paired arms also give ``ctr_exact_difference`` from the best arm, whose interval is that of the
+    difference.
 
     Args:
         world: where they run.
@@ -99,7 +98,7 @@ def ab_test(
 
 def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float) -> list[Record]:
     """Each arm's exact CTR minus the best arm's, user by user."""
-    ctr = {name: arm.means.sum() / arm.decisions.sum() for name, arm in arms.items()}
+    ctr = {name: float(arm.means.sum() / arm.decisions.sum()) for name, arm in arms.items()}
     best = max(ctr, key=lambda name: ctr[name])
     base = _influence(arms[best], n_users)
     records = []
@@ -113,7 +112,17 @@ def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float)
         n = int(arm.decisions.sum())
         records.append(
             Record(
-                world.name, "ab_test", name, "ctr_exact_difference", value, value + low, value + high, level, n, 0.0, details
+                world.name,
+                "ab_test",
+                name,
+                "ctr_exact_difference",
+                value,
+                value + low,
+                value + high,
+                level,
+                n,
+                0.0,
+                details,
             )
         )
     return records
@@ -144,5 +153,7 @@ def truth(
         value, low, high = ratio_interval(arm.means, arm.decisions, level)
         seconds = time.perf_counter() - began
         n = int(arm.decisions.sum())
-        records.append(Record(world.name, "truth", name, "ctr", value, low, high, level, n, seconds, {"users": n_users}))
+        records.append(
+            Record(world.name, "truth", name, "ctr", value, low, high, level, n, seconds, {"users": n_users})
+        )
     return records

@@ -139,7 +139,8 @@ def compare(
     """Judge every agent by every protocol and by the truth.
 
     Learners are fitted on a log of ``train_users`` other users under the uniform policy. Leave-one-out and off-policy
-    evaluation read one log of ``test_users`` users under the logging policy; A/B arms and truth have users of their own.
+    evaluation read one log of ``test_users`` users under the logging policy; A/B arms and truth have users of their
+    own.
 
     Args:
         world: with known truth.

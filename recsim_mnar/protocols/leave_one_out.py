@@ -115,6 +115,8 @@ def leave_one_out(
     seed = check_seed(seed)
     views = Views.of(log)
     n_views = np.diff(views.starts)
+    if np.any(views.users[1:] < views.users[:-1]):
+        raise UserError("leave-one-out: the log's rows are out of order: sort them by (user, step)")
     eligible = np.flatnonzero(n_views >= 2)
     if len(eligible) == 0:
         raise UserError(f"leave-one-out needs users with at least two views; none of {len(views.users)} users has them")

@@ -1,0 +1,1 @@
+"""What a comparison looks like: tables, figures, one page."""

@@ -49,7 +49,10 @@ def grid(comparison: Comparison, *, full: bool = False) -> Grid:
     agents = list(dict.fromkeys(r.agent for r in records))
     by_key = {(r.agent, r.protocol, r.metric): r for r in records}
     rows = [(agent, [by_key.get((agent, *key)) for key in keys]) for agent in agents]
-    best = [max((row[i].value for _, row in rows if row[i] is not None), default=float("nan")) for i in range(len(keys))]  # type: ignore[union-attr]
+    best = []
+    for i in range(len(keys)):
+        there_are = [cell.value for _, row in rows if (cell := row[i]) is not None]
+        best.append(max(there_are, default=float("nan")))
     return Grid([TITLES.get(key, key[1]) for key in keys], rows, best)
 
 

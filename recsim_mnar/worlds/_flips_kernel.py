@@ -12,8 +12,8 @@ def best_partner(rows, norms, rank_of, used, place):
     """The free item with the largest inner product with the item at ``place``.
 
     ``rows`` (P, K) and ``norms`` (P,) stand in descending norm, ``rank_of`` (P,) gives each place's item index for ties
-    (the smaller index wins). The scan stops once |f_i| |f_j| cannot reach the best found. Returns (place, inner product);
-    place -1 where no item is free.
+    (the smaller index wins). The scan stops once |f_i| |f_j| cannot reach the best found. Returns (place, inner
+    product); place -1 where no item is free.
     """
     n, n_factors = rows.shape
     best = -1

@@ -18,7 +18,9 @@ Dynamics = namedtuple(
     "organic_to_bandit organic_out bandit_to_organic bandit_out sigma_initial sigma_drift drift_in_bandit "
     "unit_clock clock_mean clock_sd n_factors stale_limit keep_truth",
 )
-"""Scalars. ``organic_out`` and ``bandit_out`` are cumulative: probability of moving on to the other state or of leaving."""
+"""Scalars. ``organic_out`` and ``bandit_out`` are cumulative: probability of moving on to the other state or of
+leaving.
+"""
 
 Tables = namedtuple(
     "Tables",
@@ -26,19 +28,20 @@ Tables = namedtuple(
 )
 """The catalogue as the kernels read it. Items stand in sampling order: group g is starts[g]:starts[g + 1].
 
-factors (L, Q) float32 with L the number of factors padded with zero rows to a multiple of five and Q the number of items
-padded to a multiple of 64, so that no loop over items has a scalar remainder; offsets (Q,); rows (P, L) float32, the same
-factors item by item; order (P,) int32, the item at each place; centre and half (L, G) float32, the box
-of each group's factors; widest, the largest factor norm; top, the largest offset; click_factors (P, K) and click_offsets
-(P,) float64 in item order.
+factors (L, Q) float32 with L the number of factors padded with zero rows to a multiple of five and Q the number of
+items padded to a multiple of 64, so that no loop over items has a scalar remainder; offsets (Q,); rows (P, L) float32,
+the same factors item by item; order (P,) int32, the item at each place; centre and half (L, G) float32, the box
+of each group's factors; widest, the largest factor norm; top, the largest offset; click_factors (P, K) and
+click_offsets (P,) float64 in item order.
 """
 
 Lanes = namedtuple(
     "Lanes",
     "seed user phase step n_organic n_decisions n_drifts time omega stale known weights sums",
 )
-"""One entry a lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, Q) and ``sums`` (n, G) were made, where
-``known`` is set. Without a stale sampler nothing is remembered, and all lanes share one row of weights and sums."""
+"""One entry a lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, Q) and ``sums`` (n, G) were
+made, where ``known`` is set. Without a stale sampler nothing is remembered, and all lanes share one row of weights
+and sums."""
 
 Rows = namedtuple("Rows", "user step time event item action propensity reward click_probability")
 
@@ -107,7 +110,7 @@ def _sum_of(values):
 
 @kernel
 def _weigh(factors, offsets, omega, shift, out):
-    """out = exp(offsets + factors' omega - shift), the factors taken five at a time; all float32."""
+    """Out = exp(offsets + factors' omega - shift), the factors taken five at a time; all float32."""
     n_padded, n = factors.shape
     for first in range(0, n_padded, 5):
         w0 = _F(omega[first])
@@ -138,7 +141,7 @@ def _weigh(factors, offsets, omega, shift, out):
 
 @inlined
 def _pick(values, first, last, target):
-    """First place in first..last-1 at which the running sum of values passes target, and what is left of target there."""
+    """Where in first..last-1 the running sum of values passes target, and what is left of target there."""
     i = first
     while i < last - 1 and target >= values[i]:
         target -= values[i]
@@ -268,9 +271,7 @@ def _drift(dynamics, lanes, lane, number, scale):
     n_factors = dynamics.n_factors
     first = number * ((n_factors + 3) // 4)
     for k in range(0, n_factors, 4):
-        words = block(
-            lanes.seed[lane], _S_USER, np.uint64(lanes.user[lane]), np.uint64(first + k // 4)
-        )
+        words = block(lanes.seed[lane], _S_USER, np.uint64(lanes.user[lane]), np.uint64(first + k // 4))
         lanes.omega[lane, k] += scale * normal(words[0])
         if k + 1 < n_factors:
             lanes.omega[lane, k + 1] += scale * normal(words[1])
@@ -332,9 +333,7 @@ def _browse(dynamics, tables, lanes, lane, rows, r, scratch):
 @inlined
 def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     """The user's answer to a recommendation: click or not, then the next state. Writes row r."""
-    a, b, c, d = block(
-        lanes.seed[lane], _S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane])
-    )
+    a, b, c, d = block(lanes.seed[lane], _S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
     uniform = unit53(a, b)
     clicked = False
     if uniform < _NEVER_CLICKS or dynamics.keep_truth:
@@ -375,8 +374,8 @@ def begin(dynamics, lanes, which, seeds, users):
 def advance(dynamics, tables, lanes, which, first, actions, propensities, rows, r, starts, scratch):
     """Lane by lane: answer the action where one is awaited, then browse to the next decision or the end.
 
-    ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows used); fewer lanes than given
-    means that the rows are full: call again with more room, ``first`` being the number finished.
+    ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows used); fewer lanes than
+    given means that the rows are full: call again with more room, ``first`` being the number finished.
     """
     capacity = rows.user.size
     for j in range(first, which.size):
@@ -414,8 +413,8 @@ def live(dynamics, tables, lanes, seed, first_user, n_users, distribution, cumul
     """Whole lives of consecutive users in lane 0 under a policy that ignores them.
 
     The policy takes the first action whose cumulative probability passes u, or floor(u P) where ``cumulative`` is empty
-    (the uniform policy). ``progress`` is (users finished, rows used, whether a user is under way), int64; call again with more room until all
-    users are finished.
+    (the uniform policy). ``progress`` is (users finished, rows used, whether a user is under way), int64; call
+    again with more room until all users are finished.
     """
     capacity = rows.user.size
     n_items = tables.click_offsets.size
@@ -448,8 +447,9 @@ def live(dynamics, tables, lanes, seed, first_user, n_users, distribution, cumul
 
 @kernel
 def click_probabilities(click_factors, click_offsets, omega, out):
-    """out[i, a] = click probability of item a for interests omega[i]: factors (K, P), offsets (P,), omega (n, K), out (n, P).
+    """out[i, a] = click probability of item a for interests omega[i].
 
+    Factors (K, P), offsets (P,), omega (n, K), out (n, P).
     Term by term the sum of :func:`click_probability`, hence the same bits; the items run in the inner loops, which
     vectorise.
     """
@@ -469,7 +469,7 @@ def click_probabilities(click_factors, click_offsets, omega, out):
 
 @kernel
 def by_user(user, first_user, place, index):
-    """index = the stable order that brings rows together whose users are first_user, first_user + 1, ...
+    """Index = the stable order that brings rows together whose users are first_user, first_user + 1, ...
 
     ``place`` is scratch of zeros, one longer than the number of users.
     """

@@ -51,9 +51,7 @@ class Lanes(abc.ABC):
         """Users arrive in lanes ``which`` and live until their first decision or their end."""
 
     @abc.abstractmethod
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Moment:
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
         """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
 
 
@@ -99,7 +97,7 @@ class World(abc.ABC):
 
     @abc.abstractmethod
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Truth: expected reward of every item for users in these states (n, .), as lanes show them; returns (n, n_items)."""
+        """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them."""
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for a log's provenance."""

@@ -58,9 +58,10 @@ def make_catalogue(
 def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
     """The pairs that a walk down all inner products swaps: (n_flips, 2), in order, the smaller index first.
 
-    The walk takes each pair i != j of which neither is used yet. Instead of sorting all pairs, every item keeps its best
-    free partner in a queue; an entry whose partner has been taken is looked up again. Candidates stand in descending norm,
-    so a look-up ends as soon as the norms bound what is left. Memory is O(P); the result is that of the full sort.
+    The walk takes each pair i != j of which neither is used yet. Instead of sorting all pairs, every item keeps its
+    best free partner in a queue; an entry whose partner has been taken is looked up again. Candidates stand in
+    descending norm, so a look-up ends as soon as the norms bound what is left. Memory is O(P); the result is that
+    of the full sort.
     """
     if n_flips == 0:
         return np.zeros((0, 2), np.int64)
@@ -116,7 +117,8 @@ def view_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
 
     Args:
         catalogue: of P items.
-        n_groups: 0 keeps the items' order and groups each 32 neighbours; otherwise a power of two: items are split again
+        n_groups: 0 keeps the items' order and groups each 32 neighbours; otherwise a power of two: items are split
+        again
             and again at the median of their widest factor, so that the drift of a group's logits is tightly bounded.
     """
     n_items, n_factors = catalogue.item_factors.shape

@@ -51,7 +51,8 @@ class SessionsParams(Params):
         sigma_omega_initial: standard deviation of a user's first interests.
         sigma_omega: standard deviation of the drift of interests a unit of time.
         sigma_mu_organic: standard deviation of the items' organic offsets (popularity on the scale of logits).
-        n_flips: pairs of items whose click factors and offsets are swapped: the mismatch between what is viewed and what
+        n_flips: pairs of items whose click factors and offsets are swapped: the mismatch between what is viewed and
+        what
             is clicked. At P/2 with sigma_mu_organic = 3, popularity and click probability are uncorrelated for every P;
             with .1 the factors decide, partners become near-duplicates as P grows (mean cosine .58 at P = 10, .93 at
             2,000), and the correlation rises with P.
@@ -150,12 +151,11 @@ PRESETS: dict[str, tuple[SessionsParams, str]] = {
 }
 
 
-
 def _view_sampler(n_items: int, n_factors: int) -> tuple[int, float]:
     """How views are drawn: number of item groups, and how far (in norm) interests drift before weights are renewed.
 
-    (0, 0) draws from a fresh softmax at every view, which costs least for few items. The others are measured optima. The
-    choice decides which draw gives which item, so to change it is to raise the schema's version.
+    (0, 0) draws from a fresh softmax at every view, which costs least for few items. The others are measured
+    optima. The choice decides which draw gives which item, so to change it is to raise the schema's version.
     """
     if n_factors > 10:
         return (0, 0.0) if n_items < 2000 else (128, 0.7)
@@ -227,9 +227,9 @@ class SessionsWorld(World):
         """Mean organic and bandit events a user, were every recommendation clicked with this probability.
 
         An organic event is followed by a bandit one with probability b = p_organic_to_bandit; a bandit session goes on
-        with s = (1 - c)(1 - p_bandit_to_organic - p_leave_bandit) and ends in leaving with (1 - c) p_leave_bandit at each
-        event. So an organic event is the last with q = p_leave_organic + b (1 - c) p_leave_bandit / (1 - s), and a user has
-        1/q organic events and b / (1 - s) bandit events for each of them.
+        with s = (1 - c)(1 - p_bandit_to_organic - p_leave_bandit) and ends in leaving with (1 - c) p_leave_bandit
+        at each event. So an organic event is the last with q = p_leave_organic + b (1 - c) p_leave_bandit / (1 -
+        s), and a user has 1/q organic events and b / (1 - s) bandit events for each of them.
         """
         p, c = self.params, click_probability
         per_session = 1 / (1 - (1 - c) * (1 - p.p_bandit_to_organic - p.p_leave_bandit))
@@ -290,7 +290,7 @@ def _new_rows(capacity: int, keep_truth: bool) -> Any:
     from recsim_mnar.worlds import _sessions_kernel
 
     arrays = [np.empty(capacity, column.dtype) for column in schema.COLUMNS]
-    return _sessions_kernel.Rows(*arrays, np.empty(capacity if keep_truth else 0))
+    return _sessions_kernel.Rows._make([*arrays, np.empty(capacity if keep_truth else 0)])
 
 
 def _grown(rows: Any, capacity: int, used: int) -> Any:
@@ -386,13 +386,13 @@ class SessionsLanes(Lanes):
         nothing = np.zeros(0, np.int32)
         return self._advance(which, nothing, np.zeros(0))
 
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Moment:
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
         """See :meth:`Lanes.take`."""
         return self._advance(which, actions, propensities)
 
-    def _advance(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
+    def _advance(
+        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
+    ) -> Moment:
         starts = np.empty(len(which) + 1, np.int64)
         done, used = 0, 0
         while True:

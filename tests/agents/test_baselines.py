@@ -4,7 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from twins.logs import random_log
 
 from recsim_mnar import registry
 from recsim_mnar.agents.acting import N_LISTED
@@ -12,6 +11,7 @@ from recsim_mnar.agents.baselines import FixedPolicy, Popularity, Random, UserPo
 from recsim_mnar.agents.stored import Stored
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
+from twins.logs import random_log
 
 U = np.array([0])
 

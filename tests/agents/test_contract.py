@@ -68,3 +68,27 @@ class TestAgents(PolicyContract):
         assert again.describe() == policy.describe()
         np.testing.assert_array_equal(again.scores(users), policy.scores(users))
         np.testing.assert_array_equal(again.probabilities(users), policy.probabilities(users))
+
+
+@pytest.mark.parametrize("capacity", [1, 3, 5])
+def test_kept_distributions_are_bounded_and_change_nothing(capacity, monkeypatch):
+    users = np.arange(20)
+    views = np.random.default_rng(1).integers(0, N_ITEMS, (30, 20))
+    uniforms = np.random.default_rng(2).random((30, 20))
+    free = registry.learner("item-knn+temperature=0.3").fit(training_log(), n_items=N_ITEMS)
+    monkeypatch.setattr("recsim_mnar.policy._KEPT_BYTES", 8 * N_ITEMS * capacity)
+    bounded = free.fresh()
+    for policy in (free, bounded):
+        policy.reset(users)
+    for step in range(30):
+        some = np.flatnonzero(views[step] % 3)
+        for policy in (free, bounded):
+            policy.observe(users[some], views[step, some])
+        expected = free.act(users, uniforms[step])
+        np.testing.assert_array_equal(bounded.act(users, uniforms[step]), expected)
+        np.testing.assert_array_equal(bounded.propensity_of(users, expected[0]), expected[1])
+    assert len(bounded._kept) <= capacity
+    p = free.probabilities(users)
+    scores = free.scores(users).astype(float) / 0.3
+    exact = np.exp(scores - scores.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(p, exact / exact.sum(axis=1, keepdims=True), rtol=1e-12)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from twins.logs import random_log
 
 from recsim_mnar.agents.counts import view_counts
 from recsim_mnar.agents.knn import ItemKNN, most_similar
+from twins.logs import random_log
 
 
 def cosines(counts: np.ndarray) -> np.ndarray:
@@ -36,15 +36,28 @@ def test_scores_are_sums_over_the_views():
     views = np.array([3, 3, 0, 12])
     policy.reset(np.array([5]))
     policy.observe(np.full(4, 5), views)
-    total = np.zeros(30, np.float32)
+    total = np.zeros(30)
     for item in views:
         total += expected[item]
     np.testing.assert_array_equal(policy.scores(np.array([5]))[0], total)
 
 
+def test_the_order_of_the_views_changes_nothing():
+    policy = ItemKNN().fit(random_log(2, 200, 30, 20), n_items=30)
+    views = np.random.default_rng(0).integers(0, 30, 50)
+    users = np.arange(20)
+    policy.reset(users)
+    for user in users:
+        policy.observe(np.full(50, user), np.random.default_rng(user).permutation(views))
+    scores = policy.scores(users)
+    assert np.all(scores == scores[0])
+
+
+@pytest.mark.parametrize("gram_up_to", [0, 4096])
 @pytest.mark.parametrize("include_self", [False, True])
 @pytest.mark.parametrize(("k", "n_items", "longest"), [(1, 8, 6), (3, 8, 12), (3, 25, 5), (500, 20, 9)])
-def test_scores_without_a_view_are_those_of_a_refit(k, n_items, longest, include_self):
+def test_scores_without_a_view_are_those_of_a_refit(k, n_items, longest, include_self, gram_up_to, monkeypatch):
+    monkeypatch.setattr("recsim_mnar.agents.downdate._GRAM_UP_TO", gram_up_to)
     log = random_log(7 + k, 25, n_items, longest, power=1.5)
     learner = ItemKNN(neighbours=k, include_self=include_self)
     positions = []

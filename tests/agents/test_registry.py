@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from twins.logs import random_log
 
 from recsim_mnar import registry
 from recsim_mnar.agents.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policy import EpsilonMixture, Learner, Policy, SoftmaxPolicy
+from twins.logs import random_log
 
 
 class Mine(Policy):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
-from twins.logs import random_log
 
 from recsim_mnar.agents.counts import view_counts
 from recsim_mnar.agents.svd import SVD, right_singular_vectors
 from recsim_mnar.errors import UserError
+from twins.logs import random_log
 
 
 def captured(matrix, vectors):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from twins.logs import random_log
 
 from recsim_mnar.agents.counts import view_counts
 from recsim_mnar.agents.knn import UserKNN
+from twins.logs import random_log
 
 
 def naive_scores(counts, own, k, leave_out=None):

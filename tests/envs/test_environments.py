@@ -5,9 +5,10 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-import recsim_mnar
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+
+import recsim_mnar
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.checks import check_vector_env
 from recsim_mnar.envs.record import RecordLog, record

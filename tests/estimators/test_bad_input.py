@@ -40,6 +40,19 @@ def test_a_bad_value_is_named_with_its_row(column, bad, words, clustered):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("clustered", [False, True])
+def test_what_no_sum_can_hold_is_named(clustered):
+    cluster = np.arange(500) // 2 if clustered else None
+    data = make()
+    data["propensity"][9] = 1e-200
+    with pytest.raises(UserError, match=r"'propensity', row 9 .*too large"):
+        estimate_value(**data, cluster=cluster)
+    data = make()
+    data["reward"][9] = 1e200
+    with pytest.raises(UserError, match=r"'reward', row 9 .*too large"):
+        estimate_value(**data, cluster=cluster)
+
+
 @pytest.mark.parametrize("clip", [0, -1.0, "ten", True, np.nan])
 def test_clip_must_be_positive(clip):
     with pytest.raises(UserError, match="clip must be a positive number"):

@@ -69,7 +69,7 @@ def bootstrap_twin(above, below, replicates, seed):
     return tops / bottoms
 
 
-def test_bootstrap_agrees_with_its_twin():
+def test_resampling_agrees_with_its_twin():
     rng = np.random.default_rng(2)
     above, below = rng.random(40) * (rng.random(40) < 0.5), rng.random(40)
     found = poisson_ratios(above, below, replicates=64, seed=5)

@@ -10,7 +10,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Moments
 
-CHUNK = 8192
+CHUNK = 32768
 
 
 def make(n: int, seed: int = 0, users: int = 300) -> dict[str, np.ndarray]:
@@ -30,12 +30,12 @@ def twin(reward, propensity, target, cluster=None, clip=np.inf) -> dict[str, flo
     y = c * reward
     rows = {"w": w, "x": x, "c": c, "y": y}
     out = {"r": reward.sum(), "w": w.sum(), "x": x.sum(), "c": c.sum(), "y": y.sum()}
-    for pair in ("ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy"):
+    for pair in ("ww", "xx", "wx", "cc", "yy", "wc", "xy"):
         out[pair] = (rows[pair[0]] * rows[pair[1]]).sum()
     groups = np.arange(reward.size) if cluster is None else np.unique(cluster, return_inverse=True)[1]
     sums = {name: np.bincount(groups, values) for name, values in rows.items()}
     sums["l"] = np.bincount(groups).astype(float)
-    names = ["ww", "xx", "wx", "cc", "yy", "cy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"]
+    names = ["ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"]
     if cluster is not None:
         names += ["xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"]
         names += ["wxxx", "wwxx", "wwwx", "wwww"]
@@ -75,8 +75,8 @@ def test_kernel_agrees_with_its_twin(n, clustered, clip):
 
 
 def bits(moments: Moments) -> tuple:
-    names = ["w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "cy", "wc", "xy", "r"]
-    powers = ["ww", "xx", "wx", "lw", "lx", "ll", "cy"]
+    names = ["w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r"]
+    powers = ["ww", "xx", "wx", "lw", "lx", "ll", "yy"]
     return (
         *(moments.sum(name) for name in names),
         *(moments.power(name) for name in powers),
@@ -110,7 +110,7 @@ def test_shards_cut_between_chunks_give_the_bits_of_the_whole(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_shards_cut_between_users_give_the_bits_of_the_whole(seed):
-    n = 30_000
+    n = 50_000
     data = make(n, seed)
     starts = np.flatnonzero(np.diff(data["cluster"])) + 1
     cuts = np.sort(np.random.default_rng(seed).choice(starts, 6, replace=False))
@@ -122,7 +122,7 @@ def test_shards_cut_anywhere_differ_by_a_rounding():
     data = make(20_000)
     del data["cluster"]
     whole = Moments.of(**data, clip=3.0)
-    np.testing.assert_allclose(bits(merged(data, [0, 17, 5001, 20_000]))[:20], bits(whole)[:20], rtol=1e-14)
+    np.testing.assert_allclose(bits(merged(data, [0, 17, 5001, 20_000]))[:19], bits(whole)[:19], rtol=1e-14)
 
 
 def test_users_in_any_order_and_of_any_kind_give_the_same_sums():

@@ -246,6 +246,15 @@ def test_bad_arguments_are_refused(change, message):
         leave_one_out(make_log(), {"random": registry.learner("random")}, **{"n_items": 15, **change})
 
 
+def test_rows_out_of_order_are_refused():
+    log = make_log()
+    backwards = log.select(np.arange(len(log))[::-1])
+    with pytest.raises(UserError, match="out of order"):
+        leave_one_out(backwards, {"random": registry.learner("random")}, n_items=15)
+    with pytest.raises(UserError, match="out of order"):
+        registry.learner("user-knn").fit(backwards, n_items=15)
+
+
 def test_users_with_one_view_cannot_be_judged():
     log = make_log(longest=1, bandit=False)
     with pytest.raises(UserError, match="at least two views"):

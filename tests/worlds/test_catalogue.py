@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from recsim_mnar.worlds.catalogue import flip_pairs, view_tables
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
@@ -54,7 +55,9 @@ def test_view_tables_hold_every_item_once_within_its_box():
 @pytest.mark.verify
 @pytest.mark.parametrize(("n_items", "expected"), [(10, 0.58), (100, 0.794), (1000, 0.902)])
 def test_flipped_partners_are_as_alike_as_in_recogym(n_items, expected):
-    """Mean cosine of flipped pairs at F = P/2, measured on RecoGym's own catalogues (P = 10: its self-pairs left out)."""
+    """Mean cosine of flipped pairs at F = P/2, measured on RecoGym's own catalogues (P = 10: its self-pairs left
+    out).
+    """
     cosines = []
     for seed in range(30 if n_items < 1000 else 3):
         world = SessionsWorld(SessionsParams(n_items=n_items, n_flips=n_items // 2, catalogue_seed=seed))

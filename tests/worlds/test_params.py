@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import WORLDS, make_world
 from recsim_mnar.worlds.sessions import PRESETS, SessionsParams

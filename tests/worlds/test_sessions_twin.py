@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from recsim_mnar import schema
 from recsim_mnar.simulate import simulate_shard
 from recsim_mnar.worlds import sessions
@@ -75,7 +76,9 @@ def test_rejection_sampler_has_the_softmax_law(monkeypatch, sampler):
 
     groups, drift = sampler
     monkeypatch.setattr(sessions, "_view_sampler", lambda *_: (max(groups, 16), drift))
-    params = SessionsParams(n_items=50, sigma_mu_organic=1.0, sigma_omega=0.5, p_organic_to_bandit=0.5, p_leave_bandit=0.0)
+    params = SessionsParams(
+        n_items=50, sigma_mu_organic=1.0, sigma_omega=0.5, p_organic_to_bandit=0.5, p_leave_bandit=0.0
+    )
     params = SessionsParams.from_dict({**params.to_dict(), "p_bandit_to_organic": 0.999})
     world = SessionsWorld(params)
     n = 4000

@@ -1,0 +1,56 @@
+"""Run README.md's code blocks in their order.
+
+Bash blocks run as they stand, Python blocks as programs or as the files that they name.
+
+    python .ci/readme.py [--only N | --skip N]
+
+``--only 2`` runs the second bash block alone, ``--skip 2`` all but it. A Python block whose first line is ``#
+name.py`` is written to that file; any other is run with the virtual environment that the first bash block made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import time
+from pathlib import Path
+
+
+def blocks() -> list[tuple[str, str]]:
+    """(language, code) of every fenced block that names one of ours."""
+    text = Path("README.md").read_text()
+    return re.findall(r"^```(bash|python)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def run(language: str, code: str) -> None:
+    """Run one block; a failure ends the program."""
+    began = time.perf_counter()
+    named = re.match(r"# (\w+\.py)\n", code) if language == "python" else None
+    if named:
+        Path(named.group(1)).write_text(code)
+        return
+    print(f"--- README {language}:\n{code.rstrip()}", flush=True)
+    command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [".venv/bin/python", "-c", code]
+    subprocess.run(command, check=True)
+    print(f"--- {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Run the blocks asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", type=int, default=None)
+    parser.add_argument("--skip", type=int, default=None)
+    options = parser.parse_args()
+    number = 0
+    for language, code in blocks():
+        number += language == "bash"
+        if options.only is not None and (language != "bash" or number != options.only):
+            continue
+        if options.skip is not None and language == "bash" and number == options.skip:
+            continue
+        run(language, code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""A/B test, off-policy protocol and compare, against worlds whose truth is known."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from recsim_mnar import registry
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.protocols.ab_test import ab_test, truth
+from recsim_mnar.protocols.compare import PROTOCOLS, Settings, compare, judge
+from recsim_mnar.protocols.off_policy import off_policy
+from recsim_mnar.protocols.records import Record, ratio_interval
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+from twins.policies import MostViewed, OrderReader, Uniform
+
+P = 30
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world("sessions", "recogym-v1", [f"n_items={P}", "n_flips=10"])
+
+
+@pytest.mark.verify
+def test_the_ratio_interval_holds_its_level():
+    """Users of very different length whose rate depends on it: 2,000 samples of 150 users, nominal 95 %."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(2000):
+        n = rng.geometric(0.05, 150)
+        rate = 0.02 + 0.1 * rng.beta(1, 3, 150) + 0.05 * (n > 30)
+        _, low, high = ratio_interval(rng.binomial(n, rate), n, 0.95)
+        # E[sum y] / E[sum n], with P(n > 30) n known for the geometric law.
+        q = 0.95
+        long = q**30 * (30 + 1 / 0.05)
+        true = 0.02 + 0.1 * 0.25 + 0.05 * long / (1 / 0.05)
+        held += low <= true <= high
+    assert held >= stats.binom.ppf(1e-4, 2000, 0.93)
+
+
+def test_the_ratio_interval_at_its_edges():
+    assert ratio_interval([], [], 0.95)[1:] == (-math.inf, math.inf)
+    assert ratio_interval([1.0], [4], 0.95) == (0.25, -math.inf, math.inf)
+    value, low, high = ratio_interval([1.0, 0, 0, 5], [4, 0, 0, 8], 0.95)
+    assert value == 0.5
+    assert low < 0.5 < high
+
+
+@pytest.mark.verify
+def test_clicks_and_exact_probabilities_estimate_the_same_ctr(world):
+    policies = {"uniform": Uniform(P), "most": MostViewed(P)}
+    records = ab_test(world, policies, 1500, 3)
+    exact = {r.agent: r for r in records if r.metric == "ctr_exact"}
+    for r in records:
+        if r.metric == "ctr":
+            other = exact[r.agent]
+            assert abs(r.value - other.value) < 2 * (r.high - r.low)
+            assert other.high - other.low < 0.6 * (r.high - r.low)
+
+
+@pytest.mark.verify
+def test_pairing_narrows_the_difference_of_like_policies(world):
+    policies = {"order": OrderReader(P), "most": MostViewed(P)}
+    paired = ab_test(world, policies, 1500, 3, paired=True)
+    difference = next(r for r in paired if r.metric == "ctr_exact_difference")
+    arms = {r.agent: r for r in paired if r.metric == "ctr_exact"}
+    other = difference.details["against"]
+    assert difference.value == pytest.approx(arms[difference.agent].value - arms[other].value)
+    unpaired = math.hypot(*(r.high - r.low for r in arms.values()))
+    assert difference.high - difference.low < unpaired
+    long_run = {r.agent: r.value for r in truth(world, policies, 6000, 9)}
+    true = long_run[difference.agent] - long_run[other]
+    assert abs(difference.value - true) < 2 * (difference.high - difference.low)
+
+
+def test_arms_share_users_only_when_paired(world):
+    policies = {"a": Uniform(P), "b": Uniform(P)}
+    apart = [r.value for r in ab_test(world, policies, 50, 1) if r.metric == "ctr_exact"]
+    together = [r.value for r in ab_test(world, policies, 50, 1, paired=True) if r.metric == "ctr_exact"]
+    assert apart[0] != apart[1]
+    assert together[0] == together[1]
+
+
+def test_off_policy_of_the_logging_policy_is_its_own_mean(world):
+    log = simulate(world, Uniform(P), 200, 3)
+    records = off_policy(log, {"same": Uniform(P)})
+    mean = log["reward"][log.is_bandit].mean()
+    assert {r.metric for r in records} == {"clipped_ips", "ips", "snips"}
+    for r in records:
+        assert r.value == pytest.approx(mean, rel=1e-12)
+        assert r.details["share_supported"] == 1
+        assert r.details["kish"] == pytest.approx(log.is_bandit.sum())
+    with pytest.raises(UserError, match="no bandit rows"):
+        off_policy(log.organic(), {"same": Uniform(P)})
+
+
+@pytest.mark.verify
+@pytest.mark.slow
+def test_clipped_ips_with_full_support_holds_the_truth():
+    """A bounded form of benchmarks/jeunen2019/interval_coverage.py: 80 logs, six agents."""
+    path = Path(__file__).parents[2] / "benchmarks" / "jeunen2019" / "interval_coverage.py"
+    spec = importlib.util.spec_from_file_location("interval_coverage", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for row in module.study(80, 120):
+        # A true 95 % interval covers fewer than this once in 10,000.
+        assert row["covered"] >= stats.binom.ppf(1e-4, 80, 0.95), row
+        assert abs(row["gap"]) < 0.05, row
+
+
+def record_of(protocol, agent, value, high=None, metric=None, **details):
+    metric = metric or {"loocv": "hr@1", "off_policy": "clipped_ips"}.get(protocol, "ctr")
+    return Record("sessions", protocol, agent, metric, value, 0.0, high or value, 0.95, 10, 0.0, details)
+
+
+def test_judgements():
+    records = [record_of("truth", agent, value) for agent, value in (("a", 0.01), ("b", 0.02), ("c", 0.03))]
+    records += [record_of("loocv", agent, value) for agent, value in (("a", 0.3), ("b", 0.2), ("c", 0.1))]
+    records += [record_of("ab_test", agent, value) for agent, value in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
+    records += [
+        record_of("off_policy", "a", 0.01, high=0.9, sampling_high=0.02),
+        record_of("off_policy", "b", 0.05, high=0.05, sampling_high=0.05),
+        record_of("off_policy", "c", 0.02, high=0.06, sampling_high=0.06),
+    ]
+    by_protocol = {j.protocol: j for j in judge(records)}
+    assert list(by_protocol) == list(PROTOCOLS)
+    loo, ips, ab = (by_protocol[p] for p in PROTOCOLS)
+    assert (loo.kendall_tau, loo.pick, loo.best) == (-1.0, "a", "c")
+    assert loo.cost == pytest.approx(0.02)
+    assert "66.7%" in loo.sentence()
+    assert (ips.pick, ips.pick_by_upper_bound, ips.tau_by_upper_bound) == ("b", "c", 1.0)
+    assert (ab.kendall_tau, ab.cost) == (1.0, 0.0)
+    assert judge([r for r in records if r.protocol != "truth"]) == []
+
+
+def test_compare_runs_only_what_is_asked_and_does_not_depend_on_it(world):
+    settings = Settings(train_users=50, test_users=50, arm_users=50, truth_users=50, folds=2)
+    learners = {name: registry.learner(name) for name in ("random", "user-popularity")}
+    logging = registry.learner("user-popularity+epsilon=0.5")
+    whole = compare(world, learners, logging=logging, settings=settings, seed=4)
+    part = compare(world, learners, logging=logging, settings=settings, seed=4, protocols=["off_policy"])
+    assert {r.protocol for r in part.records} == {"off_policy", "truth"}
+
+    def values(comparison):
+        return {(r.protocol, r.agent, r.metric): r.value for r in comparison.records}
+
+    assert values(part).items() <= values(whole).items()
+    for r in whole.records:
+        if r.protocol == "off_policy":
+            assert 0 < r.details["value_on_log"] < 0.03
+    with pytest.raises(UserError, match="loocv"):
+        compare(world, learners, logging=logging, settings=settings, protocols=["loo"])
+
+
+@pytest.mark.parametrize("name", ["train_users", "test_users", "arm_users", "truth_users", "folds", "clip", "level"])
+def test_settings_are_checked(name):
+    with pytest.raises(UserError, match=name):
+        Settings(**{name: 0})
+
+
+def test_the_empty_log_is_no_training_data():
+    with pytest.raises(UserError, match="organic"):
+        registry.learner("svd").fit(Log({}), n_items=5, seed=0)
