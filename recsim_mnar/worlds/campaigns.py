@@ -105,7 +105,8 @@ class CampaignsParams(Params):
 
     def check(self) -> None:
         """Raise UserError naming the parameter that breaks a rule."""
-        for name in ("n_users", "n_items", "n_clusters", "activity_max", "list_length", "n_days", "campaign_every"):
+        sizes = ("n_users", "n_items", "n_clusters", "starting_items", "activity_max", "list_length", "n_days")
+        for name in (*sizes, "campaign_every"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("n_users", "n_items"):
@@ -114,7 +115,7 @@ class CampaignsParams(Params):
         for name in ("popularity_shift", "fading", "fatigue", "focus_boost", "promotion_boost"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name} must be above 0, got {getattr(self, name):g}")
-        counts = ("starting_items", "n_campaigns", "n_never", "never_from", "n_focus", "n_promoted", "reference_day")
+        counts = ("n_campaigns", "n_never", "never_from", "n_focus", "n_promoted", "reference_day")
         for name in ("taste", "organic_items", "appeal_sd", "weight_sd", "first_campaign", *counts):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
