@@ -40,6 +40,8 @@ class ConstantList(Learner):
         try:
             parts = items.split(";") if isinstance(items, str) else np.atleast_1d(items).tolist()
             self.items = [int(part) for part in parts]
+            if any(isinstance(part, float) and part != int(part) for part in parts):
+                raise ValueError
         except ValueError:
             raise UserError(f"constant-list: items must be whole numbers with semicolons between, got {items!r}") from None
         if not self.items or min(self.items) < 0 or len(set(self.items)) < len(self.items):

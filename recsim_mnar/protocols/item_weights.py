@@ -183,7 +183,8 @@ def _start(start: Floats | None, active: NDArray[np.int64], reference: Floats) -
     stay = np.ones(len(given), bool)
     stay[active] = False
     scale = logs[stay].mean() if stay.any() else float(reference @ logs)
-    return np.clip(logs[active] - scale, -BOUND, BOUND)
+    # Rounded, because another scale may change the last bit of a logarithm, and the search would follow another path.
+    return np.clip(np.round(logs[active] - scale, 9), -BOUND, BOUND)
 
 
 def _counts(now: Profiles, reference: Floats) -> dict[str, int | float]:
