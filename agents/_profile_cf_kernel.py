@@ -16,7 +16,7 @@ _NEVER = -(1 << 62)
 
 @kernel
 def cooccurrence(starts, items, unit, out):
-    """out[i, j] += unit[u] for every pair (i, j) of items that user u holds, i = j included; unit (U,), out (I, I) int64."""
+    """Add unit[u] to out[i, j] for every pair of items that user u holds, i = j included; out (I, I) int64."""
     for u in range(starts.size - 1):
         row = items[starts[u] : starts[u + 1]]
         for a in range(row.size):
@@ -27,7 +27,7 @@ def cooccurrence(starts, items, unit, out):
 
 @kernel
 def cosine_scores(pool, start, length, slots, own, table, starts, items, unit, held, sums, out):
-    """Fixed-point scores sum over v != u of |x and B_v| unit_v B_v for the distinct items x that each slot's user viewed.
+    """Fixed-point scores sum over v != u of |x and B_v| unit_v B_v, x being the distinct items of each slot's user.
 
     pool, start, length: histories; own (n,): row of the user among the training users, -1: none; table (I, I) int64;
     starts, items, unit: the training users; held (I,) bool, all False, scratch; sums (I,) int64, scratch;
@@ -61,8 +61,8 @@ def cosine_scores(pool, start, length, slots, own, table, starts, items, unit, h
 def cosine_places(starts, items, unit, table, sums, above, level):
     """For each pair (u, i), of the items that u does not hold, how many score above i and how many level with it.
 
-    With x = B_u without i: score(c) = sum over j in x of (G_jc - own_jc), where G is ``table`` and own, the user's row in
-    it, is unit_u for c in B_u and 0 elsewhere. Only c = i is both a candidate and in B_u.
+    With x = B_u without i: score(c) = sum over j in x of (G_jc - own_jc), where G is ``table`` and own, the user's part
+    of it, is unit_u for c in B_u and 0 elsewhere. Only c = i is both a candidate and in B_u.
 
     starts (U + 1,), items (E,), unit (U,), table (I, I) int64, sums (I,) int64 scratch; above, level (E,) int64.
     """
@@ -95,7 +95,7 @@ def cosine_places(starts, items, unit, table, sums, above, level):
 
 @kernel
 def best_ratios(pool, start, length, slots, ratios, held, out):
-    """max over j in x of #(U_i and U_j)/#U_j; ratios[j, i]; out (n, I) float64, -inf for known items."""
+    """Max over j in x of #(U_i and U_j)/#U_j; ratios[j, i]; out (n, I) float64, -inf for known items."""
     n_items = held.size
     for j in range(slots.size):
         s = slots[j]

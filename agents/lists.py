@@ -43,14 +43,18 @@ class ConstantList(Learner):
             if any(isinstance(part, float) and part != int(part) for part in parts):
                 raise ValueError
         except ValueError:
-            raise UserError(f"constant-list: items must be whole numbers with semicolons between, got {items!r}") from None
+            raise UserError(
+                f"constant-list: items must be whole numbers with semicolons between, got {items!r}"
+            ) from None
         if not self.items or min(self.items) < 0 or len(set(self.items)) < len(self.items):
             raise UserError(f"constant-list: items must be distinct whole numbers from 0, got {items!r}")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read."""
         if max(self.items) >= n_items:
-            raise UserError(f"constant-list: item {max(self.items)} is out of range, the world has items 0..{n_items - 1}")
+            raise UserError(
+                f"constant-list: item {max(self.items)} is out of range, the world has items 0..{n_items - 1}"
+            )
         return list_policy(n_items, self.name, self.items)
 
 

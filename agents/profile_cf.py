@@ -1,4 +1,4 @@
-"""Collaborative filtering on profiles, sets of distinct items: with cosine similarity, and naive (de Myttenaere 2015)."""
+"""Collaborative filtering on profiles, sets of distinct items: by cosine, and naive (de Myttenaere et al. 2015)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def _units(lengths: Int64s) -> Int64s:
 
 def _check_size(agent: str, n_items: int) -> None:
     if n_items > _MOST_ITEMS:
-        raise UserError(f"{agent} keeps a number for every pair of items: at most {_MOST_ITEMS:,} items, got {n_items:,}")
+        raise UserError(
+            f"{agent} keeps a number for every pair of items: at most {_MOST_ITEMS:,} items, got {n_items:,}"
+        )
 
 
 def distinct_rows(agent: str, log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]]:
@@ -45,7 +47,9 @@ def distinct_rows(agent: str, log: Log, n_items: int) -> tuple[Int64s, NDArray[n
     """
     users, items = views_of(log, n_items)
     if len(np.unique(users * n_items + items)) < len(items):
-        raise UserError(f"{agent}: leaving out each pair needs users who have an item only once; make the rows distinct")
+        raise UserError(
+            f"{agent}: leaving out each pair needs users who have an item only once; make the rows distinct"
+        )
     new = np.flatnonzero(np.concatenate([[True], users[1:] != users[:-1]]))
     return np.append(new, len(users)).astype(np.int64), np.ascontiguousarray(items, np.int32)
 

@@ -39,7 +39,13 @@ def main(path: str, *dates: str) -> list[Record]:
     learners = {name: registry.learner(name) for name in ("popularity", "naive-cf", "cosine-cf")}
     learners["list"] = ConstantList(top.tolist())
     records = weighted_leave_one_out(
-        data.log, learners, n_items=data.n_items, reference_times=t0, times=[t0, t1], schemes=SCHEMES, world="interactions"
+        data.log,
+        learners,
+        n_items=data.n_items,
+        reference_times=t0,
+        times=[t0, t1],
+        schemes=SCHEMES,
+        world="interactions",
     )
     for t, profiles in ((t0, reference), (t1, now)):
         one = int((profiles.lengths() == 1).sum())

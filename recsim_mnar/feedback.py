@@ -1,4 +1,4 @@
-"""Running campaigns on a platform: with the house's weights or a recommender, once or again and again on its own output."""
+"""Campaigns on a platform, by the house's weights or a recommender, once or again and again on its own output."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
 def lists_of(
     platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0
 ) -> tuple[NDArray[np.int32], Floats]:
-    """The k best items of a recommender fitted on what users hold today, for every present user, known items excluded."""
+    """The k best items not held, for every present user, of a recommender fitted on what users hold today."""
     log, users = additions_log(platform), platform.present()
     policy = learner.fit(log, n_items=platform.world.n_items, seed=seed)
     parts = [
@@ -185,7 +185,9 @@ def feedback_loop(
     from recsim_mnar.protocols.weighted_leave_one_out import hit_chances
 
     if rounds < 1 or not every > 0:
-        raise UserError(f"a feedback loop needs at least one round, some days apart; got {rounds} rounds every {every:g}")
+        raise UserError(
+            f"a feedback loop needs at least one round, some days apart; got {rounds} rounds every {every:g}"
+        )
     platform = world.open_platform(seed)
     told = []
     for number in range(rounds):

@@ -40,9 +40,7 @@ def figure_numbers(found: list[dict[str, Any]], settings: dict[str, Any]) -> dic
                 }
                 for name in NAMES
             },
-            "classical_at_reference": {
-                name: interval(one["curves"][name]["0"][0] for one in ones) for name in NAMES
-            },
+            "classical_at_reference": {name: interval(one["curves"][name]["0"][0] for one in ones) for name in NAMES},
             "largest_kl": {str(p): max(max(one["kl"][str(p)]) for one in ones) for p in settings["p"]},
         }
     return out
@@ -106,7 +104,10 @@ def plain(row: dict[str, float] | None, form: str = ".2f") -> str:
 def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
     """The results for a person."""
     lines = ["# De Myttenaere et al. 2015: campaigns, leave-one-out and item weights", ""]
-    lines += ["Made by `python benchmarks/myttenaere2015/run.py`. Brackets: 95 % intervals of the mean over platforms.", ""]
+    lines += [
+        "Made by `python benchmarks/myttenaere2015/run.py`. Brackets: 95 % intervals of the mean over platforms.",
+        "",
+    ]
     figures = settings["figures"]
     for kind, found in results["figures"].items():
         recommender = settings["kinds"][kind]["recommender"]
@@ -115,8 +116,9 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
         lines += [
             f"## Scores from day {found['days'][0]} to {found['days'][-1]}, campaigns {how}",
             "",
-            f"Preset {figures['preset']}, {figures['seeds']} platforms; pairs {plain(pairs['reference'], ',.0f')} at first, "
-            f"{plain(pairs['last'], ',.0f')} at last, {plain(pairs['campaigns'], ',.0f')} of them from campaigns.",
+            f"Preset {figures['preset']}, {figures['seeds']} platforms; "
+            f"pairs {plain(pairs['reference'], ',.0f')} "
+            f"at first, {plain(pairs['last'], ',.0f')} at last, {plain(pairs['campaigns'], ',.0f')} of them from campaigns.",
             "",
             "| | " + " | ".join("classical" if p == 0 else f"p = {p}" for p in figures["p"]) + " |",
             "|---" * (len(figures["p"]) + 1) + "|",
@@ -143,7 +145,7 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
             "recommendations. Bias: mean over algorithms of the distance from the same score on the same platform "
             "without any campaign.",
             "",
-            "| protocol | Kendall's tau | gain over unweighted | picks the best | cost of its choice | bias | bias of g1 |",
+            "| protocol | Kendall's tau | gain over unweighted | picks the best | cost of choice | bias | bias of g1 |",
             "|---|---|---|---|---|---|---|",
         ]
         for scheme, row in sorted(
@@ -152,14 +154,15 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
             ours = "-" if row["bias_g1"] is None else percent(row["bias_g1"])
             lines.append(
                 f"| {scheme} | {plain(row['tau'])} | {plain(found['tau_gain_over_unweighted'][scheme], '+.3f')} "
-                f"| {row['picks_best']['mean']:.0%} | {plain(row['cost'], '.1%')} | {plain(row['bias'], '.3f')} | {ours} |"
+                f"| {row['picks_best']['mean']:.0%} | {plain(row['cost'], '.1%')} | {plain(row['bias'], '.3f')} "
+                f"| {ours} |"
             )
         times = [str(t) for t in study["times"]]
         lines += ["", "Kendall's tau over time:", "", "| protocol | " + " | ".join(f"day {t}" for t in times) + " |"]
         lines.append("|---" * (len(times) + 1) + "|")
         for scheme in study["schemes"]:
             lines.append(f"| {scheme} | " + " | ".join(plain(found[t][scheme]["tau"]) for t in times) + " |")
-        lines += ["", f"True quality on day {last}: " + ", ".join(
-            f"{name} {plain(row, '.3f')}" for name, row in sorted(found[last]["truth"].items(), key=lambda x: -x[1]["mean"])
-        ) + ".", ""]  # fmt: skip
+        ranked = sorted(found[last]["truth"].items(), key=lambda item: -item[1]["mean"])
+        told = ", ".join(f"{name} {plain(row, '.3f')}" for name, row in ranked)
+        lines += ["", f"True quality on day {last}: {told}.", ""]
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from recsim_mnar import registry
 from recsim_mnar.agents.lists import ConstantList, MostRecommended, times_recommended
 from recsim_mnar.feedback import platform_log, run_campaigns, true_quality
@@ -147,5 +148,3 @@ def _with_random_campaign(settings: dict[str, Any], world: Any, seed: int, kind:
     platform.recommend(*platform.draw_lists(np.ones(world.n_items), users), users)
     platform.advance(world.params.n_days)
     return platform_log(platform)
-
-

@@ -2,8 +2,8 @@
 
     python benchmarks/myttenaere2015/run.py [--quick] [--only figures|study] [--seeds N] [--platforms N] [--out DIR]
 
-Each platform's numbers are written as they come (``figures/KIND-N.json``, ``study/KIND-NNN.json``) and kept when the run
-is taken up again. The analysis reads those files alone and writes ``results.json``, ``results.md`` and the pictures.
+Each platform's numbers are written as they come (``figures/KIND-N.json``, ``study/KIND-NNN.json``) and kept when the
+run is taken up again. The analysis reads those files alone and writes ``results.json``, ``results.md`` and pictures.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ sys.path.insert(0, str(HERE))
 from analysis import figure_numbers, markdown, study_numbers  # noqa: E402
 from pictures import draw  # noqa: E402
 from platforms import figures_of, study_of, world_of  # noqa: E402
+
 from recsim_mnar.protocols.records import _plain  # noqa: E402
 from recsim_mnar.runs import write_json  # noqa: E402
 
@@ -44,7 +45,9 @@ def main() -> None:
     parser.add_argument("--only", choices=("figures", "study"), default=None)
     parser.add_argument("--seeds", type=int, default=None, help="platforms of the figures")
     parser.add_argument("--platforms", type=int, default=None, help="platforms of the study")
-    parser.add_argument("--out", type=Path, default=None, help="default: beside this file; --quick: runs/myttenaere2015-quick")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="default: beside this file; --quick: runs/myttenaere2015-quick"
+    )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     out = options.out or (Path("runs/myttenaere2015-quick") if options.quick else HERE)

@@ -1,7 +1,7 @@
 """Speed of the weighted leave-one-out: `python benchmarks/speed/campaigns.py [--edges N] [--out FILE]`.
 
-One core. On a platform of the paper's size, its last pairs left away so that 117,376 remain: exhaustive leave-one-out of
-the collaborative filters, and the search for all weights. On N pairs of synthetic users: one gradient, and one P(i|w).
+One core. On a platform of the paper's size, its last pairs left away so that 117,376 remain: exhaustive leave-one-out
+of the collaborative filters, and the search for all weights. On N pairs of synthetic users: a gradient, and P(i|w).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from recsim_mnar import registry
 from recsim_mnar.feedback import platform_log, run_campaigns
 from recsim_mnar.protocols import _weights_kernel
@@ -62,6 +63,18 @@ def synthetic(edges: int, n_items: int) -> tuple[np.ndarray, np.ndarray]:
     return starts, items.astype(np.uint32)
 
 
+def passes(starts: np.ndarray, items: np.ndarray, n_items: int) -> dict[str, float]:
+    """Nanoseconds a pair of the two kernels behind the weights."""
+    inverse, target, out = np.empty(len(starts) - 1), np.empty(n_items), np.empty(n_items)
+    scratch, weights = np.empty(n_items), np.exp(0.3 * np.random.default_rng(1).normal(size=n_items))
+    p0 = np.empty(n_items)
+    _weights_kernel.marginals(starts, items, np.ones(n_items), inverse, p0)
+    size = f"{len(items):,} pairs, {n_items:,} items, ns a pair"
+    first = best(lambda: _weights_kernel.marginals(starts, items, weights, inverse, target))
+    second = best(lambda: _weights_kernel.gradient(starts, items, weights, inverse, scratch, target, p0, out))
+    return {f"P(i|w), {size}": first / len(items) * 1e9, f"gradient, {size}": second / len(items) * 1e9}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--edges", type=int, default=10_000_000)
@@ -77,18 +90,7 @@ def main() -> None:
         found[f"exhaustive leave-one-out of {name}, s"] = best(lambda learner=learner: hit_chances(now, learner, 5))
     found["all weights, s"] = best(lambda: fit_item_weights(now, reference))
     for n_items in (180, 35_741):
-        starts, items = synthetic(options.edges, n_items)
-        inverse, target, out = np.empty(len(starts) - 1), np.empty(n_items), np.empty(n_items)
-        scratch, weights = np.empty(n_items), np.exp(0.3 * np.random.default_rng(1).normal(size=n_items))
-        p0 = np.empty(n_items)
-        _weights_kernel.marginals(starts, items, np.ones(n_items), inverse, p0)
-        per = 1e9 / len(items)
-        seconds = best(lambda: _weights_kernel.marginals(starts, items, weights, inverse, target))
-        found[f"P(i|w), {len(items):,} pairs, {n_items:,} items, ns a pair"] = seconds * per
-        seconds = best(
-            lambda: _weights_kernel.gradient(starts, items, weights, inverse, scratch, target, p0, out)
-        )
-        found[f"gradient, {len(items):,} pairs, {n_items:,} items, ns a pair"] = seconds * per
+        found |= passes(*synthetic(options.edges, n_items), n_items)
     told = {"machine": platform.processor() or platform.machine(), "python": platform.python_version(), **found}
     for name, value in found.items():
         print(f"{name:60s} {value:8.3f}")

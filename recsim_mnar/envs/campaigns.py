@@ -23,9 +23,9 @@ Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
     """An episode is the life of a platform, a step one of its campaigns.
 
-    The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items they do not hold
-    (all 0: nothing is recommended). :meth:`step_lists` takes lists instead, from a recommender. The reward is the number
-    of recommendations that users accept, now or later. The observation holds, for each item, the share of present users
+    The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items they do not
+    hold (all 0: nothing is recommended). :meth:`step_lists` takes a recommender's lists instead. The reward is the
+    number of recommendations that users accept, now or later. The observation holds, for each item, the share of present users
     who hold it, and last the share of campaigns that are over. ``info`` has ``day``, ``campaign`` (the next one's
     number), ``users`` (present), and after a step ``recommended`` and ``accepted``.
 

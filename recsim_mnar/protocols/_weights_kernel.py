@@ -7,8 +7,6 @@ foresees the end of each row.
 
 from __future__ import annotations
 
-import numpy as np
-
 from recsim_mnar._jit import kernel
 
 
@@ -74,4 +72,3 @@ def pair_probabilities(starts, items, weights, out):
             total += weights[items[e]]
         for e in range(starts[u], starts[u + 1]):
             out[e] = weights[items[e]] / total / n_users
-

@@ -13,7 +13,7 @@ from recsim_mnar.protocols.profiles import Profiles
 Floats = NDArray[np.float64]
 
 BOUND = 12.0
-"""Log weights stay within plus and minus this: an item absent at the reference time would drive its own to -infinity."""
+"""Log weights stay within plus and minus this: an item absent at the reference time drives its own to -infinity."""
 
 _RAREST = 1e-9
 """Smallest probability by which a log weight is scaled in the search."""
@@ -65,8 +65,8 @@ class Divergence:
         lost = self.present & (now.n_holders() == 0)
         if lost.any():
             raise UserError(
-                f"item {int(np.flatnonzero(lost)[0])} is held at the reference time and by nobody at time {now.time:g}: "
-                "no weight can give it back its probability"
+                f"item {int(np.flatnonzero(lost)[0])} is held at the reference time and by nobody at time "
+                f"{now.time:g}: no weight can give it back its probability"
             )
 
     def marginals(self, weights: Floats) -> Floats:
@@ -78,7 +78,7 @@ class Divergence:
         return out
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
-        """D(w) and its gradient in log w, (n_items,): two passes over the pairs, one for P(i|w), one for the gradient."""
+        """D(w) and its gradient in log w, (n_items,): a pass over the pairs for P(i|w), and one for the gradient."""
         from recsim_mnar.protocols import _weights_kernel
 
         target = self.marginals(weights)
@@ -106,9 +106,9 @@ def fit_item_weights(
 ) -> ItemWeights:
     """Weights of the p items that moved most, the others 1, that minimise D(w); L-BFGS in log w from ``start``.
 
-    D does not change where all weights are multiplied by one number; so the start is first divided by the geometric mean
-    of its weights that stay (of all, by P_t0, where all are optimised), and with it the result does not depend on the
-    scale of the start.
+    D does not change where all weights are multiplied by one number; so the start is first divided by the geometric
+    mean of its weights that stay (of all, by P_t0, where all are optimised), and with it the result does not depend on
+    the scale of the start.
 
     Args:
         now: profiles at t1.
@@ -137,7 +137,7 @@ def fit_item_weights(
     counted = _counts(now, reference)
     if p == 0:
         return ItemWeights(ones, active, before, before, 1, float(np.abs(slope).max()), counted)
-    # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) rare items move as readily as frequent ones.
+    # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) rare items move as readily as others.
     unit = 1.0 / np.sqrt(np.maximum(np.maximum(reference, plain)[active], _RAREST))
 
     def objective(x: Floats) -> tuple[float, Floats]:
@@ -161,8 +161,8 @@ def fit_item_weights(
     largest = float(np.abs(slope[free]).max(initial=0.0))
     if not (np.isfinite(found.fun) and largest < _STALLED):
         raise UserError(
-            f"the weights do not converge: after {found.nit} iterations the gradient is still {largest:.1e}; allow more "
-            "with max_iterations, or lower p"
+            f"the weights do not converge: after {found.nit} iterations the gradient is still {largest:.1e}; allow "
+            "more with max_iterations, or lower p"
         )
     if p == n_items:
         theta = np.clip(theta - reference @ theta[np.argsort(active)], -2 * BOUND, 2 * BOUND)

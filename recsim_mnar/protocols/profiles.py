@@ -71,7 +71,13 @@ class Profiles:
         new = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]]))
         starts = np.append(new, len(user)).astype(np.int64)
         return cls(
-            float(time), n_items, user[new], starts, item[kept], cause[kept].astype(np.int16), at[kept].astype(np.float64)
+            float(time),
+            n_items,
+            user[new],
+            starts,
+            item[kept],
+            cause[kept].astype(np.int16),
+            at[kept].astype(np.float64),
         )
 
     @property
@@ -102,7 +108,7 @@ class Profiles:
         return np.bincount(self.items, share, minlength=self.n_items) / self.n_users
 
     def by_length(self) -> tuple[Ints, NDArray[np.uint32]]:
-        """Starts and items with the users ordered by the length of their profiles, as the weights' kernels like them."""
+        """Starts and items with the users ordered by profile length, as the weights' kernels want them."""
         order = np.argsort(self.lengths(), kind="stable")
         length = self.lengths()[order]
         starts = np.concatenate([[0], np.cumsum(length)])

@@ -124,7 +124,9 @@ class RandomPhase(Scheme):
         """See :meth:`Scheme.weigh`."""
         from_it = (now.causes == self.campaign).astype(np.float64)
         if not from_it.any():
-            raise UserError(f"random-phase: nobody has added anything from campaign {self.campaign} by time {now.time:g}")
+            raise UserError(
+                f"random-phase: nobody has added anything from campaign {self.campaign} by time {now.time:g}"
+            )
         return _by_pair(now, from_it, {"pairs_from_campaign": int(from_it.sum())})
 
 

@@ -40,7 +40,8 @@ def weighted_leave_one_out(
 
     At time t a learner is fitted on the profiles D_t. A pair (u, i) is left out, alone; the recommender of everything
     else recommends k items that u does not hold; it is right if i is among them. Where others tie with i at the k-th
-    place it is right with the probability that a fair draw among them gives. An item of score -inf is never recommended.
+    place it is right with the probability that a fair draw among them gives. An item of score -inf is never
+    recommended.
 
     Args:
         log: additions and campaigns; or the organic rows of a file with times.
@@ -132,7 +133,7 @@ def score(
 
 
 def binomial_interval(hits: int, n: int, level: float) -> tuple[float, float, float]:
-    """Share of hits and p +- z sqrt(p (1 - p) / n), as the paper has it; Clopper & Pearson's where no or all n are hits."""
+    """Share of hits and p +- z sqrt(p (1 - p) / n), the paper's; Clopper & Pearson's where no or all n are hits."""
     from scipy.special import betaincinv, ndtri
 
     tail = (1.0 - level) / 2.0

@@ -43,9 +43,31 @@ def _find(cumulative, target):
 
 @kernel
 def grow(
-    seed, stream_time, stream_choice, until, first_user, n_additions, users, items, times, causes,
-    arrival, appetite, fading, n_starting, clock, events, proposals, cluster,
-    cumulative, promoted, promotion_start, promotion_end, birth, last, before,
+    seed,
+    stream_time,
+    stream_choice,
+    until,
+    first_user,
+    n_additions,
+    users,
+    items,
+    times,
+    causes,
+    arrival,
+    appetite,
+    fading,
+    n_starting,
+    clock,
+    events,
+    proposals,
+    cluster,
+    cumulative,
+    promoted,
+    promotion_start,
+    promotion_end,
+    birth,
+    last,
+    before,
 ):
     """Users add items alone until a day; returns (number of additions, first user not finished).
 
@@ -111,13 +133,11 @@ def grow(
 
 
 @kernel
-def draw_lists(
-    seed, stream, campaign, day, users, weights, birth, last, before, items, held, lists, propensities
-):
+def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before, items, held, lists, propensities):
     """Draw a list of distinct items for each user, one place after another, by weight among the items left.
 
     users (n,) int64; weights (1, I), the same for all, or (n, I); held (I,) bool, all False, scratch;
-    lists (n, k) int32, -1 where nothing is left; propensities (n, k): of the item at its place, given the places before.
+    lists (n, k) int32, -1 where nothing is left; propensities (n, k): of the item at its place, given those before.
     """
     n_items = birth.size
     k = lists.shape[1]
@@ -173,9 +193,9 @@ def best_lists(day, users, scores, birth, last, before, items, held, lists):
         for p in range(k):
             chosen = -1
             for i in range(n_items):
-                if not held[i] and birth[i] <= day and scores[j, i] > -np.inf:
-                    if chosen < 0 or scores[j, i] > scores[j, chosen]:
-                        chosen = i
+                free = not held[i] and birth[i] <= day and scores[j, i] > -np.inf
+                if free and (chosen < 0 or scores[j, i] > scores[j, chosen]):
+                    chosen = i
             lists[j, p] = chosen
             if chosen >= 0:
                 held[chosen] = True
@@ -199,8 +219,29 @@ def _acceptance(logit, same_bonus, strength, user_cluster, item_cluster, appeal)
 
 @kernel
 def respond(
-    seed, stream, campaign, day, n_additions, users, lists, logit, same_bonus, strength, cluster, item_cluster, appeal,
-    log_stay, delayed, last, before, items, adders, times, causes, accepted, added,
+    seed,
+    stream,
+    campaign,
+    day,
+    n_additions,
+    users,
+    lists,
+    logit,
+    same_bonus,
+    strength,
+    cluster,
+    item_cluster,
+    appeal,
+    log_stay,
+    delayed,
+    last,
+    before,
+    items,
+    adders,
+    times,
+    causes,
+    accepted,
+    added,
 ):
     """Users answer their lists; what is accepted is theirs from ``day`` on and added after the delay.
 

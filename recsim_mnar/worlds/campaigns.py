@@ -1,4 +1,4 @@
-"""The campaigns world: people collect items on a platform that now and then recommends some (de Myttenaere et al. 2015).
+"""The campaigns world: users collect items on a platform that now and then recommends some (de Myttenaere 2015).
 
 De Myttenaere, Le Grand, Golden & Rossi 2015, "Reducing offline evaluation bias of collaborative filtering algorithms":
 what a campaign makes people add changes the data by which recommenders are later judged.
@@ -49,7 +49,7 @@ class CampaignsParams(Params):
         list_length: items that a user is recommended in a campaign.
         acceptance: probability that a recommendation of mean affinity is accepted, in the first campaign.
         fatigue: factor on ``acceptance`` from one campaign to the next.
-        acceptance_strength: how far acceptance depends on affinity: 0 makes it the same for all (the preset ``viadeo``).
+        acceptance_strength: how far acceptance depends on affinity; 0: the same for all (the preset ``viadeo``).
         appeal_sd: standard deviation of the items' appeal, the part of affinity that users share.
         appeal_popularity: how far appeal follows log popularity.
         delay: probability a day that an accepted item is added at last; 1 adds it on the day of the campaign.
@@ -133,7 +133,9 @@ class CampaignsParams(Params):
                 f"{max(self.n_items - self.never_from, 0)}; lower n_never or never_from"
             )
         if self.n_focus and 2 * self.n_focus > self.n_items:
-            raise UserError(f"n_focus = {self.n_focus} needs at least {2 * self.n_focus} items, n_items is {self.n_items}")
+            raise UserError(
+                f"n_focus = {self.n_focus} needs at least {2 * self.n_focus} items, n_items is {self.n_items}"
+            )
         if self.n_promoted > self.n_items:
             raise UserError(f"n_promoted must be at most n_items = {self.n_items}, got {self.n_promoted}")
         check_seed(self.catalogue_seed, "catalogue_seed")
@@ -225,7 +227,7 @@ class CampaignsWorld(World):
         return np.sort(np.argsort(draws, kind="stable")[: self.params.n_promoted])
 
     def choice_weights(self, promotion: bool = False) -> Floats:
-        """(n_clusters, I) how often users of each group choose each item, up to a factor; ``promotion``: while it lasts."""
+        """(n_clusters, I) how often each group chooses each item, up to a factor; ``promotion``: while it lasts."""
         same = self.item_cluster == np.arange(self.params.n_clusters)[:, None]
         weights = _exp(self.log_popularity) * np.where(same, 1.0 + self.params.taste, 1.0)
         if promotion and len(self.promoted_items):
@@ -288,8 +290,8 @@ class CampaignsWorld(World):
 
 
 _WHOLE = (
-    "the campaigns world is a whole platform, its users cannot be simulated apart: use recsim_mnar.feedback.run_campaigns "
-    "or the environment recsim_mnar/Campaigns-v0"
+    "the campaigns world is a whole platform, its users cannot be simulated apart: use "
+    "recsim_mnar.feedback.run_campaigns or the environment recsim_mnar/Campaigns-v0"
 )
 
 

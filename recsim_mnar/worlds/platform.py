@@ -124,7 +124,9 @@ class Platform:
         """Items that have appeared."""
         return np.flatnonzero(self.world.birth <= self.day)
 
-    def draw_lists(self, weights: NDArray[Any], users: Ints | None = None, k: int | None = None) -> tuple[Lists, Floats]:
+    def draw_lists(
+        self, weights: NDArray[Any], users: Ints | None = None, k: int | None = None
+    ) -> tuple[Lists, Floats]:
         """Lists of distinct items that their users do not hold, drawn by weight one place after another.
 
         Args:
@@ -143,7 +145,9 @@ class Platform:
         users = self._recipients(users)
         table = np.atleast_2d(np.ascontiguousarray(weights, np.float64))
         if table.shape not in {(1, self.world.n_items), (len(users), self.world.n_items)}:
-            raise UserError(f"weights must have shape ({self.world.n_items},) or one row a user, got {np.shape(weights)}")
+            raise UserError(
+                f"weights must have shape ({self.world.n_items},) or one row a user, got {np.shape(weights)}"
+            )
         if not (np.isfinite(table).all() and (table >= 0).all()):
             raise UserError("weights must be finite and not negative")
         lists, chances = self._empty_lists(len(users), k)
@@ -246,7 +250,7 @@ class Platform:
         if np.isin(pairs, held).any():
             raise UserError("a list holds an item that its user already has: leave those out")
 
-    # ------------------------------------------------------------------------------------------------------ what it shows
+    # ------------------------------------------------------------------------------------------------- what it shows
 
     def log_columns(self) -> dict[str, NDArray[Any]]:
         """The log's columns up to today, ordered by (user, step).

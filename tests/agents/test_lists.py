@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from recsim_mnar import registry
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log

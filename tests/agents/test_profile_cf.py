@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from recsim_mnar import registry
 from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.profiles import Profiles
@@ -66,7 +67,9 @@ def test_scores_of_a_new_user(profiles):
     naive.reset([7])
     naive.observe([7, 7], [2, 5])
     expected = twin.naive_scores(profiles, -1, -1, [2, 5])
-    np.testing.assert_array_equal(naive.scores(np.array([7]))[0], [-np.inf if s is None else float(s) for s in expected])
+    np.testing.assert_array_equal(
+        naive.scores(np.array([7]))[0], [-np.inf if s is None else float(s) for s in expected]
+    )
 
 
 def test_a_user_who_viewed_an_item_twice_is_refused_in_closed_form_only():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-import recsim_mnar
 from gymnasium.utils.env_checker import check_env
+
+import recsim_mnar
 from recsim_mnar.envs import CampaignsEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.feedback import platform_log

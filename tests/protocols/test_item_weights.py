@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+
 from recsim_mnar.errors import UserError
 from recsim_mnar.feedback import platform_log, run_campaigns
 from recsim_mnar.log import Log
@@ -85,7 +88,9 @@ def test_gradient_is_the_finite_difference(two_times):
     h = 1e-3
     for k in range(60):
         # A five-point rule: its error is of order h ** 4, so what is left is rounding.
-        values = [divergence.value_and_gradient(np.exp(theta + s * h * (np.arange(60) == k)))[0] for s in (-2, -1, 1, 2)]
+        values = [
+            divergence.value_and_gradient(np.exp(theta + s * h * (np.arange(60) == k)))[0] for s in (-2, -1, 1, 2)
+        ]
         numeric = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h)
         assert abs(numeric - gradient[k]) < 1e-8
 
@@ -174,6 +179,6 @@ def test_profiles_by_length_hold_the_same_pairs():
     profiles = Profiles.of(random_log(0, 50, 9, 7), 99, 9)
     starts, items = profiles.by_length()
     assert (np.diff(np.diff(starts)) >= 0).all()
-    rows = sorted(tuple(items[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True))
+    rows = sorted(tuple(items[a:b]) for a, b in itertools.pairwise(starts))
     own = [tuple(profiles.items[a:b]) for a, b in zip(profiles.starts[:-1], profiles.starts[1:], strict=True)]
     assert rows == sorted(own)

@@ -1,4 +1,4 @@
-"""Plain twins of the campaign world's and the weighted leave-one-out's kernels: slow, and written from the definitions."""
+"""Plain twins of the kernels of the campaigns world and of the weighted leave-one-out, from the definitions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+
 from recsim_mnar import rng
 from recsim_mnar.rng import Stream
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from recsim_mnar import registry
 from recsim_mnar.errors import UserError
 from recsim_mnar.feedback import platform_log, run_campaign, run_campaigns
@@ -39,7 +40,9 @@ def test_growth_is_its_twin():
     platform = world.open_platform(5)
     for day in (100.0, 100.0, 333.3, 500.0):  # stopping on the way changes nothing
         platform.advance(day)
-    found = sorted(zip(*(platform._additions[n][: platform._n].tolist() for n in ("users", "items", "times")), strict=True))
+    found = sorted(
+        zip(*(platform._additions[n][: platform._n].tolist() for n in ("users", "items", "times")), strict=True)
+    )
     expected = sorted(twin.organic(world, 5, 500.0))
     assert [row[:2] for row in found] == [(u, i) for u, i, _ in expected]
     np.testing.assert_allclose([row[2] for row in found], [t for *_, t in expected], rtol=1e-12)
@@ -155,11 +158,15 @@ def test_what_is_accepted_but_not_yet_added_is_not_in_the_log():
     rows = (log["campaign"] == 1) & (log["reward"] == 1)
     assert rows.sum() == (last.added <= 432).sum() < last.accepted.sum()
     platform.advance(10_000)
-    assert ((platform_log(platform)["campaign"] == 1) & (platform_log(platform)["reward"] == 1)).sum() == last.accepted.sum()
+    assert (
+        (platform_log(platform)["campaign"] == 1) & (platform_log(platform)["reward"] == 1)
+    ).sum() == last.accepted.sum()
 
 
 def test_promotion_and_growth_do_what_they_say():
-    world = CampaignsWorld(CampaignsParams(n_users=3000, n_promoted=5, promotion_boost=6.0, item_growth=0.3, user_growth=0.5))
+    world = CampaignsWorld(
+        CampaignsParams(n_users=3000, n_promoted=5, promotion_boost=6.0, item_growth=0.3, user_growth=0.5)
+    )
     platform = run_campaigns(world, 0, days=[])
     log = platform_log(platform)
     on = (log["time"] >= 380) & (log["time"] < 400)
@@ -191,7 +198,9 @@ def test_quality_is_the_expected_share_of_accepted_recommendations():
     assert abs(campaign.accepted.mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / lists.size)
     short = lists.copy()
     short[:, 1:] = -1
-    np.testing.assert_allclose(platform.quality(short) * 5, platform.acceptance(np.arange(3000))[np.arange(3000), lists[:, 0]].mean())
+    np.testing.assert_allclose(
+        platform.quality(short) * 5, platform.acceptance(np.arange(3000))[np.arange(3000), lists[:, 0]].mean()
+    )
     np.testing.assert_allclose(world.reward_means(platform.cluster[:, None]), platform.acceptance(np.arange(3000)))
 
 
@@ -217,7 +226,12 @@ def test_presets_and_settings():
 
 @pytest.mark.verify
 def test_viadeo_has_the_size_of_the_paper():
-    pairs = [Profiles.of(platform_log(run_campaigns(make_world("campaigns", "viadeo", [f"catalogue_seed={s}"]), s)), 500, 180).n_pairs for s in range(3)]
+    pairs = [
+        Profiles.of(
+            platform_log(run_campaigns(make_world("campaigns", "viadeo", [f"catalogue_seed={s}"]), s)), 500, 180
+        ).n_pairs
+        for s in range(3)
+    ]
     assert abs(np.mean(pairs) / 117_376 - 1) < 0.02
 
 
@@ -260,7 +274,7 @@ def test_bad_calls():
     free = platform.draw_lists(np.ones(30), np.array([0]), 1)[0]
     with pytest.raises(UserError, match="an item twice"):
         platform.recommend(np.tile(free, (1, 2)), users=np.array([0]))
-    with pytest.raises(UserError, match="items 0..29"):
+    with pytest.raises(UserError, match=r"items 0\.\.29"):
         platform.recommend(np.array([[30]]), users=np.array([0]))
     with pytest.raises(UserError, match="one row for each"):
         platform.recommend(np.array([[1]]))
@@ -282,7 +296,9 @@ def test_bad_calls():
 def test_the_last_items_left_are_found():
     """A user who holds nearly everything still adds what is left: proposals give way to a scan."""
     world = CampaignsWorld(
-        CampaignsParams(n_users=20, n_items=6, n_never=0, never_from=0, n_focus=0, starting_items=9, popularity_exponent=14.0)
+        CampaignsParams(
+            n_users=20, n_items=6, n_never=0, never_from=0, n_focus=0, starting_items=9, popularity_exponent=14.0
+        )
     )
     platform = world.open_platform(0)
     log = platform_log(platform)
