@@ -110,6 +110,11 @@ def _compare_world(
 
     preset = options["preset"] or "jeunen2019"
     world = _world(options["world"], preset, options["settings"])
+    if preset not in comparing.SETTINGS:
+        raise UserError(
+            f"--preset {preset}: compare runs on {', '.join(sorted(comparing.SETTINGS))} of the sessions world; campaigns "
+            "are judged by recsim_mnar.protocols.weighted_leave_one_out"
+        )
     given = {
         name: options[name]
         for name in ("train_users", "test_users", "arm_users", "truth_users", "folds")

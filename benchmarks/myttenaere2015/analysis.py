@@ -117,8 +117,8 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
             f"## Scores from day {found['days'][0]} to {found['days'][-1]}, campaigns {how}",
             "",
             f"Preset {figures['preset']}, {figures['seeds']} platforms; "
-            f"pairs {plain(pairs['reference'], ',.0f')} "
-            f"at first, {plain(pairs['last'], ',.0f')} at last, {plain(pairs['campaigns'], ',.0f')} of them from campaigns.",
+            f"pairs {plain(pairs['reference'], ',.0f')} at first, {plain(pairs['last'], ',.0f')} at last, "
+            f"{plain(pairs['campaigns'], ',.0f')} of them from campaigns.",
             "",
             "| | " + " | ".join("classical" if p == 0 else f"p = {p}" for p in figures["p"]) + " |",
             "|---" * (len(figures["p"]) + 1) + "|",

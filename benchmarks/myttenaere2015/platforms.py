@@ -108,7 +108,9 @@ def study_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, number:
         platform = _at(world, seed, kinds[kind], [day for day in days if day < t], t)
         truth = {name: true_quality(platform, learner, k=K) for name, learner in agents.items()}
         scores = {"with": _scores(log, t, reference, settings["schemes"], agents)}
-        scores["without"] = _scores(without, t, reference, settings["schemes"], agents)
+        # Before the first campaign the two platforms are one.
+        same = t <= days[0]
+        scores["without"] = scores["with"] if same else _scores(without, t, reference, settings["schemes"], agents)
         if t == world.params.n_days:
             phase = f"random-phase+campaign={len(days)}"
             found = _scores(random_log, t, reference, [phase], agents)

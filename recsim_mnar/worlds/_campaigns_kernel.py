@@ -177,9 +177,16 @@ def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before,
             e = before[e]
 
 
+@inlined
+def _tie(seed, stream, user, index):
+    """A uniform that orders items of equal score; its addresses are no list's (the highest bit of the index is set)."""
+    a, b, _c, _d = block(seed, stream, np.uint64(user), np.uint64(index) | np.uint64(0x80000000))
+    return unit53(a, b)
+
+
 @kernel
-def best_lists(day, users, scores, birth, last, before, items, held, lists):
-    """The k items of largest score that each user does not hold; equal scores by the lower index, -inf never.
+def best_lists(seed, stream, campaign, day, users, scores, birth, last, before, items, held, lists):
+    """The k items of largest score that each user does not hold; equal scores by an addressed draw, -inf never.
 
     scores (n, I) float64; lists (n, k) int32; the rest as in :func:`draw_lists`.
     """
@@ -192,10 +199,20 @@ def best_lists(day, users, scores, birth, last, before, items, held, lists):
             e = before[e]
         for p in range(k):
             chosen = -1
+            tie = -1.0  # of the chosen item, drawn when it is first needed
             for i in range(n_items):
-                free = not held[i] and birth[i] <= day and scores[j, i] > -np.inf
-                if free and (chosen < 0 or scores[j, i] > scores[j, chosen]):
+                if held[i] or birth[i] > day or scores[j, i] == -np.inf:
+                    continue
+                if chosen < 0 or scores[j, i] > scores[j, chosen]:
                     chosen = i
+                    tie = -1.0
+                elif scores[j, i] == scores[j, chosen]:
+                    if tie < 0.0:
+                        tie = _tie(seed, stream, users[j], campaign * n_items + chosen)
+                    other = _tie(seed, stream, users[j], campaign * n_items + i)
+                    if other > tie:
+                        chosen = i
+                        tie = other
             lists[j, p] = chosen
             if chosen >= 0:
                 held[chosen] = True

@@ -160,7 +160,7 @@ class Platform:
         return lists, chances
 
     def best_lists(self, scores: NDArray[Any], users: Ints | None = None, k: int | None = None) -> tuple[Lists, Floats]:
-        """Lists of the items of largest score that their users do not hold; equal scores by index, -inf never.
+        """Lists of the items of largest score that their users do not hold; equal scores by a draw, -inf never.
 
         Args:
             scores: (n, n_items).
@@ -178,9 +178,11 @@ class Platform:
             raise UserError(f"scores must have shape ({len(users)}, {self.world.n_items}), got {table.shape}")
         lists, chances = self._empty_lists(len(users), k)
         a = self._additions
-        _campaigns_kernel.best_lists(
-            self.day, users, table, self.world.birth, self._last, a["before"], a["items"], self._held, lists
-        )
+        with np.errstate(over="ignore"):
+            _campaigns_kernel.best_lists(
+                np.uint64(self.seed), np.uint64(Stream.POLICY), len(self.campaigns), self.day, users, table,
+                self.world.birth, self._last, a["before"], a["items"], self._held, lists,
+            )  # fmt: skip
         chances[lists >= 0] = 1.0
         return lists, chances
 

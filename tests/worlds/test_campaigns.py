@@ -94,6 +94,8 @@ def test_lists_leave_out_what_users_hold_and_what_is_not_there_yet():
             assert (world.birth[shown] <= 150).all()
             assert len(set(shown)) == len(shown)
         assert ((chances > 0) == (lists >= 0)).all()
+    level = platform.best_lists(np.zeros((len(users), 30)), k=3)[0]
+    assert len(np.unique(level)) > 20  # where all scores are equal every item has its turn
     best = platform.best_lists(np.tile(np.arange(30.0), (len(users), 1)), k=3)[0]
     assert (np.diff(best[best[:, 2] >= 0]) < 0).all()
 
