@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
+from recsim_mnar.log import Log, replacing, write_table
 from recsim_mnar.policy import Learner, Policy, scores_of
 from recsim_mnar.rng import derive_seed
 
@@ -134,6 +135,59 @@ def run_campaigns(
         run_campaign(platform, recommender, sharpness=sharpness, seed=derive_seed(seed, f"campaign/{number}"))
     platform.advance(world.params.n_days if until is None else until)
     return platform
+
+
+def platform_to(
+    folder: Path, world: CampaignsWorld, seed: int, recommender: Learner | None = None, *, keep_truth: bool = False
+) -> int:
+    """Run a platform and write its log as ``folder/log``; the recommender shows its best items.
+
+    With ``keep_truth``, ``truth.parquet`` holds (user, step, acceptance_probability) of each recommendation, and
+    ``catalogue.npz`` what items and users are.
+
+    Returns:
+        The number of rows of the log.
+
+    Raises:
+        UserError: the folder holds something.
+    """
+    from recsim_mnar.runs import refuse_occupied
+
+    refuse_occupied(folder)
+    platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
+    log = platform_log(platform)
+    log.provenance["recommender"] = "house" if recommender is None else recommender.name
+    if keep_truth:
+        _write_truth(folder, platform, log)
+    log.write(folder / "log")
+    return len(log)
+
+
+def _write_truth(folder: Path, platform: Platform, log: Log) -> None:
+    import pyarrow as pa
+
+    shown = np.flatnonzero(log.is_bandit)
+    chance = np.empty(len(shown))
+    for campaign in platform.campaigns:
+        of_it = log["campaign"][shown] == campaign.number
+        rows = shown[of_it]
+        for part in _chunks(rows, platform.world.n_items):
+            table = platform.acceptance(log["user"][part], campaign.number)
+            chance[np.searchsorted(shown, part)] = table[np.arange(len(part)), log["action"][part]]
+    columns = {"user": log["user"][shown], "step": log["step"][shown], "acceptance_probability": chance}
+    write_table(pa.table(columns), folder / "truth.parquet")
+    world = platform.world
+    with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
+        np.savez(
+            file,
+            item_cluster=world.item_cluster,
+            appeal=world.appeal,
+            log_popularity=world.log_popularity,
+            house_weights=world.house_weights,
+            birth=world.birth,
+            user_cluster=platform.cluster,
+            arrival=platform.arrival,
+        )
 
 
 @dataclass(frozen=True)

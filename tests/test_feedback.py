@@ -69,6 +69,35 @@ def test_yesterdays_recommender_grades_itself_ever_better():
     assert np.isnan(feedback_loop(world, registry.learner("svd"), rounds=1, every=40, with_loo=False)[1][0].loo)
 
 
+def test_a_platform_from_the_command_line(tmp_path, capsys):
+    import pyarrow.parquet as pq
+
+    from recsim_mnar.cli import main
+    from recsim_mnar.log import Log
+
+    for policy in ("house", "naive-cf"):
+        out = tmp_path / policy
+        arguments = f"simulate --world campaigns --preset quick --users 200 --policy {policy} --truth --out {out}"
+        with pytest.raises(SystemExit) as over:
+            main(arguments.split())
+        assert over.value.code == 0
+        log = Log.read(out).validate(60)
+        truth = pq.read_table(out / "truth.parquet")
+        assert truth.num_rows == log.is_bandit.sum() == 2000
+        rate, chance = log["reward"][log.is_bandit].mean(), truth["acceptance_probability"].to_numpy().mean()
+        assert abs(rate - chance) < 0.04
+        assert log.provenance["recommender"] == policy
+        assert "200 users" in capsys.readouterr().out
+    for extra, says in (("", "not empty"), ("--resume", "--resume"), ("--users 0", "--users must be")):
+        with pytest.raises(SystemExit) as over:
+            main([*arguments.split(), *extra.split()])
+        assert over.value.code == 2
+        assert says in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(f"compare --world campaigns --preset viadeo --out {tmp_path / 'x'}".split())
+    assert "--preset viadeo: compare runs on" in capsys.readouterr().err
+
+
 def test_days_and_end_of_a_run(world):
     platform = run_campaigns(world, 1, days=[10, 20], until=30)
     assert [c.day for c in platform.campaigns] == [10, 20]

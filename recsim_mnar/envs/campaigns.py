@@ -26,8 +26,8 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
     The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items they do not
     hold (all 0: nothing is recommended). :meth:`step_lists` takes a recommender's lists instead. The reward is the
     number of recommendations that users accept, now or later. The observation holds, for each item, the share of
-    present users who hold it, and last the share of campaigns that are over. ``info`` has ``day``, ``campaign`` (the next one's
-    number), ``users`` (present), and after a step ``recommended`` and ``accepted``.
+    present users who hold it, and last the share of campaigns that are over. ``info`` has ``day``, ``campaign`` (the
+    next one's number), ``users`` (present), and after a step ``recommended`` and ``accepted``.
 
     ``reset(seed=s)`` opens the platform of seed s on the day of its first campaign; each ``reset()`` after it opens
     another one, of a seed derived from s. There are no users to address one by one here.
