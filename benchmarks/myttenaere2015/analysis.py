@@ -141,7 +141,7 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
         lines += [
             f"## Protocols against the truth, campaigns {how}",
             "",
-            f"Preset {study['preset']}, {study['platforms']} platforms, day {last}; truth: expected share of accepted "
+            f"Preset {study['preset']} {' '.join(study['set'])}, {study['platforms']} platforms, day {last}; truth: expected share of accepted "
             "recommendations. Bias: mean over algorithms of the distance from the same score on the same platform "
             "without any campaign.",
             "",

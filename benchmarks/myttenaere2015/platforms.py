@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from recsim_mnar.worlds import make_world
 K = 5
 
 
-def world_of(preset: str, seed: int) -> Any:
-    return make_world("campaigns", preset, [f"catalogue_seed={seed}"])
+def world_of(preset: str, seed: int, settings: Sequence[str] = ()) -> Any:
+    return make_world("campaigns", preset, [*settings, f"catalogue_seed={seed}"])
 
 
 def lived(world: Any, seed: int, kind: dict[str, Any], days: list[float] | None = None) -> Any:
@@ -95,7 +96,7 @@ def figures_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed:
 
 def study_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, number: int) -> dict[str, Any]:
     """Scores by every scheme, with and without campaigns, and the true quality of every algorithm, on one platform."""
-    world, seed = world_of(settings["preset"], number), 1000 + number
+    world, seed = world_of(settings["preset"], number, settings["set"]), 1000 + number
     t0 = world.params.reference_day
     days = [float(day) for day in world.campaign_days()]
     log = platform_log(lived(world, seed, kinds[kind]))

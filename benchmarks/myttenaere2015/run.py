@@ -54,7 +54,7 @@ def main() -> None:
     figures, study, kinds = settings["figures"], settings["study"], settings["kinds"]
     if options.quick:
         figures |= {"preset": "quick", "seeds": 2, "step": 50, "p": [0, 10, 20, 40, 60], "samples": 2000}
-        study |= {"preset": "quick", "platforms": 3, "times": [300, 500]}
+        study |= {"preset": "quick", "set": [], "platforms": 3, "times": [300, 500]}
         study["schemes"] = [scheme.replace("p=80", "p=40") for scheme in study["schemes"]]
     figures["seeds"] = options.seeds or figures["seeds"]
     study["platforms"] = options.platforms or study["platforms"]

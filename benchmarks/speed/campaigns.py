@@ -55,7 +55,7 @@ def paper_size() -> tuple[Profiles, Profiles]:
 def synthetic(edges: int, n_items: int) -> tuple[np.ndarray, np.ndarray]:
     """Starts and items of users with a power law of profile lengths, ordered by length as the weights order them."""
     generator = np.random.default_rng(0)
-    length = np.minimum(generator.zipf(2.2, edges // 4) + 1, 80)
+    length = np.minimum(generator.zipf(2.2, edges // 2) + 1, 80)
     length = np.sort(length[: int(np.searchsorted(np.cumsum(length), edges))])
     popularity = (np.arange(n_items) + 5.0) ** -0.85
     starts = np.concatenate([[0], np.cumsum(length)])
