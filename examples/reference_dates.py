@@ -4,9 +4,10 @@
     python examples/reference_dates.py recbole/dataset_example/ml-100k/ml-100k.inter [T0 T1]
 
 Without a file it makes one: a small platform with two campaigns after half of its days, whose additions it writes as
-interactions, as the owner of such a platform would export them. Any file with a user, an item and a time on each line will do. T0 and T1 are times in the file's own units; by default
-the times at which a half and all of the interactions have come. Scores move with campaigns, with who arrives and with
-what is new; the weights take out what is due to the items' frequencies alone.
+interactions, as the owner of such a platform would export them. Any file with a user, an item and a time on each line
+will do. T0 and T1 are times in the file's own units; by default the times at which a half and all of the interactions
+have come. Scores move with campaigns, with who arrives and with what is new; the weights take out what is due to the
+items' frequencies alone.
 """
 
 from __future__ import annotations

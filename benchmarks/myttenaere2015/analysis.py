@@ -21,8 +21,10 @@ def interval(values: Iterable[float]) -> dict[str, float]:
     return {"mean": float(x.mean()), "low": float(x.mean() - half), "high": float(x.mean() + half), "n": len(x)}
 
 
-def figure_numbers(found: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
-    """Relative changes from the reference day, by kind of campaign, recommender, p and day."""
+def figure_numbers(
+    found: list[dict[str, Any]], control: list[dict[str, Any]], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Relative changes from the reference day, by kind of campaign, recommender, p and day; and without campaigns."""
     out: dict[str, Any] = {}
     for kind in settings["kinds"]:
         ones = [one for one in found if one["kind"] == kind]
@@ -38,6 +40,13 @@ def figure_numbers(found: list[dict[str, Any]], settings: dict[str, Any]) -> dic
                     ]
                     for p in settings["p"]
                 }
+                for name in NAMES
+            },
+            "change_without_campaigns": {
+                name: [
+                    interval(c["curves"][name][j] / c["curves"][name][0] - 1 for c in control if c["kind"] == kind)
+                    for j in range(len(days))
+                ]
                 for name in NAMES
             },
             "classical_at_reference": {name: interval(one["curves"][name]["0"][0] for one in ones) for name in NAMES},
@@ -120,17 +129,21 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
             f"pairs {plain(pairs['reference'], ',.0f')} at first, {plain(pairs['last'], ',.0f')} at last, "
             f"{plain(pairs['campaigns'], ',.0f')} of them from campaigns.",
             "",
-            "| | " + " | ".join("classical" if p == 0 else f"p = {p}" for p in figures["p"]) + " |",
-            "|---" * (len(figures["p"]) + 1) + "|",
+            "| | no campaign | " + " | ".join("classical" if p == 0 else f"p = {p}" for p in figures["p"]) + " |",
+            "|---" * (len(figures["p"]) + 2) + "|",
         ]
+        clean = found["change_without_campaigns"]
         for name, title in NAMES.items():
-            cells = [percent(found["change"][name][str(p)][-1]) for p in figures["p"]]
+            cells = [percent(row[-1]) for row in (clean[name], *(found["change"][name][str(p)] for p in figures["p"]))]
             lines.append(f"| {title}, last day | " + " | ".join(cells) + " |")
         after = next(j for j, day in enumerate(found["days"]) if day >= 350)
         for name in ("cosine-cf", "naive-cf"):
-            cells = [percent(found["change"][name][str(p)][after]) for p in figures["p"]]
+            rows = (clean[name], *(found["change"][name][str(p)] for p in figures["p"]))
+            cells = [percent(row[after]) for row in rows]
             lines.append(f"| {NAMES[name]}, day {found['days'][after]} | " + " | ".join(cells) + " |")
-        lines.append("| largest KL divergence | " + " | ".join(f"{v:.1e}" for v in found["largest_kl"].values()) + " |")
+        lines.append(
+            "| largest KL divergence | - | " + " | ".join(f"{v:.1e}" for v in found["largest_kl"].values()) + " |"
+        )
         lines.append("")
     lines += ["Published: g1 rises by more than 25 %, g2 falls by 33 % (classical); the rest in words only.", ""]
     study = settings["study"]
@@ -141,9 +154,9 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
         lines += [
             f"## Protocols against the truth, campaigns {how}",
             "",
-            f"Preset {study['preset']} {' '.join(study['set'])}, {study['platforms']} platforms, day {last}; truth: expected share of accepted "
-            "recommendations. Bias: mean over algorithms of the distance from the same score on the same platform "
-            "without any campaign.",
+            f"Preset {study['preset']} {' '.join(study['set'])}, {study['platforms']} platforms, day {last}; truth: "
+            "expected share of accepted recommendations. Bias: mean over algorithms of the distance from the same "
+            "score on the same platform without any campaign.",
             "",
             "| protocol | Kendall's tau | gain over unweighted | picks the best | cost of choice | bias | bias of g1 |",
             "|---|---|---|---|---|---|---|",

@@ -91,6 +91,23 @@ def figures_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed:
     }
 
 
+def control_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed: int) -> dict[str, Any]:
+    """Classical scores on the same platform without any campaign; g1 and g2 are those of this kind of campaign."""
+    world = world_of(settings["preset"], seed)
+    t0, last = world.params.reference_day, world.params.n_days
+    reference = Profiles.of(platform_log(lived(world, seed, kinds[kind])), t0, world.n_items)
+    agents = constant_lists(platform_log(lived(world, seed, kinds[kind])), reference)
+    agents |= {name: registry.learner(name) for name in ("cosine-cf", "naive-cf")}
+    log = platform_log(lived(world, seed, kinds[kind], days=[]))
+    curves: dict[str, list[float]] = {name: [] for name in agents}
+    for day in range(t0, last + 1, settings["step"]):
+        now = Profiles.of(log, day, world.n_items)
+        weighing = make_scheme("unweighted").weigh(now, reference)
+        for name, learner in agents.items():
+            curves[name].append(float(weighing.probabilities @ hit_chances(now, learner, K)))
+    return {"kind": kind, "seed": seed, "curves": curves}
+
+
 # ------------------------------------------------------------------------------------------------------------ the study
 
 

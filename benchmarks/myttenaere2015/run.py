@@ -24,7 +24,7 @@ sys.path.insert(0, str(HERE))
 
 from analysis import figure_numbers, markdown, study_numbers  # noqa: E402
 from pictures import draw  # noqa: E402
-from platforms import figures_of, study_of, world_of  # noqa: E402
+from platforms import control_of, figures_of, study_of, world_of  # noqa: E402
 
 from recsim_mnar.protocols.records import _plain  # noqa: E402
 from recsim_mnar.runs import write_json  # noqa: E402
@@ -58,11 +58,13 @@ def main() -> None:
         study["schemes"] = [scheme.replace("p=80", "p=40") for scheme in study["schemes"]]
     figures["seeds"] = options.seeds or figures["seeds"]
     study["platforms"] = options.platforms or study["platforms"]
-    jobs: dict[str, list[Any]] = {"figures": [], "study": []}
+    jobs: dict[str, list[Any]] = {"figures": [], "control": [], "study": []}
     for kind in figures["kinds"]:
         for seed in range(figures["seeds"]):
             make = functools.partial(figures_of, figures, kinds, kind, seed)
             jobs["figures"].append(functools.partial(kept, out / "figures" / f"{kind}-{seed}.json", make))
+            make = functools.partial(control_of, figures, kinds, kind, seed)
+            jobs["control"].append(functools.partial(kept, out / "control" / f"{kind}-{seed}.json", make))
     for kind in study["kinds"]:
         for number in range(study["platforms"]):
             make = functools.partial(study_of, study, kinds, kind, number)
@@ -71,11 +73,14 @@ def main() -> None:
         found = {
             part: [future.result() for future in [pool.submit(job) for job in ones]]
             for part, ones in jobs.items()
-            if options.only in (None, part)
+            if options.only is None or (options.only == "study") == (part == "study")
         }
-    if len(found) < 2:
+    if len(found) < 3:
         return
-    results = {"figures": figure_numbers(found["figures"], figures), "study": study_numbers(found["study"], study)}
+    results = {
+        "figures": figure_numbers(found["figures"], found["control"], figures),
+        "study": study_numbers(found["study"], study),
+    }
     write_json(out / "results.json", _plain(results))
     text = markdown(results, settings)
     (out / "results.md").write_text(text + "\n")
