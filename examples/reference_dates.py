@@ -26,7 +26,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.feedback import platform_log, run_campaigns
 from recsim_mnar.protocols.profiles import Profiles
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.weighted_leave_one_out import weighted_leave_one_out
+from recsim_mnar.protocols.weighted_leave_one_out import notes, weighted_leave_one_out
 from recsim_mnar.worlds import make_world
 
 SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights", "at-t0", "item-first")
@@ -72,6 +72,8 @@ def main(path: str | Path, *dates: str) -> list[Record]:
         f"{told['items_new_since_reference']} items are new since, in {told['pairs_with_new_items']} pairs, and "
         f"{told['weights_at_a_bound']} weights lie at a bound"
     )
+    for line in notes(records):
+        print(line)
     print(f"\n{'hr@5':24s}" + "".join(f"{name:>24s}" for name in learners))
     for t in (t0, t1):
         for scheme in SCHEMES if t > t0 else SCHEMES[:1]:

@@ -9,13 +9,16 @@ from recsim_mnar import registry
 from recsim_mnar.agents.lists import ConstantList
 from recsim_mnar.errors import UserError
 from recsim_mnar.feedback import platform_log, run_campaigns
+from recsim_mnar.log import Log
 from recsim_mnar.protocols.item_weights import fit_item_weights
+from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.profiles import Profiles
 from recsim_mnar.protocols.rivals import SCHEMES, Scheme, Unweighted, Weighing, make_scheme
 from recsim_mnar.protocols.weighted_leave_one_out import (
     binomial_interval,
     chance_of_places,
     hit_chances,
+    notes,
     score,
     weighted_leave_one_out,
 )
@@ -194,6 +197,32 @@ def test_several_reference_times_samples_and_records(log):
     assert all("users_with_one_item" in r.details for r in records)
     unweighted = {r.value for r in records if r.details["scheme"] == "unweighted" and r.agent == "naive"}
     assert len(unweighted) == 2  # the same for both references
+
+
+def test_the_exhaustive_leave_one_out_takes_the_closed_form(monkeypatch):
+    """The plain protocol gets the same ranks from the closed form as from the one policy that ignores own views."""
+    own = Profiles.of(random_log(4, 40, 9, 6), 99, 9).to_log()
+    arguments = {"n_items": 9, "ks": (1, 3), "exhaustive": True, "candidates": "unseen"}
+    learner = registry.learner("cosine-cf")
+    closed = leave_one_out(own, {"cf": learner, "naive": registry.learner("naive-cf")}, **arguments)
+    assert {r.agent for r in closed} == {"cf", "naive"}
+    monkeypatch.delattr(type(learner.inner), "places_without_each_view")
+    by_policy = leave_one_out(own, {"cf": learner}, **arguments)
+    assert [r.value for r in by_policy] == [r.value for r in closed if r.agent == "cf"]
+
+
+def test_notes_say_what_weights_cannot_reach():
+    user = np.array([0, 0, 1, 2, 2, 2])
+    item = np.array([0, 1, 0, 0, 1, 2])
+    time = np.array([0.0, 0, 0, 0, 0, 5])
+    log = Log({"user": user, "step": np.array([0, 1, 0, 0, 1, 2]), "time": time, "event": 0 * user, "item": item})
+    records = weighted_leave_one_out(log, {"list": ConstantList([0])}, n_items=3, reference_times=1, times=[6])
+    assert notes(records) == [
+        "time 6, unweighted: 1 user holds one item only, whose probability no weight can change",
+        "time 6, weights: 1 user holds one item only, whose probability no weight can change",
+        "time 6, weights: 1 item has appeared since the reference time 1, in 1 pair: its weight, where "
+        "optimised, no lower than exp(-12)",
+    ]
 
 
 # ------------------------------------------------------------------------------------------- what the paper says of it
