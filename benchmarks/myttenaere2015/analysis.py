@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def study_numbers(found: list[dict[str, Any]], settings: dict[str, Any]) -> dict
             out[kind][str(t)]["truth"] = {
                 name: interval(row["truth"][name] for row in rows) for name in rows[0]["truth"]
             }
-        # How often the better of two schemes is the item weights, platform by platform.
+        # Differences within platforms: what platforms have in common cancels.
         last = [one["rows"][-1] for one in ones]
         taus = {s: np.array([tau(r["scores"]["with"][s], r["truth"]) for r in last]) for s in last[0]["scores"]["with"]}
         out[kind]["tau_gain_over_unweighted"] = {s: interval(v - taus["unweighted"]) for s, v in taus.items()}
@@ -178,4 +179,5 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
         ranked = sorted(found[last]["truth"].items(), key=lambda item: -item[1]["mean"])
         told = ", ".join(f"{name} {plain(row, '.3f')}" for name, row in ranked)
         lines += ["", f"True quality on day {last}: {told}.", ""]
+    lines.append((Path(__file__).parent / "differences.md").read_text().rstrip())
     return "\n".join(lines)
