@@ -35,8 +35,8 @@ def draw(found: list[dict[str, Any]], settings: dict[str, Any], campaign_days: l
         one, days = ones[0], ones[0]["days"]
         figure, axes = plt.subplots(figsize=(5, 3.2))
         table = np.array(one["item_probabilities"])
-        for item in one["most_recommended"]:
-            axes.plot(days, table[:, item], label=f"item {item}")
+        for place, item in enumerate(one["most_recommended"]):
+            axes.plot(days, table[:, place], label=f"item {item}")
         axes.set_ylabel("$P_t(i)$")
         axes.set_title("Figure 3: the five most recommended items", fontsize=9)
         mark(axes)

@@ -54,7 +54,7 @@ def figures_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed:
     p0 = reference.item_probabilities()
     agents = constant_lists(log, reference)
     agents |= {name: registry.learner(name) for name in ("cosine-cf", "naive-cf")}
-    shown = times_recommended(log, world.n_items)
+    top = np.argsort(-times_recommended(log, world.n_items), kind="stable")[:K]
     days = list(range(t0, last + 1, settings["step"]))
     curves: dict[str, dict[str, list[float]]] = {name: {str(p): [] for p in settings["p"]} for name in agents}
     kl: dict[str, list[float]] = {str(p): [] for p in settings["p"]}
@@ -62,7 +62,7 @@ def figures_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed:
     probabilities = []
     for day in days:
         now = Profiles.of(log, day, world.n_items)
-        probabilities.append(now.item_probabilities().tolist())
+        probabilities.append(now.item_probabilities()[top].tolist())
         hits = {name: hit_chances(now, learner, K) for name, learner in agents.items()}
         for p in settings["p"]:
             fit = fit_item_weights(now, p0, p)
@@ -83,7 +83,7 @@ def figures_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed:
         "users_with_one_item": int((reference.lengths() == 1).sum()),
         "days": days,
         "items_per_user": np.bincount(final.lengths()).tolist(),
-        "most_recommended": np.argsort(-shown, kind="stable")[:K].tolist(),
+        "most_recommended": top.tolist(),
         "item_probabilities": probabilities,
         "curves": curves,
         "kl": kl,
