@@ -73,8 +73,8 @@ class CampaignsParams(Params):
     popularity_exponent: float = 0.85
     popularity_shift: float = 5.0
     starting_items: int = 2
-    organic_items: float = 3.2
-    fading: float = 294.0
+    organic_items: float = 2.7
+    fading: float = 211.0
     activity_power: float = 2.2
     activity_max: int = 80
     user_growth: float = 0.0
@@ -85,7 +85,7 @@ class CampaignsParams(Params):
     campaign_every: int = 100
     n_campaigns: int = 2
     list_length: int = 5
-    acceptance: float = 0.2
+    acceptance: float = 0.22
     fatigue: float = 0.8
     acceptance_strength: float = 0.0
     appeal_sd: float = 0.0
@@ -141,7 +141,14 @@ class CampaignsParams(Params):
         check_seed(self.catalogue_seed, "catalogue_seed")
 
 
-_PREFERENCES = {"acceptance_strength": 0.6, "appeal_sd": 0.7, "appeal_popularity": 0.3}
+_PREFERENCES = {
+    "acceptance_strength": 0.6,
+    "appeal_sd": 0.7,
+    "appeal_popularity": 0.3,
+    "acceptance": 0.2,
+    "organic_items": 3.2,
+    "fading": 294.0,
+}
 
 PRESETS: dict[str, tuple[CampaignsParams, str]] = {
     "viadeo": (CampaignsParams(), "the 2015 study: 18,294 users, 180 items, campaigns on days 330 and 430"),

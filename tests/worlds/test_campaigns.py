@@ -184,10 +184,10 @@ def test_acceptance_is_the_same_for_all_in_the_papers_preset():
     world = CampaignsWorld(CampaignsParams(n_users=500))
     platform = run_campaigns(world, 0)
     chances = platform.acceptance(np.arange(500))
-    np.testing.assert_allclose(chances, 0.2, rtol=1e-12)
-    np.testing.assert_allclose(platform.acceptance(np.arange(3), campaign=1), 0.16, rtol=1e-12)
+    np.testing.assert_allclose(chances, 0.22, rtol=1e-12)
+    np.testing.assert_allclose(platform.acceptance(np.arange(3), campaign=1), 0.176, rtol=1e-12)
     rates = [c.accepted[c.lists >= 0].mean() for c in platform.campaigns]
-    np.testing.assert_allclose(rates, [0.2, 0.16], atol=0.03)
+    np.testing.assert_allclose(rates, [0.22, 0.176], atol=0.03)
 
 
 def test_quality_is_the_expected_share_of_accepted_recommendations():
