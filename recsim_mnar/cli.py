@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from recsim_mnar.console import console, print_list, progress
 from recsim_mnar.errors import UserError
 
 DEFAULT_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
@@ -30,6 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     # A console script does not look in the folder it is called from, where a user's own ``module:Class`` lies.
     sys.path.insert(0, os.getcwd())
+    interrupts = _watch_interrupts()
     try:
         status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except UserError as error:
@@ -37,16 +40,41 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         _fail(" ".join(error.format_message().split()))
     except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        _leave_interrupted()
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except Exception:
+        # An extension module that is interrupted half-way may raise something else in the interrupt's place.
+        if not interrupts:
+            raise
+        _leave_interrupted()
     else:
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _watch_interrupts() -> list[int]:
+    """A list that receives the number of each interrupt, which still raises KeyboardInterrupt."""
+    seen: list[int] = []
+
+    def handler(number: int, frame: Any) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    # Only the main thread may set a handler; elsewhere a caller keeps its own.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    return seen
+
+
+def _leave_interrupted() -> None:
+    """Say so and leave at once: worker threads would be waited for, and every file on disk is whole."""
+    print("interrupted", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(130)
 
 
 def _fail(message: str) -> None:
@@ -88,7 +116,7 @@ def compare(**options: Any) -> None:
     folder = new_folder(options["out"], "compare")
     agents = _names(options["agents"], "--agents")
     began = _clock()
-    with _progress() as report:
+    with progress() as report:
         if options["interactions"] is not None:
             comparison, story = _compare_interactions(agents, options, report)
         else:
@@ -209,13 +237,13 @@ def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> N
 def _print_comparison(comparison: Any, folder: Path) -> None:
     from recsim_mnar.report.tables import comparison_table
 
-    console = _console()
-    console.print(comparison_table(comparison))
+    screen = console()
+    screen.print(comparison_table(comparison))
     for judgement in comparison.judgements:
-        console.print(judgement.sentence(), soft_wrap=True)
+        screen.print(judgement.sentence(), soft_wrap=True)
     for note in comparison.notes:
-        console.print(note, soft_wrap=True)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True, highlight=False)
+        screen.print(note, soft_wrap=True)
+    screen.print(f"Report: {folder / 'report.html'}", soft_wrap=True, highlight=False)
 
 
 # ------------------------------------------------------------------------------------------------------------ simulate
@@ -254,7 +282,7 @@ def simulate(**options: Any) -> None:
     world = _world(options["world"], options["preset"], options["settings"])
     with workers(_n_workers(options["workers"])) as executor:
         policy = _fitted(options["policy"], world, options["train_users"], options["seed"], executor)
-        with _progress(total=options["users"], unit="users") as report:
+        with progress(total=options["users"], unit="users") as report:
             counts = simulate_to(
                 options["out"],
                 world,
@@ -267,7 +295,7 @@ def simulate(**options: Any) -> None:
                 progress=report.advance,
             )
     kept = f" ({counts['kept']} of {counts['parts']} parts were there already)" if counts["kept"] else ""
-    _console().print(
+    console().print(
         f"{counts['users']:,} users, {counts['rows']:,} events in {options['out'] / 'log'}{kept}",
         soft_wrap=True,
         highlight=False,
@@ -332,7 +360,7 @@ def replay(log: Path, policy: str, train: Path | None, seed: int, workers: int |
     training = Log.read(train).validate() if train is not None else Log({})
     n_items = _n_items(data, training)
     result = data
-    with pool(_n_workers(workers)) as executor, _progress() as report:
+    with pool(_n_workers(workers)) as executor, progress() as report:
         for name, learner in learners.items():
             report(f"replay {name}")
             try:
@@ -345,7 +373,7 @@ def replay(log: Path, policy: str, train: Path | None, seed: int, workers: int |
         result.write_csv(out)
     else:
         write_table(result.to_arrow(), out)
-    _console().print(f"{len(result):,} rows with {', '.join(names)} in {out}", soft_wrap=True, highlight=False)
+    console().print(f"{len(result):,} rows with {', '.join(names)} in {out}", soft_wrap=True, highlight=False)
 
 
 def _n_items(*logs: Any) -> int:
@@ -393,7 +421,7 @@ def estimate(
     )
     if json_file is not None:
         write_json(json_file, _plain(records))
-    _console().print(records_table(records))
+    console().print(records_table(records))
 
 
 # --------------------------------------------------------------------------------------------------------- what exists
@@ -404,7 +432,7 @@ def worlds() -> None:
     """List the worlds."""
     from recsim_mnar.worlds import WORLDS
 
-    _list([(name, entry.summary) for name, entry in sorted(WORLDS.items())])
+    print_list([(name, entry.summary) for name, entry in sorted(WORLDS.items())])
 
 
 @cli.command()
@@ -412,7 +440,7 @@ def agents() -> None:
     """List the agents."""
     from recsim_mnar import registry
 
-    _list(registry.agents())
+    print_list(registry.agents())
 
 
 @cli.command()
@@ -420,7 +448,7 @@ def estimators() -> None:
     """List the estimators."""
     from recsim_mnar.estimators import ESTIMATORS
 
-    _list([(name, info.title) for name, info in ESTIMATORS.items()])
+    print_list([(name, info.title) for name, info in ESTIMATORS.items()])
 
 
 @cli.command()
@@ -428,7 +456,7 @@ def presets() -> None:
     """List the presets of every world."""
     from recsim_mnar.worlds import WORLDS
 
-    _list([(f"{world} {name}", text) for world, entry in WORLDS.items() for name, text in entry.presets().items()])
+    print_list([(f"{world} {name}", text) for world, entry in WORLDS.items() for name, text in entry.presets().items()])
 
 
 # -------------------------------------------------------------------------------------------------------------- shared
@@ -467,53 +495,6 @@ def _clock() -> Callable[[], float]:
 
     began = time.perf_counter()
     return lambda: time.perf_counter() - began
-
-
-def _console(*, stderr: bool = False) -> Any:
-    from rich.console import Console
-
-    # In a pipe there is no width to fit: tables keep their columns whole.
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else 200)
-
-
-class _Reporter:
-    """Says which stage runs, or how far it has come: a bar on a terminal, lines elsewhere."""
-
-    def __init__(self, bar: Any, task: Any) -> None:
-        self._bar, self._task = bar, task
-
-    def __call__(self, stage: str) -> None:
-        if self._bar is None:
-            print(stage, file=sys.stderr, flush=True)
-        else:
-            self._bar.update(self._task, description=stage)
-
-    def advance(self, amount: int) -> None:
-        """So many more units are done."""
-        if self._bar is not None:
-            self._bar.update(self._task, advance=amount)
-
-
-@contextlib.contextmanager
-def _progress(total: int | None = None, unit: str = "") -> Iterator[_Reporter]:
-    console = _console(stderr=True)
-    if not console.is_terminal:
-        yield _Reporter(None, None)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns: list[Any] = [SpinnerColumn(), TextColumn("{task.description}")]
-    if total is not None:
-        columns += [BarColumn(), MofNCompleteColumn(), TextColumn(unit)]
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        yield _Reporter(bar, bar.add_task("", total=total))
-
-
-def _list(rows: list[tuple[str, str]]) -> None:
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        print(f"{name:<{width}}  {text}")
 
 
 if __name__ == "__main__":

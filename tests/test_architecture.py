@@ -39,7 +39,7 @@ NOT_ABOVE = {
     "simulate": ("protocols", "report", "cli", "truth", "replay", "envs"),
     "replay": ("protocols", "report", "cli", "truth", "envs", "worlds"),
     "protocols": ("report", "cli", "envs"),
-    "report": ("cli", "envs", "worlds"),
+    "report": ("cli", "console", "envs", "worlds"),
 }
 
 

@@ -114,7 +114,7 @@ def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     if process.returncode != 0:  # it may have been faster than the signal
-        assert process.returncode == 130
+        assert process.returncode == 130, err
         assert err.strip().splitlines()[-1] == "interrupted"
         assert not (out / "truth.parquet").exists()
     done = subprocess.run([*command, "--out", str(out), "--resume"], capture_output=True, text=True, check=True)

@@ -120,6 +120,7 @@ def table(rows: list[dict]) -> str:
         "",
         f"{rows[0]['logs']} logs of {s.USERS} users, {s.N_ITEMS} items, logged by {s.LOGGING}; truth: the agent's mean "
         "click probability in the log's states.",
+        "",
         "All in thousandths of a click a recommendation; coverage of the nominal 95 % interval, in brackets that of",
         "its sampling part alone (they differ where weights are clipped or shrunk).",
         "",

@@ -150,11 +150,11 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_us
             _observe(policy, int(user[lane]), info)
 
     arrive(range(n))
-    # A lane that meets a user beyond the last goes on stepping, unrecorded, until the others are done.
+    # A lane that meets a user beyond the last goes on until the others are done; what it did is left out of the log.
     while True:
         step[:], time[:] = infos["step"], infos["time"]
         acting = np.flatnonzero(~ended)
-        if ended.sum() == 0 and user.min() >= n_users:
+        if np.all(ended | (user >= n_users)) and max(builder.users) >= n_users - 1:
             break
         users = user[acting]
         actions = np.zeros(n, np.int64)

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from recsim_mnar.estimators.inputs import Floats
+from recsim_mnar.estimators.inputs import Floats, user_sums
 from recsim_mnar.estimators.intervals import Cut, few_users, gamma_limits, hidden, student_limits
-from recsim_mnar.estimators.pair import user_sums
 from recsim_mnar.estimators.scores import Rows, Scores
 
 

@@ -137,7 +137,12 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
 
 
 def effective_rewards(moments: Moments) -> float:
-    """(sum x)^2 / sum over users of x^2: how many equal users would give the estimate as much variance."""
+    """(sum x)^2 / sum over users of x^2: how many equal users would give the estimate as much variance.
+
+    Where rewards are negative too, which makes it say nothing, the number of users with a reward.
+    """
+    if moments.reward_min < 0.0:
+        return float(moments.rewarded_users)
     square = moments.power("xx")
     return moments.sum("x") ** 2 / square if square > 0.0 else 0.0
 
@@ -194,14 +199,14 @@ def _gamma_parts(moments: Moments, clipped: bool, value: float, level: float, re
         degrees = freedom(moments.users, moments.rewarded_users, second, fourth)
     clip = moments.clip if clipped else math.inf
     widest = min(moments.weight_max, clip) * reward_max
-    step = widest
+    step, largest = widest, 0.0
     if moments.rewarded:
         weight, square = (moments.sum("c"), moments.sum("cc")) if clipped else (moments.sum("w"), moments.sum("ww"))
-        usual = max(min(moments.x_max, clip * reward_max), square / weight * reward_max)
+        largest = min(moments.x_max, clip * reward_max)
         together = raw / moments.sum(letter) if value > 0.0 else 0.0
-        step = gamma_step(usual, widest, together)
-    # A variance below one step's square is no evidence of certainty: it comes from user sums that happen to be equal.
-    variance = max(second, step * step) if value > 0.0 else second
+        step = gamma_step(max(largest, square / weight * reward_max), widest, together)
+    # A variance below one reward's square is no evidence of certainty: it comes from user sums that happen to be equal.
+    variance = max(second, largest * largest)
     return variance / n**2 * few_users(moments.users, level, degrees), step / n
 
 

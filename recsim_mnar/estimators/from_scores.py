@@ -7,17 +7,15 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.changed_weights import hidden_part
 from recsim_mnar.estimators.from_moments import diagnostics, reward_bounds
-from recsim_mnar.estimators.inputs import Floats
+from recsim_mnar.estimators.gamma_rows import gamma_of_rows
+from recsim_mnar.estimators.inputs import user_sums
 from recsim_mnar.estimators.intervals import (
     Interval,
-    few_users,
     freedom,
     gamma_limits,
-    gamma_step,
     student_limits,
 )
 from recsim_mnar.estimators.moments import Moments
-from recsim_mnar.estimators.pair import user_sums
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.scores import Rows, Scores
 from recsim_mnar.estimators.verdict import verdict
@@ -116,7 +114,8 @@ def _moment_based(
     if allowed and interval in ("auto", "gamma"):
         assert scores.linear is not None
         used = rows.weight if scores.used is None else scores.used
-        return Interval(*_gamma(scores.linear, used, rows, moments, level, bounds[1]), f"gamma (Fay-Feuer), {unit}")
+        ends = gamma_of_rows(scores.linear, used, rows.clusters, moments, level=level, reward_max=bounds[1])
+        return Interval(*ends, f"gamma (Fay-Feuer), {unit}")
     if moments.rewarded == 0 and rows.q_target is None:
         below = rows.weight if scores.denominator is None else scores.denominator
         total = n if scores.denominator is None else float(np.sum(below))
@@ -132,28 +131,6 @@ def _moment_based(
     low, high = student_limits(value, second / n**2, moments.users, level, degrees)
     why = ", because rewards are negative" if interval == "auto" and scores.counts else ""
     return Interval(low, high, f"{unit} delta, asymptotic{why}")
-
-
-def _gamma(
-    linear: Floats, used: Floats, rows: Rows, moments: Moments, level: float, reward_max: float
-) -> tuple[float, float]:
-    """As the gamma limits from moments, from row scores."""
-    n = linear.size
-    value = float(np.mean(linear))
-    sums = user_sums(linear, rows.clusters)
-    square = user_sums(linear - value, rows.clusters) ** 2
-    second = float(np.sum(square))
-    degrees = None
-    if moments.clustered and moments.users < n:
-        degrees = freedom(moments.users, moments.rewarded_users, second, float(square @ square))
-    widest = float(np.max(used)) * reward_max
-    step = widest
-    total = float(np.sum(used))
-    if value > 0.0:
-        usual = max(float(np.max(linear)), float(used @ used) / total * reward_max)
-        step = gamma_step(usual, widest, float(sums @ sums) / float(np.sum(sums)))
-    variance = max(second, step * step) if value > 0.0 else second
-    return gamma_limits(value, variance / n**2 * few_users(moments.users, level, degrees), step / n, level)
 
 
 def _bootstrap(scores: Scores, rows: Rows, level: float, replicates: int, seed: int, unit: str) -> Interval:

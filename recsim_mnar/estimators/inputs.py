@@ -149,6 +149,15 @@ class Clusters:
         return codes, number
 
 
+def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
+    """Sums of ``values`` (n,) over each user, in the order of the users' codes; the values themselves without users."""
+    if clusters is None:
+        return values
+    together = clusters.together(clusters.codes)
+    starts = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
+    return np.add.reduceat(clusters.together(values), starts)
+
+
 def _factorize(array: NDArray[Any], name: str) -> Ints:
     """Codes of ids that are not integers."""
     if array.dtype.kind == "f":

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.estimators.from_moments import clip_parts, diagnostics, reward_bounds
-from recsim_mnar.estimators.inputs import Clusters, Floats
+from recsim_mnar.estimators.gamma_rows import gamma_of_rows
+from recsim_mnar.estimators.inputs import Clusters, Floats, user_sums
 from recsim_mnar.estimators.intervals import gamma_limits, student_limits
 from recsim_mnar.estimators.moments import Moments
 from recsim_mnar.estimators.result import Estimate
@@ -62,6 +63,9 @@ def estimate_difference(
         steps = [min(m.weight_max, clip) * bounds[1] / n for m in both]
         low, high = -gamma_limits(0.0, 0.0, steps[1], level)[1], gamma_limits(0.0, 0.0, steps[0], level)[1]
         method = "gamma (Fay-Feuer), because no reward was seen"
+    elif ours.users > 1 and estimator != "snips" and bounds[0] >= 0.0:
+        low, high = _from_gammas(reward, weights, clusters, ours, level, bounds[1])
+        method = f"gamma (Fay-Feuer) of gains and losses, {unit}"
     elif ours.users > 1:
         low, high = student_limits(value, float(sums @ sums), ours.users, level)
         method = f"{unit} delta, asymptotic"
@@ -77,13 +81,29 @@ def estimate_difference(
     )
 
 
-def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
-    """Sums of ``values`` (n,) over each user, in the order of the users' codes; the values themselves without users."""
-    if clusters is None:
-        return values
-    together = clusters.together(clusters.codes)
-    starts = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
-    return np.add.reduceat(clusters.together(values), starts)
+def _from_gammas(
+    reward: Floats, weights: list[Floats], clusters: Clusters | None, moments: Moments, level: float, reward_max: float
+) -> tuple[float, float]:
+    """Limits of mean((w_t - w_b) r) from gamma limits of its positive and its negative part.
+
+    They are put together by Zou & Donner's (2008) method of variance estimates recovery, with the correlation of the
+    two parts over users: a user who is rewarded more often adds to both.
+    """
+    gap = weights[0] - weights[1]
+    parts = [np.maximum(gap, 0.0), np.maximum(-gap, 0.0)]
+    means = [float(np.mean(part * reward)) for part in parts]
+    ends = [gamma_of_rows(part * reward, part, clusters, moments, level=level, reward_max=reward_max) for part in parts]
+    sums = [user_sums(part * reward - mean, clusters) for part, mean in zip(parts, means, strict=True)]
+    scale = math.sqrt(float(sums[0] @ sums[0]) * float(sums[1] @ sums[1]))
+    together = float(sums[0] @ sums[1]) / scale if scale > 0.0 else 0.0
+
+    def reach(gain: float, loss: float) -> float:
+        return math.sqrt(max(gain**2 + loss**2 - 2.0 * together * gain * loss, 0.0))
+
+    value = means[0] - means[1]
+    down = reach(means[0] - ends[0][0], ends[1][1] - means[1])
+    up = reach(ends[0][1] - means[0], means[1] - ends[1][0])
+    return value - down, value + up
 
 
 def _worse(ours: str, theirs: str) -> str:

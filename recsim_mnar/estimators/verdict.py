@@ -37,7 +37,8 @@ def _findings(facts: dict[str, Any]) -> tuple[list[str], list[str]]:
     n = facts["n"]
     users, unit = facts.get("users", n), "users" if facts.get("clustered") else "rows"
     if users < LEAST_USERS:
-        grave.append(f"only {users:,} {unit}, intervals need at least {LEAST_USERS}: log more {unit}")
+        counted = unit if users != 1 else unit.removesuffix("s")
+        grave.append(f"only {users:,} {counted}, intervals need at least {LEAST_USERS}: log more {unit}")
     if facts.get("support") == 0.0:
         grave.append(
             "the target takes none of the logged actions, so the log says nothing about it: log with exploration"
@@ -48,7 +49,7 @@ def _findings(facts: dict[str, Any]) -> tuple[list[str], list[str]]:
         grave.append("no reward in the log, so only the upper end means something: log more rows")
     elif (effective := facts.get("effective_rewards", clicks)) < LEAST_REWARDED:
         words = (
-            f"the rewards weigh as much as {effective:.2g} equal ones: "
+            f"the estimate rests on the equivalent of {effective:.2g} equal rewards: "
             f"log about {_times(LEAST_REWARDED / max(effective, 1.0))} more {unit}"
         )
         (grave if effective < FEW_REWARDED else mild).append(words)

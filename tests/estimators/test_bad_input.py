@@ -112,7 +112,7 @@ def test_columns_of_different_length():
 def test_one_row_no_reward_and_no_support_get_a_verdict(name):
     q = {"q_logged": [0.1], "q_target": [0.2]}
     one = estimate_value([1.0], [0.5], [0.2], estimator=name, **(q if ESTIMATORS[name].needs else {}))
-    assert one.verdict.startswith("do not use: only 1 rows")
+    assert one.verdict.startswith("do not use: only 1 row,")
     data = make()
     models = {"q_logged": np.full(500, 0.1), "q_target": np.full(500, 0.1)} if ESTIMATORS[name].needs else {}
     silent = estimate_value(np.zeros(500), data["propensity"], data["target"], estimator=name, **models)
@@ -131,6 +131,12 @@ def test_few_users_are_not_to_be_used():
     data = make()
     assert estimate_value(**data, cluster=np.arange(500) % 99).verdict.startswith("do not use: only 99 users")
     assert not estimate_value(**data, cluster=np.arange(500) % 100).verdict.startswith("do not use: only")
+
+
+def test_signed_rewards_are_not_taken_for_few():
+    rng = np.random.default_rng(0)
+    propensity = rng.uniform(0.1, 0.9, 5000)
+    assert estimate_value(rng.normal(0.0, 1.0, 5000), propensity, propensity).verdict == "trust"
 
 
 def test_verdicts_name_reason_and_mend():

@@ -172,7 +172,7 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_one_row_and_no_reward_get_a_verdict(tmp_path):
     table = frame()[["propensity", "reward", "a"]].dropna()
     one = estimate_file(write(table[:1], tmp_path / "one.csv"), ["a"], estimators=ALL)
-    assert all(r["verdict"].startswith("do not use: only 1 rows") for r in one)
+    assert all(r["verdict"].startswith("do not use: only 1 row,") for r in one)
     silent = estimate_file(write(table.assign(reward=0), tmp_path / "silent.csv"), ["a"], estimators=ALL)
     assert all(r["verdict"].startswith("do not use: no reward") and r["high"] > 0 for r in silent)
 

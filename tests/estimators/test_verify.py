@@ -13,6 +13,7 @@ from recsim_mnar.estimators import (
     difference,
     estimate_value,
     estimate_without_propensities,
+    guarantees,
 )
 
 pytestmark = pytest.mark.verify
@@ -96,6 +97,23 @@ def test_difference_covers(logs):
         )
         covered += found.low <= VALUE - LOGGED_VALUE <= found.high
     assert covered / LOGS >= 0.95 - BOTH - 0.015
+
+
+@pytest.mark.parametrize("clicks", [0.01, 0.1])
+def test_difference_covers_with_few_rewards_and_heavy_weights(clicks):
+    rng = np.random.default_rng(4)
+    logs = 300
+    weight = np.exp(rng.normal(0, 1.5, 100))
+    weight /= weight.mean()
+    chance = clicks * (0.5 + rng.random(100))
+    truth = float(np.mean((weight - 1.0) * chance))
+    covered = 0
+    for _ in range(logs):
+        action = rng.integers(0, 100, 1000)
+        reward = (rng.random(1000) < chance[action]).astype(float)
+        found = difference(reward, np.full(1000, 0.01), weight[action] / 100, np.full(1000, 0.01), estimator="ips")
+        covered += found.low <= truth <= found.high
+    assert covered / logs >= 0.95 - 3.1 * math.sqrt(0.95 * 0.05 / logs)
 
 
 def test_difference_is_narrower_than_two_intervals(logs):
@@ -213,3 +231,24 @@ def test_default_interval_covers_with_user_effects(users, rows, clicks):
         found = estimate_value(reward, np.full(user.size, 0.02), weight[action] / 50, cluster=user)
         covered += found.low <= clicks <= found.high
     assert covered / logs >= 0.95 - 3.1 * math.sqrt(0.95 * 0.05 / logs)
+
+
+def test_confidence_sequence_holds_at_every_look():
+    """Looking again and again while the log grows, the sequence misses the truth in at most 5 % of the logs."""
+    rng = np.random.default_rng(6)
+    logs, missed = 300, 0
+    for _ in range(logs):
+        values = rng.beta(0.2, 1.8, 800)
+        looks = (guarantees.betting(values[:n], 1.0, 0.95, anytime=True) for n in (20, 50, 100, 200, 400, 800))
+        missed += any(not low <= 0.1 <= high for low, high in looks)
+    assert missed / logs <= 0.05 + 3.1 * math.sqrt(0.05 * 0.95 / logs)
+
+
+@pytest.mark.parametrize("method", ["empirical_bernstein", "betting", "log_smoothing"])
+def test_guaranteed_intervals_cover(method):
+    rng = np.random.default_rng(8)
+    logs, covered = 300, 0
+    for _ in range(logs):
+        low, high = getattr(guarantees, method)(rng.beta(0.05, 0.95, 300), 1.0, 0.95)
+        covered += low <= 0.05 <= high
+    assert covered / logs >= 0.95 - 3.1 * math.sqrt(0.05 * 0.95 / logs)
