@@ -312,7 +312,7 @@ def _simulate_platform(options: dict[str, Any]) -> None:
     world = _world("campaigns", options["preset"], (*options["settings"], f"n_users={options['users']}"))
     recommender = None if options["policy"] == "house" else registry.learner(options["policy"])
     rows = platform_to(options["out"], world, _seed(options["seed"]), recommender, keep_truth=options["truth"])
-    _console().print(
+    console().print(
         f"{options['users']:,} users, {rows:,} events in {options['out'] / 'log'}", soft_wrap=True, highlight=False
     )
 
