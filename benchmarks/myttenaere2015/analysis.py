@@ -12,6 +12,8 @@ from scipy import stats
 
 NAMES = {"g1": "g1", "g2": "g2", "cosine-cf": "cosine CF", "naive-cf": "naive CF"}
 
+SHOWN = ("g1", "cosine-cf", "naive-cf")
+
 
 def interval(values: Iterable[float]) -> dict[str, float]:
     """Mean over platforms and its 95 % interval (Student's t)."""
@@ -83,7 +85,8 @@ def study_numbers(found: list[dict[str, Any]], settings: dict[str, Any]) -> dict
 
 
 def _judged(rows: list[dict[str, Any]], scheme: str) -> dict[str, Any]:
-    taus, costs, best, bias, ours = [], [], [], [], []
+    taus, costs, best, bias = [], [], [], []
+    relative: dict[str, list[float]] = {name: [] for name in NAMES}
     for row in rows:
         truth, scores = row["truth"], row["scores"]["with"][scheme]
         taus.append(tau(scores, truth))
@@ -93,13 +96,14 @@ def _judged(rows: list[dict[str, Any]], scheme: str) -> dict[str, Any]:
         clean = row["scores"]["without"].get(scheme)
         if clean is not None:
             bias.append(float(np.mean([abs(scores[n] - clean[n]) for n in scores])))
-            ours.append(scores["g1"] / clean["g1"] - 1)
+            for name, values in relative.items():
+                values.append(scores[name] / clean[name] - 1)
     return {
         "tau": interval(taus),
         "cost": interval(costs),
         "picks_best": interval([float(b) for b in best]),
         "bias": interval(bias) if bias else None,
-        "bias_g1": interval(ours) if ours else None,
+        "relative_bias": {name: interval(values) for name, values in relative.items()} if bias else None,
     }
 
 
@@ -157,15 +161,17 @@ def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:
             "",
             f"Preset {study['preset']} {' '.join(study['set'])}, {study['platforms']} platforms, day {last}; truth: "
             "expected share of accepted recommendations. Bias: mean over algorithms of the distance from the same "
-            "score on the same platform without any campaign.",
+            "score on the same platform without any campaign; last columns: that distance, relative and with its sign.",
             "",
-            "| protocol | Kendall's tau | gain over unweighted | picks the best | cost of choice | bias | bias of g1 |",
-            "|---|---|---|---|---|---|---|",
+            "| protocol | Kendall's tau | gain over unweighted | picks the best | cost of choice "
+            "| bias | g1 | cosine CF | naive CF |",
+            "|---" * 9 + "|",
         ]
         for scheme, row in sorted(
             ((s, r) for s, r in found[last].items() if s != "truth"), key=lambda sr: -sr[1]["tau"]["mean"]
         ):
-            ours = "-" if row["bias_g1"] is None else percent(row["bias_g1"])
+            relative = row["relative_bias"]
+            ours = " | ".join("-" if relative is None else percent(relative[name]) for name in SHOWN)
             lines.append(
                 f"| {scheme} | {plain(row['tau'])} | {plain(found['tau_gain_over_unweighted'][scheme], '+.3f')} "
                 f"| {row['picks_best']['mean']:.0%} | {plain(row['cost'], '.1%')} | {plain(row['bias'], '.3f')} "
