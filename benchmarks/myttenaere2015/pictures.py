@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 NAMES = {"g1": "g1", "g2": "g2", "cosine-cf": "cosine CF", "naive-cf": "naive CF"}
 
@@ -65,10 +66,11 @@ def draw(found: list[dict[str, Any]], settings: dict[str, Any], campaign_days: l
             for axes, name in zip(panels, names, strict=True):
                 for p in settings["p"]:
                     curves = np.array([other["curves"][name][str(p)] for other in ones])
-                    mean, spread = curves.mean(axis=0), curves.std(axis=0, ddof=1) if len(curves) > 1 else 0.0
+                    mean = curves.mean(axis=0)
+                    half = stats.t.ppf(0.975, len(curves) - 1) * stats.sem(curves) if len(curves) > 1 else 0.0 * mean
                     (line,) = axes.plot(days, mean, label=f"p = {p}", linewidth=1)
-                    axes.fill_between(days, mean - spread, mean + spread, color=line.get_color(), alpha=0.12)
-                axes.set_title(f"Figure {number}: {NAMES[name]}", fontsize=9)
+                    axes.fill_between(days, mean - half, mean + half, color=line.get_color(), alpha=0.12)
+                axes.set_title(f"Figure {number}: {NAMES[name]}, mean of {len(ones)} platforms and 95 %", fontsize=9)
                 mark(axes)
             panels[1].legend(fontsize=7)
             save(figure, f"figure{number}-{kind}.png")
