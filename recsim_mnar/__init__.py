@@ -17,3 +17,8 @@ gymnasium.register(
     entry_point="recsim_mnar.envs:sessions_env",
     vector_entry_point="recsim_mnar.envs:sessions_vector_env",
 )
+
+gymnasium.register(
+    id="recsim_mnar/Campaigns-v0",
+    entry_point="recsim_mnar.envs:campaigns_env",
+)

@@ -138,6 +138,11 @@ def _compare_world(
 
     preset = options["preset"] or "jeunen2019"
     world = _world(options["world"], preset, options["settings"])
+    if preset not in comparing.SETTINGS:
+        raise UserError(
+            f"--preset {preset}: compare runs on {', '.join(sorted(comparing.SETTINGS))} of the sessions world; "
+            "campaigns are judged by recsim_mnar.protocols.weighted_leave_one_out"
+        )
     given = {
         name: options[name]
         for name in ("train_users", "test_users", "arm_users", "truth_users", "folds")
@@ -250,7 +255,7 @@ def _print_comparison(comparison: Any, folder: Path) -> None:
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
 )
-@click.option("--policy", required=True, help="What recommends: a name or package.module:Class.")
+@click.option("--policy", required=True, help="What recommends: a name, package.module:Class, or house (campaigns).")
 @click.option("--users", type=int, required=True, help="How many users.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the users and the policy.")
 @click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
@@ -261,13 +266,20 @@ def _print_comparison(comparison: Any, folder: Path) -> None:
 @click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="A new folder.")
 def simulate(**options: Any) -> None:
-    """Simulate users under a policy; writes OUT/log in Parquet parts."""
+    """Simulate users under a policy; writes OUT/log in Parquet parts.
+
+    The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
+    what users hold then, or "house" for the platform's own weights.
+    """
     from recsim_mnar.runs import simulate_to
     from recsim_mnar.simulate import workers
 
-    world = _world(options["world"], options["preset"], options["settings"])
     if options["users"] < 1:
         raise UserError(f"--users must be at least 1, got {options['users']}")
+    if options["world"] == "campaigns":
+        _simulate_platform(options)
+        return
+    world = _world(options["world"], options["preset"], options["settings"])
     with workers(_n_workers(options["workers"])) as executor:
         policy = _fitted(options["policy"], world, options["train_users"], options["seed"], executor)
         with progress(total=options["users"], unit="users") as report:
@@ -287,6 +299,21 @@ def simulate(**options: Any) -> None:
         f"{counts['users']:,} users, {counts['rows']:,} events in {options['out'] / 'log'}{kept}",
         soft_wrap=True,
         highlight=False,
+    )
+
+
+def _simulate_platform(options: dict[str, Any]) -> None:
+    """The campaigns world is simulated whole: one platform, campaigns on the days that its parameters name."""
+    from recsim_mnar import registry
+    from recsim_mnar.feedback import platform_to
+
+    if options["resume"]:
+        raise UserError("--resume: a platform is simulated whole, in one go; leave --resume away")
+    world = _world("campaigns", options["preset"], (*options["settings"], f"n_users={options['users']}"))
+    recommender = None if options["policy"] == "house" else registry.learner(options["policy"])
+    rows = platform_to(options["out"], world, _seed(options["seed"]), recommender, keep_truth=options["truth"])
+    console().print(
+        f"{options['users']:,} users, {rows:,} events in {options['out'] / 'log'}", soft_wrap=True, highlight=False
     )
 
 

@@ -289,6 +289,10 @@ def _exhaustive_places(
     """As ``_places`` for every view, each with the agent as fitted without it."""
     inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
     owner = views.owners()
+    places = getattr(inner, "places_without_each_view", None)
+    if places is not None and unseen and not views.repeat():
+        above, level_with = places(log, n_items=n_items)
+        return above, level_with
     if getattr(inner, "ignores_own_views", False):
         policy = inner.fit(log, n_items=n_items, seed=derive_seed(seed, "fit"))
         return _places(name, policy, views, owner, np.arange(len(views.items)), unseen)

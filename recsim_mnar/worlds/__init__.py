@@ -45,6 +45,12 @@ WORLDS: dict[str, Entry] = {
         "recogym-v1",
         "people browse, are shown recommendations, click and leave (RecoGym v1; Jeunen et al. 2019)",
     ),
+    "campaigns": Entry(
+        "recsim_mnar.worlds.campaigns",
+        "CampaignsWorld",
+        "viadeo",
+        "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)",
+    ),
 }
 
 

@@ -29,6 +29,10 @@ SPECS = (
     "item-knn+epsilon=0.1",
     "svd+temperature=0.5",
     "user-knn+temperature=2+epsilon=0.3",
+    "constant-list+items=3;1;4",
+    "cosine-cf",
+    "naive-cf",
+    "cosine-cf+epsilon=0.1",
 )
 
 

@@ -1,0 +1,116 @@
+"""Campaigns by recommenders, and the feedback loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar import registry
+from recsim_mnar.errors import UserError
+from recsim_mnar.feedback import feedback_loop, gini, lists_of, run_campaign, run_campaigns, true_quality
+from recsim_mnar.worlds import make_world
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world("campaigns", "quick", ["n_users=300"])
+
+
+def test_a_recommender_shows_its_best_items(world):
+    platform = world.open_platform(0)
+    platform.advance(330)
+    learner = registry.learner("naive-cf")
+    lists, chances = lists_of(platform, learner)
+    assert lists.shape == (300, 5)
+    assert (chances == 1).all()
+    quality = true_quality(platform, learner)
+    assert quality == platform.quality(lists)
+    campaign = run_campaign(platform, learner, weights=np.ones(60), sharpness=None)
+    np.testing.assert_array_equal(campaign.lists, lists)
+    assert quality > true_quality(platform, registry.learner("random"))
+
+
+def test_a_promoted_few_may_be_all_that_is_shown(world):
+    platform = world.open_platform(0)
+    platform.advance(330)
+    weights = np.zeros(60)
+    weights[[2, 4, 6]] = 1.0
+    for sharpness in (None, 1.0):
+        campaign = run_campaign(platform, registry.learner("cosine-cf"), weights=weights, sharpness=sharpness)
+        assert np.isin(campaign.lists, [-1, 2, 4, 6]).all()
+
+
+def test_negative_scores_are_no_weights(world):
+    class Negative(type(registry.learner("naive-cf").inner)):
+        name = "negative"
+
+        def fit(self, log, *, n_items, seed=0):
+            policy = super().fit(log, n_items=n_items, seed=seed)
+            policy.scores = lambda users: np.full((len(users), n_items), -1.0)
+            return policy
+
+    platform = world.open_platform(0)
+    platform.advance(330)
+    with pytest.raises(UserError, match="'negative' has negative scores: run it with sharpness=None"):
+        run_campaign(platform, Negative())
+
+
+def test_yesterdays_recommender_grades_itself_ever_better():
+    """Retrained on its own output its leave-one-out score climbs, its true quality does not."""
+    world = make_world("campaigns", "quick")
+    platform, rounds = feedback_loop(world, registry.learner("cosine-cf"), rounds=4, every=40, seed=2)
+    assert [r.day for r in rounds] == [330, 370, 410, 450]
+    assert platform.day == 490
+    assert rounds[-1].loo > 1.5 * rounds[0].loo
+    assert rounds[-1].quality < 1.2 * rounds[0].quality
+    assert all(0 < r.gini < 1 and 0 < r.items_shown <= 60 and 0 < r.accepted < 1 for r in rounds)
+    again = feedback_loop(world, registry.learner("cosine-cf"), rounds=4, every=40, seed=2)[1]
+    assert again == rounds
+    assert np.isnan(feedback_loop(world, registry.learner("svd"), rounds=1, every=40, with_loo=False)[1][0].loo)
+
+
+def test_a_platform_from_the_command_line(tmp_path, capsys):
+    import pyarrow.parquet as pq
+
+    from recsim_mnar.cli import main
+    from recsim_mnar.log import Log
+
+    for policy in ("house", "naive-cf"):
+        out = tmp_path / policy
+        arguments = f"simulate --world campaigns --preset quick --users 200 --policy {policy} --truth --out {out}"
+        with pytest.raises(SystemExit) as over:
+            main(arguments.split())
+        assert over.value.code == 0
+        log = Log.read(out).validate(60)
+        truth = pq.read_table(out / "truth.parquet")
+        assert truth.num_rows == log.is_bandit.sum() == 2000
+        rate, chance = log["reward"][log.is_bandit].mean(), truth["acceptance_probability"].to_numpy().mean()
+        assert abs(rate - chance) < 0.04
+        assert log.provenance["recommender"] == policy
+        assert "200 users" in capsys.readouterr().out
+    for extra, says in (("", "not empty"), ("--resume", "--resume"), ("--users 0", "--users must be")):
+        with pytest.raises(SystemExit) as over:
+            main([*arguments.split(), *extra.split()])
+        assert over.value.code == 2
+        assert says in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(f"compare --world campaigns --preset viadeo --out {tmp_path / 'x'}".split())
+    assert "--preset viadeo: compare runs on" in capsys.readouterr().err
+
+
+def test_days_and_end_of_a_run(world):
+    platform = run_campaigns(world, 1, days=[10, 20], until=30)
+    assert [c.day for c in platform.campaigns] == [10, 20]
+    assert platform.day == 30
+
+
+def test_bad_input(world):
+    for rounds, every in ((0, 5), (2, 0)):
+        with pytest.raises(UserError, match="feedback loop needs"):
+            feedback_loop(world, registry.learner("random"), rounds=rounds, every=every)
+
+
+def test_gini():
+    assert gini(np.array([3, 3, 3])) == pytest.approx(0)
+    assert gini(np.array([0, 0, 0, 9])) == pytest.approx(0.75)
+    assert np.isnan(gini(np.zeros(3)))
