@@ -200,7 +200,9 @@ def _compare_interactions(
         time_column=options["time_column"],
     )
     learners = {name: registry.learner(name) for name in agents}
-    folds = options["folds"] or 10
+    folds = 10 if options["folds"] is None else options["folds"]
+    if options["preset"] or options["settings"]:
+        raise UserError("--preset and --set are of a world: with --interactions there is none")
     seed = check_seed(options["seed"], "--seed")
     report(f"leave-one-out, {folds} folds")
     with workers(_n_workers(options["workers"])) as executor:
@@ -228,10 +230,9 @@ def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> N
     folder.mkdir(parents=True, exist_ok=True)
     if comparison.log is not None:
         comparison.log.write(folder / "log")
-    write_page(folder / "report.html", comparison, story)
     write_json(folder / "summary.json", {**story, **summary(comparison)})
-    # Last, so that whoever waits for it finds the others there.
     write_json(folder / "results.json", [record.to_dict() for record in comparison.records])
+    write_page(folder / "report.html", comparison, story)
 
 
 def _print_comparison(comparison: Any, folder: Path) -> None:
@@ -289,6 +290,7 @@ def simulate(**options: Any) -> None:
                 policy,
                 options["users"],
                 _seed(options["seed"]),
+                training={"policy": "random", "n_users": options["train_users"], "seed": _train_seed(options["seed"])},
                 keep_truth=options["truth"],
                 resume=options["resume"],
                 executor=executor,
@@ -317,6 +319,12 @@ def _simulate_platform(options: dict[str, Any]) -> None:
     )
 
 
+def _train_seed(seed: int) -> int:
+    from recsim_mnar.rng import derive_seed
+
+    return derive_seed(_seed(seed), "train")
+
+
 def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -> Any:
     """The policy of a name, fitted on ``train_users`` other users under the uniform policy."""
     from recsim_mnar import registry
@@ -328,7 +336,7 @@ def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -
     if train_users < 1:
         raise UserError(f"--train-users must be at least 1, got {train_users}")
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
-    train = simulate(world, uniform, train_users, derive_seed(_seed(seed), "train"), executor=executor)
+    train = simulate(world, uniform, train_users, _train_seed(seed), executor=executor)
     return learner.fit(train, n_items=world.n_items, seed=derive_seed(seed, "fit"))
 
 
@@ -339,10 +347,15 @@ def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--policy", required=True, help="Names of target policies, with commas.")
 @click.option("--train", type=click.Path(path_type=Path), default=None, help="A log to fit them on.")
+@click.option(
+    "--items", type=int, default=None, help="Number of items; what the log says, or the largest met, unless given."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the fit.")
 @click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write: .parquet or .csv.")
-def replay(log: Path, policy: str, train: Path | None, seed: int, workers: int | None, out: Path) -> None:
+def replay(
+    log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path
+) -> None:
     """Add a column a policy to LOG: the probability with which it would have taken each logged action."""
     from recsim_mnar import registry
     from recsim_mnar.log import Log, write_table
@@ -358,7 +371,9 @@ def replay(log: Path, policy: str, train: Path | None, seed: int, workers: int |
     learners = {name: registry.learner(name) for name in names}
     data = Log.read(log).validate()
     training = Log.read(train).validate() if train is not None else Log({})
-    n_items = _n_items(data, training)
+    if len(data) == 0:
+        raise UserError(f"{log} has no rows: there is nothing to replay")
+    n_items = max(_n_items(data, training), items or 0)
     result = data
     with pool(_n_workers(workers)) as executor, progress() as report:
         for name, learner in learners.items():
@@ -373,7 +388,9 @@ def replay(log: Path, policy: str, train: Path | None, seed: int, workers: int |
         result.write_csv(out)
     else:
         write_table(result.to_arrow(), out)
-    console().print(f"{len(result):,} rows with {', '.join(names)} in {out}", soft_wrap=True, highlight=False)
+    console().print(
+        f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
+    )
 
 
 def _n_items(*logs: Any) -> int:
@@ -391,6 +408,8 @@ def _n_items(*logs: Any) -> int:
 @click.option("--clip", type=float, default=15.0, show_default=True, help="Largest weight of the clipped estimators.")
 @click.option("--cluster", default=None, help="Column of what makes rows dependent; user where there is one.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
+@click.option("--q-logged", default=None, help="Column: a reward model's value of the logged action (dr and kin).")
+@click.option("--q-target", default=None, help="Column: its mean under the target policy (dm, dr and kin).")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the estimates there too."
 )
@@ -402,6 +421,8 @@ def estimate(
     clip: float,
     cluster: str | None,
     level: float,
+    q_logged: str | None,
+    q_target: str | None,
     json_file: Path | None,
 ) -> None:
     """Estimate what target policies would have earned on LOG: a Parquet or CSV file, or a folder of parts."""
@@ -418,6 +439,8 @@ def estimate(
         clip=clip,
         cluster=cluster,
         level=level,
+        q_logged=q_logged,
+        q_target=q_target,
     )
     if json_file is not None:
         write_json(json_file, _plain(records))

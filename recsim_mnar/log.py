@@ -45,7 +45,10 @@ class Log:
         ordered: dict[str, NDArray[Any]] = {}
         for column in schema.COLUMNS:
             if column.name in given:
-                ordered[column.name] = np.ascontiguousarray(given.pop(column.name), dtype=column.dtype)
+                values = given.pop(column.name)
+                if column.null == -1 and values.dtype.kind == "f":  # as pandas holds integers among which some are null
+                    values = np.where(np.isnan(values), column.null, values)
+                ordered[column.name] = np.ascontiguousarray(values, dtype=column.dtype)
             elif column.null is not None:
                 ordered[column.name] = np.full(n, column.null, column.dtype)
             elif n == 0:
@@ -197,7 +200,9 @@ class Log:
         for name in table.column_names:
             values = table.column(name)
             column = schema.BY_NAME.get(name)
-            if name == "event":
+            if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
+                columns[name] = values.to_numpy()
+            elif name == "event":
                 text = values.cast(pa.string())
                 codes = pc.index_in(text, value_set=pa.array(schema.EVENTS))
                 if codes.null_count:
@@ -210,8 +215,11 @@ class Log:
                     raise UserError(f"{source}: row {row}: {name} is missing")
                 try:
                     typed = values.cast(pa.from_numpy_dtype(column.dtype))
-                except pa.ArrowInvalid as error:
-                    raise UserError(f"{source}: column {name!r} is not {column.dtype}: {error}") from None
+                except pa.ArrowException as error:
+                    reason = str(error).splitlines()[0]
+                    raise UserError(
+                        f"{source}: column {name!r} ({values.type}) is not {column.dtype}: {reason}"
+                    ) from None
                 columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
             else:
                 columns[name] = values.to_numpy()

@@ -90,8 +90,12 @@ class Policy(abc.ABC):
         return None
 
     def fresh(self) -> Policy:
-        """The same policy without any user: fitted arrays are shared, states are not."""
-        return copy.copy(self)
+        """The same policy without any user, for a driver to act through; this one is left as it is.
+
+        By default a deep copy, which is right for any policy. One with large fitted arrays shares them and starts its
+        states anew, as the agents of this package do.
+        """
+        return copy.deepcopy(self)
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for a log's provenance; JSON types only."""
@@ -125,17 +129,20 @@ class Learner(abc.ABC):
         """
 
 
-def checked_decisions(
-    policy: Policy, actions: Any, propensities: Any, *, n: int, n_items: int
-) -> tuple[NDArray[np.int32], Floats]:
+def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -> tuple[NDArray[np.int32], Floats]:
     """Return what ``act`` gave as arrays of the log's types.
 
     Raises:
-        UserError: wrong shape, an action out of range, a propensity outside (0, 1] or not a number.
+        UserError: not two arrays, wrong shape, an action out of range, a propensity outside (0, 1] or not a number.
     """
     name = getattr(policy, "name", type(policy).__name__)
-    acted = np.asarray(actions)
-    given = np.asarray(propensities, dtype=np.float64)
+    if not (isinstance(decisions, (tuple, list)) and len(decisions) == 2):
+        raise UserError(f"policy {name!r}: act() must return (actions, propensities), got {type(decisions).__name__}")
+    acted = np.asarray(decisions[0])
+    try:
+        given = np.asarray(decisions[1], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"policy {name!r}: the propensities that act() returned are not numbers") from None
     if acted.shape != (n,) or given.shape != (n,):
         raise UserError(
             f"policy {name!r}: act() must return two arrays of shape ({n},), got {acted.shape} and {given.shape}"
@@ -185,6 +192,23 @@ class _Softened(Policy):
     def scores(self, users: Ints) -> Floats:
         """The inner policy's scores: softening changes no ranking."""
         return scores_of(self.inner, users)
+
+
+def checked_distribution(policy: Policy, distribution: Any, n_items: int) -> Floats:
+    """A fixed distribution over items, or rows of them, as float64.
+
+    Raises:
+        UserError: wrong shape, not numbers, negative, or sums other than 1.
+    """
+    name = getattr(policy, "name", type(policy).__name__)
+    chance = np.asarray(distribution, dtype=np.float64)
+    if chance.shape[-1:] != (n_items,):
+        raise UserError(f"policy {name!r}: its probabilities have shape {chance.shape}, the world has {n_items} items")
+    sums = chance.sum(axis=-1)
+    if not (np.all(np.abs(sums - 1.0) < 1e-6) and np.all(chance >= 0.0)):
+        worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1.0))]
+        raise UserError(f"policy {name!r}: its probabilities must not be negative and sum to 1, a sum is {worst:g}")
+    return chance
 
 
 class EpsilonMixture(_Softened):
@@ -252,6 +276,8 @@ class SoftmaxPolicy(_Softened):
     def __init__(self, inner: Policy, temperature: float) -> None:
         if not (np.isfinite(temperature) and temperature > 0.0):
             raise UserError(f"temperature must be positive, got {temperature}")
+        if isinstance(inner, _Softened):
+            raise UserError(f"policy {inner.name!r} is softened already: give +temperature= first, then +epsilon=")
         if not hasattr(inner, "scores"):
             raise UserError(f"policy {inner.name!r} has no scores to soften; use +epsilon= instead of +temperature=")
         self.inner = inner
@@ -308,11 +334,12 @@ class SoftmaxPolicy(_Softened):
         from recsim_mnar import _policy_kernel
 
         names = users.tolist()
-        new = [user for user in names if user not in self._row_of]
+        asked = list(dict.fromkeys(names))  # replay asks for a user once a decision
+        new = [user for user in asked if user not in self._row_of]
         if new:
             if len(self._row_of) + len(new) > self._capacity:
                 self._forget_all()
-                new = names
+                new = asked
             missing = len(new) - len(self._free)
             if missing > 0:
                 old = len(self._kept)

@@ -111,6 +111,8 @@ def _class_of(name: str) -> type[Any]:
             kind = getattr(importlib.import_module(module), attribute)
         except ImportError as error:
             raise UserError(f"agent {name!r}: module {module!r} cannot be imported: {error}") from None
+        except SyntaxError as error:
+            raise UserError(f"agent {name!r}: {error.filename}, line {error.lineno}: {error.msg}") from None
         except AttributeError:
             known = [n for n, v in vars(importlib.import_module(module)).items() if inspect.isclass(v)]
             raise UserError(f"agent {name!r}: {module} has no {attribute!r}; {nearest(attribute, known)}") from None

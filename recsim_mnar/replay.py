@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy
+from recsim_mnar.policy import Policy, checked_distribution
 from recsim_mnar.simulate import SHARD_USERS, fresh, run_in_order
 
 Rows = NDArray[np.int64]
@@ -99,14 +99,17 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
     user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
     one_by_one = learns(innermost(policy))
     policy.reset(np.unique(user[first:last]))
-    rows, chances = [], []
+    rows: list[Rows] = []
+    chances: list[NDArray[np.float64]] = []
     for views, decisions in visits(log, first, last, one_by_one=one_by_one):
         if len(views):
             policy.observe(user[views], item[views])
+        if not rows:  # a look at a few users whether its probabilities are any
+            checked_distribution(policy, policy.probabilities(np.unique(user[decisions])[:8]), policy.n_items)
         chance = np.asarray(policy.propensity_of(user[decisions], action[decisions]), dtype=np.float64)
         if chance.shape != decisions.shape or not np.all((chance >= 0.0) & (chance <= 1.0 + 1e-9)):
             raise UserError(
-                f"policy {policy.name!r}: propensity_of() must return probabilities of shape {decisions.shape}"
+                f"policy {policy.name!r}: propensity_of() must return numbers in [0, 1] of shape {decisions.shape}"
             )
         rows.append(decisions)
         chances.append(np.minimum(chance, 1.0))

@@ -64,6 +64,7 @@ def simulate_to(
     n_users: int,
     seed: int,
     *,
+    training: dict[str, Any] | None = None,
     keep_truth: bool = False,
     resume: bool = False,
     executor: Executor | None = None,
@@ -74,6 +75,18 @@ def simulate_to(
     A part is a fixed range of users, written under a temporary name and renamed, so an interrupted run has whole parts
     only; ``resume`` keeps those and makes the rest. Memory is bounded by a few parts.
 
+    Args:
+        folder: a new one, or with ``resume`` that of the interrupted run.
+        world: where users live.
+        policy: what recommends.
+        n_users: how many.
+        seed: of the users and of the policy's uniforms.
+        training: what the policy was fitted on, for the provenance; JSON types only.
+        keep_truth: write the truth too.
+        resume: keep what is there.
+        executor: to spread shards over.
+        progress: called with the number of users done since the last call.
+
     Returns:
         users, rows and parts of the whole log, and how many parts were kept.
 
@@ -82,7 +95,7 @@ def simulate_to(
     """
     import pyarrow.parquet as pq
 
-    story = {**provenance(world, policy, n_users, seed), "truth": keep_truth}
+    story = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     manifest = folder / MANIFEST
     if resume and manifest.exists():
         before = json.loads(manifest.read_text())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_decisions
+from recsim_mnar.policy import Policy, checked_decisions, checked_distribution
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.worlds.base import Moment, World
 
@@ -111,6 +111,8 @@ def map_shards(
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
     seed = check_seed(seed)
+    if not hasattr(policy, "n_items"):
+        raise UserError(f"policy {getattr(policy, 'name', type(policy).__name__)!r} must have an attribute n_items")
     if policy.n_items != world.n_items:
         raise UserError(
             f"policy {getattr(policy, 'name', type(policy).__name__)!r} knows {policy.n_items} items, "
@@ -185,6 +187,7 @@ def simulate_shard(
     fixed = getattr(policy, "fixed_distribution", None)
     distribution = fixed() if fixed is not None else None
     if distribution is not None:
+        distribution = checked_distribution(policy, distribution, world.n_items)
         return world.live(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     moments: list[Columns] = []
     for moment, _lanes, _which in drive(world, fresh(policy), seed, first_user, n_users, keep_truth=keep_truth):
@@ -233,9 +236,7 @@ def drive(
             return
         users = lanes.user[waiting]
         drawn = policy_uniforms(seed, users, lanes.n_decisions[waiting])
-        actions, propensities = checked_decisions(
-            policy, *policy.act(users, drawn), n=len(users), n_items=world.n_items
-        )
+        actions, propensities = checked_decisions(policy, policy.act(users, drawn), n=len(users), n_items=world.n_items)
         moment = lanes.take(waiting, actions, propensities)
         yield moment, lanes, waiting
         if learn is not None:

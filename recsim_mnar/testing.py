@@ -86,7 +86,7 @@ class PolicyContract:
         p = policy.probabilities(users)
         for decision in range(50):
             u = rng.policy_uniforms(_SEED, users, decision)
-            actions, stated = checked_decisions(policy, *policy.act(users, u), n=self.n_users, n_items=policy.n_items)
+            actions, stated = checked_decisions(policy, policy.act(users, u), n=self.n_users, n_items=policy.n_items)
             np.testing.assert_array_equal(policy.propensity_of(users, actions), stated)
             np.testing.assert_allclose(stated, p[np.arange(self.n_users), actions], rtol=1e-12)
         for item in range(policy.n_items):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy
+from recsim_mnar.policy import Policy, checked_distribution
 from recsim_mnar.replay import innermost, learns, user_blocks, visits
 from recsim_mnar.simulate import fresh, run_in_order
 from recsim_mnar.worlds.base import World
@@ -123,7 +123,8 @@ def _sums(
             means = world.reward_means(here[rows])
             place = np.searchsorted(users, user[decisions][rows])
             for name, policy in acting.items():
-                expected = np.einsum("ij,ij->i", policy.probabilities(user[decisions][rows]), means)
+                chance = checked_distribution(policy, policy.probabilities(user[decisions][rows]), world.n_items)
+                expected = np.einsum("ij,ij->i", chance, means)
                 np.add.at(sums[name], place, expected * weight[a : a + chunk])
         if stepwise:
             for policy in acting.values():

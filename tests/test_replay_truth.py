@@ -156,3 +156,36 @@ def test_replay_refuses_items_that_the_policy_does_not_know(world):
     log = simulate(world, Uniform(P), 5, 1)
     with pytest.raises(UserError, match="knows items"):
         replay(log, Uniform(3))
+
+
+def test_replay_of_a_softened_policy_whose_users_decide_often(world):
+    policy = registry.learner("user-popularity+temperature=0.5").fit(Log({}), n_items=P, seed=0)
+    policy._capacity = 70  # fewer than the decisions of a round, more than the users
+    log = simulate(world, policy, 60, 4)
+    np.testing.assert_array_equal(replay(log, policy)[log.is_bandit], log["propensity"][log.is_bandit])
+
+
+def test_probabilities_that_are_none_are_refused(world):
+    class Ones(Uniform):
+        def probabilities(self, users):
+            return np.ones((len(users), P))
+
+    log = simulate(world, Uniform(P), 10, 1)
+    with pytest.raises(UserError, match="sum to 1"):
+        replay(log, Ones(P))
+    with pytest.raises(UserError, match="sum to 1"):
+        truth.value_on_log(world, log, {"ones": Ones(P)}, 1)
+
+
+def test_simulating_leaves_the_callers_policy_as_it_was(world):
+    class Hoarder(Uniform):
+        def __init__(self, n_items):
+            super().__init__(n_items)
+            self.seen = {}
+
+        def observe(self, users, items):
+            self.seen.update(zip(users.tolist(), items.tolist(), strict=True))
+
+    policy = Hoarder(P)
+    simulate(world, policy, 20, 1)
+    assert policy.seen == {}

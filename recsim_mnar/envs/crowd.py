@@ -40,18 +40,29 @@ class Crowd:
         self.lanes = world.open_lanes(n_lanes)
         self._seeds = np.zeros(n_lanes, np.uint64)
         self._queue = np.zeros(n_lanes, np.int64)
-        self._next = np.zeros(n_lanes, np.int64)
+        self._next: list[int] = []
 
     def seat(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
         """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
+        self._seeds[which] = np.array(seeds, np.uint64)
         if len(seeds) == 1:
-            self._seeds[which] = np.uint64(seeds[0])
-            self._queue[which] = which[0]
-            self._next[which[0]] = first_user
+            self._queue[which] = self._new_queue(first_user)
         else:
-            self._seeds[which] = np.array(seeds, np.uint64)
-            self._queue[which] = which
-            self._next[which] = first_user
+            for lane in which:
+                self._queue[lane] = self._new_queue(first_user)
+
+    def move(self, which: NDArray[np.int64], user: int) -> None:
+        """Lanes ``which`` go on from another user; those that share a queue go on sharing it among themselves."""
+        moved: dict[int, int] = {}
+        for lane in which:
+            before = int(self._queue[lane])
+            if before not in moved:
+                moved[before] = self._new_queue(user)
+            self._queue[lane] = moved[before]
+
+    def _new_queue(self, first_user: int) -> int:
+        self._next.append(first_user)
+        return len(self._next) - 1
 
     def admit(self, which: NDArray[np.int64]) -> dict[int, News]:
         """A next user for each of these lanes (ascending); those who leave without a decision are passed over."""

@@ -30,6 +30,8 @@ class LogBuilder:
             self._rows[left["user"]] = []
             self._views(left["user"], 0, left["views"], left["view_times"])
         user = int(info["user"])
+        if user in self._rows:
+            raise UserError(f"user {user} is in this record already: record each seed, and each user of it, once")
         self._rows[user] = []
         self._views(user, 0, info.get("views"), info.get("view_times"))
 
@@ -117,7 +119,7 @@ def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> L
         ended, decision = False, 0
         while not ended:
             uniforms = policy_uniforms(seed, one, decision)
-            actions, propensities = checked_decisions(policy, *policy.act(one, uniforms), n=1, n_items=policy.n_items)
+            actions, propensities = checked_decisions(policy, policy.act(one, uniforms), n=1, n_items=policy.n_items)
             step, time = int(info["step"]), float(info["time"])
             _observation, reward, terminated, truncated, info = env.step(actions[0])
             builder.decide(user, step, time, int(actions[0]), float(propensities[0]), float(reward))
@@ -161,7 +163,7 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_us
         if len(acting):
             drawn = policy_uniforms(seed, users, decision[acting])
             chosen, propensities = checked_decisions(
-                policy, *policy.act(users, drawn), n=len(users), n_items=policy.n_items
+                policy, policy.act(users, drawn), n=len(users), n_items=policy.n_items
             )
             actions[acting] = chosen
         _observation, rewards, terminated, truncated, infos = env.step(actions)
@@ -172,9 +174,10 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_us
                 u, int(step[lane]), float(time[lane]), int(chosen[j]), float(propensities[j]), float(rewards[lane])
             )
             builder.browse(u, int(step[lane]) + 1, info)
-            _observe(policy, u, info)
         if len(acting):
             policy.learn(users, chosen, rewards[acting])
+        for lane in acting:
+            _observe(policy, int(user[lane]), lane_info(infos, int(lane)))
         decision[acting] += 1
         arrive(np.flatnonzero(ended))
         ended = terminated | truncated

@@ -68,6 +68,8 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         """Recommend an item; the user answers and lives on until the next decision or the end."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        if not np.issubdtype(np.asarray(action).dtype, np.integer):
+            raise UserError(f"an action must be an integer, got {action!r}")
         chosen = int(action)
         if not 0 <= chosen < self.world.n_items:
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")

@@ -86,6 +86,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         chosen = np.asarray(actions)
         if chosen.shape != (self.num_envs,):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
+        if not np.issubdtype(chosen.dtype, np.integer):
+            raise UserError(f"actions must be integers, got {chosen.dtype}")
         if not self._seeded:
             raise gym.error.ResetNeeded("call reset() before step()")
         if self._ended.any() and self.autoreset_mode is AutoresetMode.DISABLED:
@@ -151,7 +153,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
             self._crowd.seat(which, [self._seed], user or 0)
             self._seeded = True
         elif user is not None:
-            self._crowd.seat(which, [self._seed], user)
+            self._crowd.move(which, user)
 
     def _empty_infos(self) -> dict[str, Any]:
         return {}

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
+from recsim_mnar.errors import UserError
 from recsim_mnar.policy import Policy
 from recsim_mnar.protocols.records import Record, ratio_interval
 from recsim_mnar.rng import derive_seed
@@ -41,7 +42,13 @@ class Arm:
 def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None) -> Arm:
     """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
     parts = list(map_shards(_per_user, world, policy, n_users, seed, executor=executor, keep=True))
-    return Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    arm = Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    if len(arm.user) < 2:
+        raise UserError(
+            f"{len(arm.user)} of {n_users} users came to a recommendation, an interval needs two: simulate more users, "
+            "or raise p_organic_to_bandit"
+        )
+    return arm
 
 
 def _per_user(columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:

@@ -62,6 +62,9 @@ _ATTEMPTS = 32
 _NEVER_CLICKS = 0.0294
 """Above the supremum of the click probability, logistic(-3.5) = .029312: a uniform this large needs no probability."""
 
+_FAINT = 1e-20
+"""A sum of softmax weights below which the smallest ones, held at 1e-38, would no longer be negligible."""
+
 _TILE = 16
 _F = np.float32
 
@@ -150,6 +153,30 @@ def _pick(values, first, last, target):
 
 
 @inlined
+def _sum_groups(weights, starts, sums):
+    """Sum of the weights of each group into ``sums``, and of all of them."""
+    total = 0.0
+    for g in range(starts.size - 1):
+        s = _sum_of(weights[starts[g] : starts[g + 1]])
+        sums[g] = _F(s)
+        total += s
+    return total
+
+
+@kernel
+def _largest_logit(tables, omega):
+    """The largest logit of the items for interests ``omega``, float32."""
+    n_items, n_padded = tables.rows.shape
+    largest = -np.inf
+    for p in range(n_items):
+        z = np.float64(tables.offsets[p])
+        for k in range(n_padded):
+            z += np.float64(tables.rows[p, k]) * omega[k]
+        largest = max(largest, z)
+    return _F(largest)
+
+
+@inlined
 def _renew(tables, lanes, lane):
     """Make the lane's softmax weights at its present interests, and the sums of each group."""
     omega = lanes.omega[lane]
@@ -162,9 +189,11 @@ def _renew(tables, lanes, lane):
     weights = lanes.weights[row]
     _weigh(tables.factors, tables.offsets, omega, shift, weights)
     sums = lanes.sums[row]
-    starts = tables.starts
-    for g in range(starts.size - 1):
-        sums[g] = _F(_sum_of(weights[starts[g] : starts[g + 1]]))
+    total = _sum_groups(weights, tables.starts, sums)
+    if total < _FAINT:
+        # The bound lies so far above the largest logit that float32 loses weights: take the largest itself.
+        _weigh(tables.factors, tables.offsets, omega, _largest_logit(tables, omega), weights)
+        _sum_groups(weights, tables.starts, sums)
     for k in range(omega.size):
         lanes.stale[lane, k] = omega[k]
     lanes.known[lane] = True

@@ -263,6 +263,8 @@ class SessionsWorld(World):
         else:
             chance = np.ascontiguousarray(distribution, dtype=np.float64)
             cumulative = np.cumsum(chance)
+            # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
+            cumulative[np.flatnonzero(chance)[-1] :] = np.inf
         while True:
             _sessions_kernel.live(
                 lanes.dynamics,

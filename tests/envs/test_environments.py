@@ -184,3 +184,84 @@ def test_steps_before_reset_and_after_the_end_are_refused():
 def test_bad_arguments_name_the_mend(make, words):
     with pytest.raises(UserError, match=words):
         make()
+
+
+def test_actions_must_be_integers():
+    env, vector = WorldEnv(small_world()), WorldVectorEnv(small_world(), 2)
+    env.reset(seed=0)
+    vector.reset(seed=0)
+    for step, action in (
+        (env.step, 1.7),
+        (env.step, np.nan),
+        (vector.step, np.full(2, np.nan)),
+        (vector.step, [0.0, 1.0]),
+    ):
+        with pytest.raises(UserError, match="integer"):
+            step(action)
+
+
+def test_lanes_with_seeds_of_their_own_move_to_a_user():
+    env = WorldVectorEnv(small_world(), 3)
+    env.reset(seed=[7, 8, 9])
+    observation, infos = env.reset(options={"user": 40})
+    for lane, seed in enumerate((7, 8, 9)):
+        single = WorldEnv(small_world())
+        expected, info = single.reset(seed=seed, options={"user": 40})
+        np.testing.assert_array_equal(observation[lane], expected)
+        assert infos["user"][lane] == info["user"]
+
+
+def test_reseeding_some_lanes_leaves_the_others_queue_alone():
+    env = WorldVectorEnv(small_world(), 4)
+    env.reset(seed=0)
+    met = set()
+    for _ in range(40):
+        infos = env.step(np.zeros(4, int))[4]
+        met |= set(infos["user"][2:].tolist())
+    env.reset(seed=5, options={"reset_mask": np.array([True, True, False, False])})
+    later = set()
+    for _ in range(60):
+        infos = env.step(np.zeros(4, int))[4]
+        later |= set(infos["user"][2:].tolist())
+    assert len(later - met) > 0
+    assert min(later - met) > max(met) - 4
+
+
+def test_a_record_refuses_a_user_twice():
+    env = RecordLog(WorldEnv(small_world()))
+    env.reset(seed=0)
+    with pytest.raises(UserError, match="already"):
+        env.reset(seed=1)
+
+
+class Contrary(Uniform):
+    """Learns from the last view seen before the reward came."""
+
+    name = "contrary"
+
+    def __init__(self, n_items):
+        super().__init__(n_items)
+        self.last, self.sum = {}, {}
+
+    def reset(self, users):
+        for user in users.tolist():
+            self.last[user] = self.sum[user] = 0
+
+    def observe(self, users, items):
+        self.last.update(zip(users.tolist(), items.tolist(), strict=True))
+
+    def learn(self, users, actions, rewards):
+        for user in users.tolist():
+            self.sum[user] += self.last[user]
+
+    def act(self, users, uniforms):
+        return np.array([self.sum[user] % self.n_items for user in users.tolist()]), np.ones(len(users))
+
+
+def test_recorders_let_a_policy_learn_before_it_observes():
+    from recsim_mnar.envs.record import record_vector
+
+    world, policy = small_world(), Contrary(12)
+    expected = simulate(world, policy, 12, 4).digest()
+    assert record(WorldEnv(world), policy, 12, 4).digest() == expected
+    assert record_vector(WorldVectorEnv(world, 5), policy, 12, 4).digest() == expected

@@ -103,3 +103,44 @@ def test_rejection_sampler_has_the_softmax_law(monkeypatch, sampler):
     assert observed.sum() > 5000
     # Given the interests, the draws are independent: the sum is at most chi-square in the number of cells.
     assert stats.chi2.sf(statistic, keep.sum()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SessionsParams(n_factors=300, sigma_omega=0.0),
+        SessionsParams(sigma_omega_initial=40.0, sigma_omega=0.0),
+        SessionsParams(n_items=1000, sigma_omega_initial=15.0, sigma_omega=0.0),
+    ],
+    ids=["300 factors", "strong interests", "rejection sampler"],
+)
+def test_views_are_likely_ones_however_large_the_logits(params):
+    """The bound that stands in for the largest logit may lie 100 above it, where float32 weights would vanish."""
+    world = SessionsWorld(params)
+    n = 200
+    lanes = world.open_lanes(n)
+    which = np.arange(n)
+    moment = lanes.begin(which, np.full(n, 5, np.uint64), which.copy())
+    chance = world.view_probabilities(lanes.state)
+    views = moment.columns["event"] == 0
+    seen = chance[moment.columns["user"][views], moment.columns["item"][views]]
+    assert seen.min() > 1e-7
+
+
+def test_a_fixed_distribution_is_checked_and_its_last_item_is_the_last_with_a_chance():
+    class Fixed(Uniform):
+        def fixed_distribution(self):
+            return self.chance
+
+    from recsim_mnar.errors import UserError
+
+    world = SessionsWorld(SessionsParams())
+    policy = Fixed(10)
+    policy.chance = np.append(np.full(3, 1 / 3), np.zeros(7))
+    columns = simulate_shard(world, policy, 1, 0, 50)
+    assert set(columns["action"][columns["event"] == 1]) == {0, 1, 2}
+    assert (columns["propensity"][columns["event"] == 1] == 1 / 3).all()
+    for wrong in (np.full(10, 0.08), np.full(20, 0.05), np.full(10, np.nan), np.append(-0.1, np.full(9, 1.1 / 9))):
+        policy.chance = wrong
+        with pytest.raises(UserError, match="probabilities"):
+            simulate_shard(world, policy, 1, 0, 5)
