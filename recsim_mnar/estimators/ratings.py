@@ -1,0 +1,292 @@
+"""How good predicted ratings or recommendations are, from the ratings that users revealed.
+
+Schnabel et al. 2016: R(Yhat) = 1/(U I) sum over all entries of delta(Y, Yhat) (equation 1), estimated from the observed
+entries (O = 1), each revealed with propensity P.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.ratings import Floats, Ratings
+
+METRICS = ("mse", "mae", "accuracy", "cg", "dcg", "dcg@k", "prec@k")
+RANKED = ("dcg", "dcg@k", "prec@k")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """delta(Y, Yhat) = |error| form or gain times Y, for every cell.
+
+    Attributes:
+        metric: of :data:`METRICS`.
+        at: delta of cells: (users, items, values) -> (n,).
+    """
+
+    metric: str
+    at: Callable[[NDArray[np.int64], NDArray[np.int64], Floats], Floats]
+
+    def everywhere(self, truth: Any) -> Floats:
+        """Delta of the whole matrix of true ratings, (U, I)."""
+        truth = np.asarray(truth, np.float64)
+        users, items = np.divmod(np.arange(truth.size), truth.shape[1])
+        return self.at(users, items, truth.ravel()).reshape(truth.shape)
+
+    def risk(self, truth: Any) -> float:
+        """R(Yhat) (equation 1), the truth."""
+        return float(self.everywhere(truth).mean())
+
+
+def ranks(scores: Any, *, seed: int = 0) -> NDArray[np.int64]:
+    """Rank of every item in its user's row, from 1 for the largest score; (U, I).
+
+    Ties are broken by one addressed draw a cell: index order would favour whatever the file lists first.
+    """
+    from recsim_mnar import rng
+
+    scores = np.asarray(scores, np.float64)
+    n_users, n_items = scores.shape
+    out = np.empty(scores.shape, np.int64)
+    for u in range(n_users):
+        jitter = rng.uniforms(seed, rng.Stream.PROTOCOL, u, np.arange(n_items))
+        order = np.lexsort((jitter, -scores[u]))
+        out[u, order] = np.arange(1, n_items + 1)
+    return out
+
+
+def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = None, seed: int = 0) -> Loss:
+    """Delta of one metric for one matrix of predictions.
+
+    ``mse``, ``mae`` and ``accuracy`` (1 where they differ, as the paper writes it) compare ratings; ``cg`` takes the
+    predictions as a binary matrix of k recommendations a user, (I/k) Yhat Y; ``dcg`` and ``dcg@k`` give
+    I Y / log2(1 + rank), so that the mean over all entries is the mean over users of the DCG; ``prec@k``
+    gives (I/k) Y 1[rank <= k], graded.
+
+    Args:
+        metric: of :data:`METRICS`.
+        predictions: (U, I).
+        k: of ``cg``, ``dcg@k`` and ``prec@k``.
+        ranking: (U, I) ranks, where they are known already (:func:`ranks`).
+        seed: of the ties' draws.
+
+    Raises:
+        UserError: an unknown metric, a missing k, predictions that are not a finite (U, I) matrix.
+    """
+    if metric not in METRICS:
+        raise UserError(f"unknown metric {metric!r}; {nearest(metric, METRICS)}")
+    matrix = np.asarray(predictions, np.float64)
+    if matrix.ndim != 2:
+        raise UserError(f"predictions must be a (U, I) matrix, got shape {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        u, i = np.argwhere(~np.isfinite(matrix))[0]
+        raise UserError(f"the prediction of user {u}, item {i} is {matrix[u, i]}, not a finite number")
+    if metric in ("cg", "dcg@k", "prec@k") and (k is None or not 1 <= k <= matrix.shape[1]):
+        raise UserError(f"{metric} needs k in 1..{matrix.shape[1]}, got {k}")
+    n_items = matrix.shape[1]
+    top = n_items if k is None else k
+    if metric in RANKED:
+        rank = ranks(matrix, seed=seed) if ranking is None else np.asarray(ranking)
+        if metric == "prec@k":
+            gain = np.where(rank <= top, n_items / top, 0.0)
+        else:
+            gain = n_items / np.log2(1.0 + rank)
+            if metric == "dcg@k":
+                gain[rank > top] = 0.0
+    elif metric == "cg":
+        gain = (n_items / top) * matrix
+    else:
+        errors: dict[str, Callable[[Floats], Floats]] = {
+            "mse": lambda e: e * e,
+            "mae": np.abs,
+            "accuracy": lambda e: (e != 0).astype(np.float64),
+        }
+        error = errors[metric]
+        return Loss(metric, lambda users, items, values: error(values - matrix[users, items]))
+    return Loss(metric, lambda users, items, values: gain[users, items] * values)
+
+
+@dataclass(frozen=True)
+class RatingEstimates:
+    """One metric's estimates.
+
+    Attributes:
+        naive: mean over the observed (equation 3).
+        ips: equation 4.
+        snips: equation 6.
+        n: observed entries.
+        effective_n: Kish's (sum of weights)^2 / sum of squared weights.
+    """
+
+    naive: float
+    ips: float
+    snips: float
+    n: int
+    effective_n: float
+
+
+def clip_propensities(propensities: Any, smallest: float) -> Floats:
+    """Propensities raised to at least ``smallest``: less variance for some bias (Strehl et al. 2010)."""
+    if not 0.0 <= smallest <= 1.0:
+        raise UserError(f"the smallest propensity must lie in [0, 1], got {smallest}")
+    return np.maximum(np.asarray(propensities, np.float64), smallest)
+
+
+def check_propensities(ratings: Ratings, propensities: Any) -> Floats:
+    """Propensities of the observed entries, (n,); from a (U, I) matrix, (n,) numbers, or one number.
+
+    Raises:
+        UserError: another shape, or an observed entry whose propensity is not in (0, 1].
+    """
+    p = np.asarray(propensities, np.float64)
+    if p.ndim == 2:
+        p = ratings.at(p, "the propensity matrix")
+    elif p.ndim == 0:
+        p = np.full(len(ratings), float(p))
+    elif p.shape != (len(ratings),):
+        raise UserError(f"propensities must be a {ratings.shape} matrix or ({len(ratings)},) numbers, got {p.shape}")
+    bad = ~((p > 0.0) & (p <= 1.0))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise UserError(
+            f"the propensity of the observed rating of user {ratings.users[row]}, item {ratings.items[row]} "
+            f"is {p[row]:g}: it must lie in (0, 1]"
+        )
+    return p
+
+
+def estimate_ratings(delta: Loss, ratings: Ratings, propensities: Any, *, clip: float = 0.0) -> RatingEstimates:
+    """Naive, IPS and SNIPS estimates of R from the observed entries.
+
+    Args:
+        delta: the metric for the predictions, from :func:`loss`.
+        ratings: observed entries.
+        propensities: P, see :func:`check_propensities`.
+        clip: propensities below are raised to it.
+
+    Raises:
+        UserError: no ratings, or a propensity outside (0, 1].
+    """
+    if len(ratings) == 0:
+        raise UserError("there are no observed ratings to estimate from")
+    w = 1.0 / clip_propensities(check_propensities(ratings, propensities), clip)
+    d = delta.at(ratings.users, ratings.items, ratings.values)
+    cells = ratings.n_users * ratings.n_items
+    total = float((w * d).sum())
+    return RatingEstimates(
+        naive=float(d.mean()),
+        ips=total / cells,
+        snips=total / float(w.sum()),
+        n=len(ratings),
+        effective_n=float(w.sum() ** 2 / (w * w).sum()),
+    )
+
+
+def doubly_robust(delta: Loss, ratings: Ratings, propensities: Any, imputed: Any, *, clip: float = 0.0) -> float:
+    """Doubly robust estimate: 1/(U I) (sum over all of dhat + sum over observed of (delta - dhat) / P).
+
+    Right in expectation where the propensities or the imputed losses are (Wang, Zhang, Sun & Qi 2019, equation 5).
+
+    Args:
+        delta: the metric for the predictions.
+        ratings: observed entries.
+        propensities: P.
+        imputed: (U, I) dhat, an estimate of delta for every cell; e.g. ``delta.everywhere(imputed_ratings)``.
+        clip: propensities below are raised to it.
+    """
+    p = clip_propensities(check_propensities(ratings, propensities), clip)
+    guess = ratings.at(imputed, "the imputed losses")
+    d = delta.at(ratings.users, ratings.items, ratings.values)
+    cells = ratings.n_users * ratings.n_items
+    return float((np.asarray(imputed, np.float64).sum() + ((d - guess) / p).sum()) / cells)
+
+
+# ----------------------------------------------------------------------------------------------------------- the theory
+
+
+def tail_bound(delta: Any, propensities: Any, eta: float = 0.05) -> float:
+    """Proposition 1: with probability 1 - eta, |R_IPS - R| is at most this.
+
+    sqrt(log(2/eta)/2 sum rho^2) / (U I), rho = delta/P where P < 1, and 0 where P = 1.
+
+    Args:
+        delta: (U, I) losses of all entries.
+        propensities: (U, I) true P.
+        eta: in (0, 1).
+    """
+    d, p = _matrices(delta, propensities)
+    rho = np.where(p < 1.0, d / p, 0.0)
+    return math.sqrt(math.log(2.0 / _share(eta)) / 2.0 * float((rho * rho).sum())) / d.size
+
+
+def erm_bound(largest: float, propensities: Any, n_hypotheses: float, eta: float = 0.05) -> float:
+    """Theorem 2: with probability 1 - eta, R(Y_ERM) - R_IPS(Y_ERM) is at most this.
+
+    Delta/(U I) sqrt(log(2 |H| / eta) / 2) sqrt(sum 1/P^2).
+
+    Args:
+        largest: Delta, the largest loss.
+        propensities: (U, I) P.
+        n_hypotheses: |H|.
+        eta: in (0, 1).
+    """
+    p = np.asarray(propensities, np.float64)
+    _positive(p)
+    if n_hypotheses < 1:
+        raise UserError(f"there must be at least one hypothesis, got {n_hypotheses}")
+    spread = math.sqrt(math.log(2.0 * n_hypotheses / _share(eta)) / 2.0)
+    return largest / p.size * spread * math.sqrt(float((1.0 / p**2).sum()))
+
+
+def erm_bound_inaccurate(
+    largest: float, propensities: Any, estimated: Any, n_hypotheses: float, eta: float = 0.05
+) -> float:
+    """Theorem 4: the bound of Theorem 2 for estimated propensities Phat, plus Delta/(U I) sum |1 - P/Phat|."""
+    p, q = _matrices(propensities, estimated)
+    return largest / p.size * float(np.abs(1.0 - p / q).sum()) + erm_bound(largest, q, n_hypotheses, eta)
+
+
+def bias_inaccurate(delta: Any, propensities: Any, estimated: Any) -> float:
+    """Lemma 3: sum delta/(U I) (1 - P/Phat).
+
+    This is R minus the expected estimate, as the paper writes it: the opposite sign of the usual convention, so
+    **positive where IPS under Phat is too low**.
+
+    Args:
+        delta: (U, I) losses of all entries.
+        propensities: (U, I) true P.
+        estimated: (U, I) Phat > 0.
+    """
+    d, p = np.asarray(delta, np.float64), np.asarray(propensities, np.float64)
+    _, q = _matrices(d, estimated)
+    if p.shape != d.shape:
+        raise UserError(f"matrices of shape {d.shape} and {p.shape} do not go together")
+    return float((d * (1.0 - p / q)).mean())
+
+
+def _matrices(first: Any, second: Any) -> tuple[Floats, Floats]:
+    """Two matrices of one shape, the second positive."""
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if a.shape != b.shape:
+        raise UserError(f"matrices of shape {a.shape} and {b.shape} do not go together")
+    _positive(b)
+    return a, b
+
+
+def _positive(p: Floats) -> None:
+    bad = ~(p > 0.0)
+    if bad.any():
+        where = ", ".join(str(x) for x in np.argwhere(bad)[0])
+        raise UserError(f"the propensity at ({where}) is {p[bad][0]:g}: it must be above 0")
+
+
+def _share(eta: float) -> float:
+    if not 0.0 < eta < 1.0:
+        raise UserError(f"eta must lie in (0, 1), got {eta}")
+    return eta

@@ -1,0 +1,81 @@
+import pytest
+
+from recsim_mnar.datasets.ratings import load_coat, load_ml100k, load_yahoo_r3
+from recsim_mnar.errors import UserError
+
+
+def test_ml100k_in_both_formats(tmp_path):
+    rows = [(1, 2, 5, 881250949), (3, 1, 4, 881250950)]
+    (tmp_path / "u.data").write_text("".join(f"{u}\t{i}\t{r}\t{t}\n" for u, i, r, t in rows))
+    inter = tmp_path / "ml-100k.inter"
+    inter.write_text("user_id:token\titem_id:token\trating:float\ttimestamp:float\n")
+    with inter.open("a") as file:
+        file.writelines(f"{u}\t{i}\t{r}\t{t}\n" for u, i, r, t in rows)
+    for path in (tmp_path, tmp_path / "u.data", inter):
+        ratings = load_ml100k(path)
+        assert ratings.shape == (3, 2)
+        assert ratings.users.tolist() == [0, 2]
+        assert ratings.items.tolist() == [1, 0]
+        assert ratings.values.tolist() == [5, 4]
+
+
+def coat(folder, train="1 0 3\n0 2 0\n", test="0 4 0\n5 2 0\n"):
+    (folder / "train.ascii").write_text(train)
+    (folder / "test.ascii").write_text(test)
+    return folder
+
+
+def test_coat_and_its_overlap(tmp_path):
+    data = load_coat(coat(tmp_path))
+    assert data.train.shape == (2, 3)
+    assert data.train.values.tolist() == [1, 3, 2]
+    assert data.overlap().tolist() == [False, False, True]
+    assert data.propensities is None
+    features = tmp_path / "user_item_features"
+    features.mkdir()
+    (features / "user_features.ascii").write_text("1 0\n0 1\n")
+    (features / "item_features.ascii").write_text("1\n0\n1\n")
+    (tmp_path / "propensities.ascii").write_text(".1 .2 .3\n.1 .1 .1\n")
+    data = load_coat(tmp_path, with_test=False)
+    assert len(data.test) == 0
+    assert data.user_features.shape == (2, 2)
+    assert data.item_features.shape == (3, 1)
+    assert data.propensities.shape == (2, 3)
+
+
+def test_yahoo_r3_in_its_own_format(tmp_path):
+    (tmp_path / "ydata-ymusic-rating-study-v1_0-train.txt").write_text("1\t14\t5\n1\t35\t1\n2\t1000\t3\n")
+    (tmp_path / "ydata-ymusic-rating-study-v1_0-test.txt").write_text("1\t49\t1\n2\t14\t4\n")
+    data = load_yahoo_r3(tmp_path)
+    assert data.train.shape == data.test.shape == (2, 1000)
+    assert data.train.items.tolist() == [13, 34, 999]
+    assert data.test.values.tolist() == [1, 4]
+    assert len(load_yahoo_r3(tmp_path, with_test=False).test) == 0
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda d: load_ml100k(d), "u.data does not exist. GroupLens publishes"),
+        (lambda d: load_coat(d), "train.ascii does not exist. Schnabel et al. 2016 publish"),
+        (lambda d: load_yahoo_r3(d), "ydata-ymusic-rating-study-v1_0-train.txt does not exist. Yahoo Webscope"),
+        (lambda d: load_ml100k(write(d / "u.data", "1\t2\t9\t0\n")), "rating 0 .* is 9, outside the scale"),
+        (
+            lambda d: load_ml100k(write(d / "u.data", "0\t2\t3\t0\n")),
+            "row 0: user and item must be whole numbers from 1",
+        ),
+        (lambda d: load_ml100k(write(d / "u.data", "a\tb\tc\n")), "not a table of user, item, rating"),
+        (lambda d: load_coat(coat(d, test="1 2\n")), r"has shape \(1, 2\), expected 2 x 3"),
+        (lambda d: load_coat(coat(d, train="1 x\n")), "not a matrix of numbers"),
+        (lambda d: load_coat(coat(d, train="1 0 6\n0 2 0\n")), "outside the scale"),
+    ],
+)
+def test_bad_files_get_one_line(tmp_path, call, text):
+    with pytest.raises(UserError, match=text) as caught:
+        call(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,130 @@
+import math
+
+import numpy as np
+import pytest
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import ratings as r
+from recsim_mnar.ratings import Ratings
+from recsim_mnar.worlds.ratings import alpha_propensities, observe
+
+TRUTH = np.random.default_rng(0).integers(1, 6, (30, 20)).astype(float)
+GUESS = np.clip(TRUTH + np.random.default_rng(1).normal(size=TRUTH.shape), 1, 5)
+P = alpha_propensities(TRUTH, 0.5, 0.3)
+
+
+def deltas():
+    top = (r.ranks(GUESS) <= 3).astype(float)
+    for metric in r.METRICS:
+        yield r.loss(metric, top if metric == "cg" else GUESS, k=3)
+
+
+@pytest.mark.parametrize("delta", list(deltas()), ids=r.METRICS)
+def test_ips_is_unbiased_and_doubly_robust_too(delta):
+    everywhere = delta.everywhere(TRUTH)
+    found = []
+    for seed in range(400):
+        observed = Ratings.from_dense(TRUTH, observe(P, seed))
+        e = r.estimate_ratings(delta, observed, P)
+        found.append((e.ips, e.snips, r.doubly_robust(delta, observed, P, 0.9 * everywhere + 0.1)))
+    x = np.array(found)
+    error = x.std(axis=0) / math.sqrt(400)
+    assert np.all(np.abs(x.mean(axis=0) - everywhere.mean())[[0, 2]] < 4 * error[[0, 2]] + 1e-12)
+    assert x[:, 2].std() <= x[:, 0].std()
+
+
+def test_metrics_are_what_they_say():
+    truth, guess = np.array([[5.0, 1.0, 3.0]]), np.array([[1.0, 3.0, 2.0]])  # ranking: item 1, 2, 0
+    assert r.loss("mse", guess).risk(truth) == pytest.approx((16 + 4 + 1) / 3)
+    assert r.loss("mae", guess).risk(truth) == pytest.approx((4 + 2 + 1) / 3)
+    assert r.loss("accuracy", guess).risk(truth) == 1.0
+    assert r.loss("dcg", guess).risk(truth) == pytest.approx(1 / 1 + 3 / math.log2(3) + 5 / 2)
+    assert r.loss("dcg@k", guess, k=2).risk(truth) == pytest.approx(1 + 3 / math.log2(3))
+    assert r.loss("prec@k", guess, k=2).risk(truth) == pytest.approx((1 + 3) / 2)
+    assert r.loss("cg", np.array([[1, 0, 1]]), k=2).risk(truth) == pytest.approx((5 + 3) / 2)
+
+
+def test_uniform_propensities_make_snips_naive():
+    observed = Ratings.from_dense(TRUTH, observe(np.full(TRUTH.shape, 0.2), 3))
+    e = r.estimate_ratings(r.loss("mse", GUESS), observed, 0.2)
+    assert e.snips == pytest.approx(e.naive, rel=1e-12)
+    assert e.effective_n == pytest.approx(e.n)
+
+
+def test_clipping_bounds_the_weights():
+    observed = Ratings.from_dense(TRUTH, observe(P, 3))
+    d = r.loss("mse", GUESS)
+    at = np.maximum(observed.at(P), 0.2)
+    assert r.estimate_ratings(d, observed, P, clip=0.2) == r.estimate_ratings(d, observed, at)
+
+
+def test_ties_are_broken_by_a_draw_not_by_index():
+    first = r.ranks(np.zeros((400, 10)))[:, 0]
+    assert 4.5 < first.mean() < 6.5
+    assert np.array_equal(np.sort(r.ranks(np.zeros((2, 10))), axis=1), np.tile(np.arange(1, 11), (2, 1)))
+
+
+def test_the_tail_bound_holds_and_has_the_papers_form():
+    delta = r.loss("mse", GUESS)
+    d = delta.everywhere(TRUTH)
+    bound = r.tail_bound(d, P, eta=0.1)
+    assert bound == pytest.approx(math.sqrt(math.log(20) / 2 * ((d / P) ** 2).sum()) / d.size)
+    truth = d.mean()
+    outside = [
+        abs(r.estimate_ratings(delta, Ratings.from_dense(TRUTH, observe(P, s)), P).ips - truth) > bound
+        for s in range(200)
+    ]
+    assert np.mean(outside) <= 0.1
+    assert r.tail_bound(d, np.ones_like(P)) == 0.0
+
+
+def test_erm_bounds():
+    known = r.erm_bound(4.0, P, 10, eta=0.1)
+    assert known == pytest.approx(4 / P.size * math.sqrt(math.log(200) / 2) * math.sqrt((1 / P**2).sum()))
+    assert r.erm_bound_inaccurate(4.0, P, P, 10, eta=0.1) == pytest.approx(known)
+    wrong = P * 0.8
+    expected = 4 * np.abs(1 - P / wrong).mean() + r.erm_bound(4.0, wrong, 10, eta=0.1)
+    assert r.erm_bound_inaccurate(4.0, P, wrong, 10, eta=0.1) == pytest.approx(expected)
+
+
+def test_lemma_3_is_truth_minus_expected_estimate():
+    delta = r.loss("mae", GUESS)
+    d = delta.everywhere(TRUTH)
+    wrong = np.minimum(P * 1.5, 1.0)
+    expected_estimate = (P / wrong * d).mean()
+    assert r.bias_inaccurate(d, P, wrong) == pytest.approx(d.mean() - expected_estimate)
+    assert r.bias_inaccurate(d, P, wrong) > 0  # propensities too high: the estimate is too low
+
+
+def zeroed():
+    p = P.copy()
+    u, i = np.argwhere(observe(P, 0))[0]
+    p[u, i] = 0.0
+    return p
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda o, d: r.estimate_ratings(d, o, zeroed()),
+            r"propensity of the observed rating of user \d+, item \d+ is 0",
+        ),
+        (lambda o, d: r.estimate_ratings(d, o, P[:2]), "shape"),
+        (lambda o, d: r.estimate_ratings(d, o, np.ones(3)), "propensities must be"),
+        (lambda o, d: r.estimate_ratings(d, o.select(np.zeros(len(o), bool)), P), "no observed ratings"),
+        (lambda o, d: r.loss("rmse", GUESS), "unknown metric"),
+        (lambda o, d: r.loss("dcg@k", GUESS), "needs k"),
+        (lambda o, d: r.loss("mse", np.full((2, 2), np.nan)), "not a finite number"),
+        (lambda o, d: r.loss("mse", np.zeros(3)), r"\(U, I\) matrix"),
+        (lambda o, d: r.doubly_robust(d, o, P, np.zeros((2, 2))), "shape"),
+        (lambda o, d: r.tail_bound(P, P * 0), "must be above 0"),
+        (lambda o, d: r.tail_bound(P, P, eta=2.0), "eta must lie"),
+        (lambda o, d: r.clip_propensities(P, 2.0), "smallest propensity"),
+    ],
+)
+def test_bad_input_gets_one_line(call, text):
+    observed = Ratings.from_dense(TRUTH, observe(P, 0))
+    with pytest.raises(UserError, match=text) as caught:
+        call(observed, r.loss("mse", GUESS))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.factorization import Form, NotConverged, Objective, Ratings, factorise, fold_in, split_folds
+from recsim_mnar.lbfgs import minimise
+from twins import factorization as twin
+
+
+def some_ratings(n_users=12, n_items=9, n=60, seed=0):
+    g = np.random.default_rng(seed)
+    cells = g.choice(n_users * n_items, n, replace=False)
+    return Ratings(cells // n_items, cells % n_items, g.integers(1, 6, n).astype(float), n_users, n_items), g
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+@pytest.mark.parametrize("biases", ["regularised", "free", "none"])
+@pytest.mark.parametrize("rank", [0, 1, 5, 8])
+def test_loss_and_gradient_are_the_plain_twins(loss, biases, rank):
+    ratings, g = some_ratings()
+    objective = Objective(ratings, g.uniform(1, 20, len(ratings)), Form(rank, 0.01, biases, loss, smoothing=0.1))
+    x = objective.start(3, spread=1.0)
+    x[-22:] += g.normal(size=22)
+    gradient = np.empty_like(x)
+    value = objective(x, gradient)
+    expected, expected_gradient = twin.loss_and_gradient(objective, x)
+    assert value == pytest.approx(expected, abs=1e-10)
+    assert np.abs(gradient - expected_gradient).max() < 1e-10
+
+
+def test_gradient_is_the_finite_difference():
+    ratings, g = some_ratings()
+    objective = Objective(ratings, None, Form(3, 0.1, loss="mae", smoothing=0.5))
+    x, spare = objective.start(1, spread=1.0), np.empty(objective.size)
+    gradient = np.empty_like(x)
+    objective(x, gradient)
+    move = g.normal(size=x.size)
+    v, w, _, _ = objective.parts(move)
+    v[:, 3:] = w[:, 3:] = 0
+    slope = (objective(x + 1e-5 * move, spare) - objective(x - 1e-5 * move, spare)) / 2e-5
+    assert slope == pytest.approx(gradient @ move, rel=1e-6)
+
+
+def test_als_rows_are_the_normal_equations():
+    ratings, g = some_ratings()
+    w = g.normal(size=(9, 4))
+    model = factorise(ratings, None, Form(4, 0.05), solver="als", max_iterations=3, warn=False).factors
+    weights = g.uniform(0.1, 1, len(ratings))
+    v, a = fold_in(model, ratings, weights, 0.05, bias_penalty=0.2)
+    del w
+    for u in range(12):
+        rows = ratings.users == u
+        if rows.any():
+            y = twin.solve_row(
+                ratings.items[rows], ratings.values[rows], weights[rows], model.c, model.w, model.b, 0.05, 0.2
+            )
+            assert np.abs(np.append(v[u], a[u]) - y).max() < 1e-9
+        else:
+            assert not v[u].any()
+            assert a[u] == 0
+
+
+def test_both_solvers_reach_the_same_loss():
+    ratings, g = some_ratings(30, 20, 300)
+    weights = g.uniform(1, 5, 300)
+    form = Form(2, 0.05)
+    first = factorise(ratings, weights, form, value_tolerance=1e-12, max_iterations=3000, gradient_tolerance=1e-8)
+    second = factorise(ratings, weights, form, solver="als", value_tolerance=1e-12, max_iterations=5000)
+    assert first.converged
+    assert first.value == pytest.approx(second.value, rel=1e-4)
+    assert np.abs(first.factors.matrix() - second.factors.matrix()).max() < 0.1
+
+
+def test_free_offsets_of_a_full_matrix_are_its_margins():
+    matrix = np.add.outer([1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 0.5])
+    fit = factorise(Ratings.from_dense(matrix, np.ones((3, 4))), None, Form(0, 0.0, "free"), value_tolerance=1e-14)
+    assert np.abs(fit.factors.matrix() - matrix).max() < 1e-4
+
+
+def test_a_fit_that_does_not_converge_says_so():
+    ratings, _ = some_ratings()
+    with pytest.warns(NotConverged, match=r"did not converge: 2 iterations, largest gradient entry .*bound"):
+        factorise(ratings, None, Form(4, 1e-6), max_iterations=2)
+    with pytest.warns(NotConverged, match=r"ALS did not converge: 1 sweeps, largest gradient"):
+        factorise(ratings, None, Form(4, 1e-6), max_iterations=1, solver="als")
+
+
+def test_lbfgs_finds_rosenbrocks_minimum():
+    def rosenbrock(x, g):
+        g[0] = -400 * x[0] * (x[1] - x[0] ** 2) - 2 * (1 - x[0])
+        g[1] = 200 * (x[1] - x[0] ** 2)
+        return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+
+    found = minimise(rosenbrock, np.array([-1.2, 1.0]), value_tolerance=0.0, gradient_tolerance=1e-8)
+    assert found.converged
+    assert np.abs(found.x - 1).max() < 1e-6
+    assert found.evaluations < 80
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda r: factorise(r, np.full(len(r), np.inf), Form()), "not a finite number"),
+        (lambda r: factorise(r, np.ones(3), Form()), "weights must have shape"),
+        (lambda r: factorise(r, None, Form(), solver="sgd"), "solver must be one of"),
+        (lambda r: factorise(r, None, Form(loss="mae"), solver="als"), "squared loss only"),
+        (lambda r: factorise(r.select(np.zeros(60, bool)), None, Form()), "no ratings"),
+        (lambda r: Form(rank=-1), "rank must be"),
+        (lambda r: Form(penalty=-1), "penalty must not"),
+        (lambda r: Form(biases="some"), "biases must be"),
+        (lambda r: r.at(np.zeros((2, 2))), r"shape \(2, 2\)"),
+        (lambda r: r.check_scale((1.0, 2.0)), "outside the scale"),
+        (lambda r: Ratings([0], [9], [1.0], 1, 9), "item 9 is out of range"),
+        (lambda r: Ratings([0], [0], [np.nan], 1, 9), "not a finite number"),
+        (lambda r: split_folds(3, 4, 0), "without ratings"),
+    ],
+)
+def test_bad_input_gets_one_line(call, text):
+    ratings, _ = some_ratings()
+    with pytest.raises(UserError, match=text) as caught:
+        call(ratings)
+    assert "\n" not in str(caught.value)

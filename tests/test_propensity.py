@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+
+from recsim_mnar import propensity
+from recsim_mnar.errors import UserError
+from recsim_mnar.ratings import Ratings
+from recsim_mnar.worlds.ratings import alpha_propensities, observe
+
+TRUTH = np.random.default_rng(0).choice(5, (120, 80), p=[0.4, 0.25, 0.2, 0.1, 0.05]) + 1.0
+P = alpha_propensities(TRUTH, 0.5, 0.1)
+OBSERVED = Ratings.from_dense(TRUTH, observe(P, 1))
+
+
+def test_naive_bayes_finds_the_propensities_of_each_rating():
+    found = propensity.naive_bayes(OBSERVED, TRUTH.ravel(), laplace=0.0)
+    for r in range(1, 6):
+        cells = r == TRUTH
+        assert found.of([r])[0] == pytest.approx(observe(P, 1)[cells].mean())
+    smoothed = propensity.naive_bayes(OBSERVED, [1.0, 1.0, 5.0])
+    assert smoothed.marginals == pytest.approx(np.array([3, 1, 1, 1, 2]) / 8)
+
+
+def features(seed=2, n_users=80, n_items=60):
+    g = np.random.default_rng(seed)
+    return g.normal(size=(n_users, 2)), g.normal(size=(n_items, 3)), g
+
+
+def test_logistic_regression_finds_the_model():
+    x, z, g = features()
+    logits = -2 + 0.8 * x[:, :1] * z[:, 0] + 0.5 * g.normal(size=(80, 1)) + 0.5 * g.normal(size=60)
+    p = 1 / (1 + np.exp(-logits))
+    observed = Ratings.from_dense(np.ones(p.shape), g.random(p.shape) < p)
+    with_features = propensity.logistic(observed, x, z, penalties=(1.0, 10.0, 100.0))
+    without = propensity.logistic(observed, penalties=(1.0,))
+    assert set(with_features.scores) == {1.0, 10.0, 100.0}
+    assert np.corrcoef(np.log(with_features.matrix / (1 - with_features.matrix)).ravel(), logits.ravel())[0, 1] > 0.9
+    a, b = (propensity.calibration(observed, m.matrix) for m in (with_features, without))
+    assert a.log_likelihood > b.log_likelihood
+    assert a.error < 0.03
+    assert a.n.sum() == p.size
+
+
+def test_likelihood_kernel_is_the_plain_twin():
+    from recsim_mnar import _propensity_kernel
+
+    g = np.random.default_rng(0)
+    logits, o = g.normal(size=(6, 5)) * 20, (g.random((6, 5)) < 0.5).astype(float)
+    mask = (g.random((6, 5)) < 0.7).astype(np.uint8)
+    residual = np.empty((6, 5))
+    value = _propensity_kernel.likelihood(logits, o, mask, residual)
+    assert value == pytest.approx((mask * (np.logaddexp(0, logits) - o * logits)).sum())
+    assert residual == pytest.approx(mask * (1 / (1 + np.exp(-logits)) - o))
+
+
+def test_popularity_and_true_propensities():
+    share = propensity.popularity(OBSERVED)
+    assert share.shape == TRUTH.shape
+    assert np.array_equal(share[0], share[1])
+    assert propensity.calibration(OBSERVED, P).total == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: propensity.naive_bayes(OBSERVED, []), "MCAR sample is empty"),
+        (lambda: propensity.naive_bayes(OBSERVED, [7.0]), "outside the scale"),
+        (lambda: propensity.naive_bayes(OBSERVED.select(OBSERVED.values > 1), [1.0]), "never seen in the MNAR data"),
+        (lambda: propensity.naive_bayes(OBSERVED.select(OBSERVED.values > 1), [2.0]).of([1.0]), "never seen"),
+        (lambda: propensity.naive_bayes(OBSERVED, [1.0]).of([2.5]), "no propensity for rating 2.5"),
+        (lambda: propensity.naive_bayes(OBSERVED, [1.0], laplace=0.0), "laplace must be above 0"),
+        (lambda: propensity.logistic(OBSERVED, np.full((120, 2), np.nan)), "user feature 0 of user 0 is nan"),
+        (lambda: propensity.logistic(OBSERVED, np.zeros((3, 2))), "user features must have shape"),
+        (lambda: propensity.calibration(OBSERVED, P * 0), "must lie in"),
+    ],
+)
+def test_bad_input_gets_one_line(call, text):
+    with pytest.raises(UserError, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)
