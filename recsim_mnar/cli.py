@@ -219,7 +219,10 @@ def _compare_interactions(
             executor=executor,
         )
     story = {"interactions": str(options["interactions"]), "items": data.n_items, "folds": folds, "seed": seed}
-    return Comparison(records), story
+    notes = []
+    if records[0].details.get("candidates") == "unseen":
+        notes.append("No user meets an item twice, so items that a user has seen are not ranked for that user.")
+    return Comparison(records, notes=notes), story
 
 
 def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> None:
