@@ -68,7 +68,7 @@ def test_held_out_dcg_is_unbiased():
     truth = g.integers(1, 6, (15, 8)).astype(float)
     p = alpha_propensities(truth, 0.5, 0.25)
     factors = Factors(np.zeros((15, 1)), np.zeros((8, 1)), np.zeros(15), g.normal(size=8), 0.0)
-    difference = np.empty(400)
+    difference = np.empty(2000)
     for draw in range(len(difference)):
         shown = observe(p, draw)
         train = shown & (g.random(p.shape) < 0.5)
