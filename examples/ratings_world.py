@@ -1,11 +1,11 @@
-"""Who should choose for you: agents in a world where people reveal what they like.
+"""Agents in a world where people reveal some of their ratings, and not at random.
 
     python examples/ratings_world.py [USERS]
 
-Each agent learns from the ratings that 2,000 people (or USERS) revealed, 5 % of all, high ones far more often. It then
-meets 1,000 new people with the ratings that they revealed, and recommends one item to each. The world knows all ratings,
-so it can say what the recommendations are worth, and how far off the predicted ratings are. The intervals are 95 %, over
-the people met.
+Each agent learns from the ratings that 2,000 people (or USERS) revealed, 5 % of all. It then meets 1,000 new people
+with the ratings that they revealed, and recommends one item to each. The world knows all ratings, so it can say what
+the recommendations are worth, and how far off the predicted ratings are. In the first world people reveal what they
+like; in the second they reveal what is popular, whether they like it or not. Intervals are 95 %, over the people met.
 """
 
 from __future__ import annotations
@@ -36,9 +36,14 @@ def interval(values: NDArray[np.float64]) -> str:
     return f"{values.mean():.2f} +- {1.96 * values.std(ddof=1) / np.sqrt(len(values)):.2f}"
 
 
-def main(n_users: int = 2000) -> dict[str, float]:
-    """Print the table; returns the mean true rating of each agent's new recommendations."""
-    world = make_world("ratings", "quick")
+def main(n_users: int = 2000) -> None:
+    for setting in ("observation=alpha", "observation=popularity"):
+        meet(setting, n_users)
+
+
+def meet(setting: str, n_users: int) -> None:
+    """Print the table of one world."""
+    world = make_world("ratings", "quick", [setting])
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items)
     train = simulate(world, uniform, n_users, seed=1)
     told = simulate(world, uniform, N_NEW, seed=2).organic()
@@ -47,9 +52,8 @@ def main(n_users: int = 2000) -> dict[str, float]:
     known = np.zeros(truth.shape, bool)
     known[told["user"], told["item"]] = True
 
-    print(f"mean rating of all items {truth.mean():.2f}, of those revealed {told['reward'].mean():.2f}\n")
+    print(f"{setting}: mean rating of all items {truth.mean():.2f}, of those revealed {told['reward'].mean():.2f}")
     print(f"{'true rating of what is recommended':>54s}\n{'agent':18s}{'new to them':>18s}{'any item':>18s}{'MSE':>8s}")
-    worth = {}
     for name in (*AGENTS, "oracle"):
         if name == "oracle":
             scores = truth
@@ -63,8 +67,7 @@ def main(n_users: int = 2000) -> dict[str, float]:
         # Only these predict ratings; the others' scores are of another kind.
         mse = f"{((scores - truth) ** 2).mean():8.2f}" if name.startswith("mf") else ""
         print(f"{name:18s}{interval(new):>18s}{interval(anything):>18s}{mse}")
-        worth[name] = float(new.mean())
-    return worth
+    print()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python benchmarks/reproducibility/same_bytes.py [--users N] [--items P] [--json FILE]
 
 Faces: ``simulate`` with 1, 2 and 7 workers (threads, and two processes), the single environment, and the vector
-environment with 1, 64 and 1,000 lanes. In the ratings world the propensities of observation are hashed too. The environments' logs are rebuilt from what ``reset`` and ``step`` return.
+environment with 1, 64 and 1,000 lanes. The environments' logs are rebuilt from what ``reset`` and ``step`` return. In
+the ratings world the propensities of observation are hashed too.
 Ends with status 1 where any two differ.
 """
 
@@ -77,9 +78,9 @@ RATERS = (
     "random",
     "popularity",
     "user-popularity",
-    "mf-naive-ratings",
-    "mf-ips-ratings",
-    "mf-ips-ratings+temperature=0.3",
+    "mf-naive-ratings+penalty=0.0002",
+    "mf-ips-ratings+penalty=0.0002+unrated=true",
+    "mf-ips-ratings+penalty=0.0002+temperature=0.3",
 )
 
 
@@ -132,7 +133,7 @@ def compare_faces(world: World, names: tuple[str, ...], n_users: int) -> tuple[d
         same = len(set(found.values())) == 1
         alike &= same
         verdict = f"all {len(found)} alike" if same else str(found)
-        print(f"{name:<26} {next(iter(found.values()))}  {verdict}", flush=True)
+        print(f"{name:<48} {next(iter(found.values()))}  {verdict}", flush=True)
     return table, alike
 
 

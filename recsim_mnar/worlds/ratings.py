@@ -64,7 +64,9 @@ class RatingsParams(Params):
         marginals: shares of ratings 1 to 5 among all entries, with commas; by default those of randomly chosen songs
             (Marlin & Zemel 2009).
         ratings_file: instead of the three sigmas' model, a file of ratings, completed and re-ranked to ``marginals``
-            (section 6.2), or an ``.npy`` or ``.npz`` file of a full matrix, taken as it is.
+            (section 6.2), or an ``.npy`` or ``.npz`` file of a full matrix, taken as it is. An ``.npz`` file that
+            holds ``observation_propensities`` too brings its own: ``alpha``, ``density`` and ``observation`` are then
+            not read.
         alpha: severity of selection: a rating r < 4 is revealed alpha^(4 - r) times as often as 4 or 5 (``alpha``).
         density: expected share of ratings revealed.
         observation: ``alpha`` (by the rating), ``popularity`` (by the item: 1/rank of its offset or mean), or

@@ -20,7 +20,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.factorization import Factors, Form, Ratings, factorise, fold_in
 from recsim_mnar.log import Log
 from recsim_mnar.policy import tell
+from recsim_mnar.replay import replay
 from recsim_mnar.simulate import simulate
+from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings import alpha_propensities, observe, rerank
 from twins.policies import Uniform
@@ -149,6 +151,21 @@ def test_answers_to_recommendations_are_learnt_and_known_items_left_out():
     plain = told.scores(one)
     told.learn(one, np.array([2]), np.array([5.0]))
     assert not np.array_equal(told.scores(one), plain)
+
+
+@pytest.mark.parametrize("extra", ["", "+unrated=true", "+temperature=0.5"])
+def test_its_value_on_its_own_log_is_what_it_earned(extra):
+    """The truth, replay and the simulation tell a policy the same ratings, and it learns the same answers."""
+    policy = registry.learner(f"mf-ips-ratings+penalty=0.0005{extra}").fit(LOG, n_items=12, seed=1)
+    log = simulate(WORLD, policy, 60, 9)
+    shown = log.is_bandit
+    value = value_on_log(WORLD, log, {"own": policy}, 9)["own"]
+    if "temperature" in extra:
+        rewards = log["reward"][shown]
+        assert abs(value - rewards.mean()) < 4 * rewards.std() / np.sqrt(60)
+    else:
+        assert value == pytest.approx(log["reward"][shown].mean())
+    np.testing.assert_allclose(replay(log, policy)[shown], log["propensity"][shown], rtol=1e-12)
 
 
 def test_naive_needs_no_propensities_and_weighs_all_alike():
