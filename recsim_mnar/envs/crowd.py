@@ -12,7 +12,7 @@ from recsim_mnar import schema
 from recsim_mnar.worlds.base import Moment, World
 
 
-@dataclass
+@dataclass(slots=True)
 class News:
     """What an environment tells of one lane after a reset or a step; the source of ``info``.
 
@@ -89,7 +89,8 @@ class Crowd:
 
     def admit(self, which: NDArray[np.int64]) -> dict[int, News]:
         """A next user for each of these lanes (ascending); those who leave without a decision are passed over."""
-        news = {int(lane): News() for lane in which}
+        news: dict[int, News] = {}
+        skipped: dict[int, list[tuple[int, News]]] = {}
         while len(which):
             users = np.empty(len(which), np.int64)
             for j, lane in enumerate(which):
@@ -100,11 +101,12 @@ class Crowd:
             for j, lane in enumerate(which):
                 met = news_of(moment, j)
                 if moment.alive[j]:
-                    met.skipped = news[int(lane)].skipped
                     news[int(lane)] = met
                 else:
-                    news[int(lane)].skipped.append((int(users[j]), met))
+                    skipped.setdefault(int(lane), []).append((int(users[j]), met))
             which = which[~moment.alive]
+        for lane, left in skipped.items():
+            news[lane].skipped = left
         return news
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> tuple[Moment, NDArray[np.float64]]:

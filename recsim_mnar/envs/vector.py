@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
-from recsim_mnar.envs.crowd import Crowd, News, news_of, show_answer
+from recsim_mnar.envs.crowd import Crowd, News, news_of
 from recsim_mnar.envs.single import _first_user, check_decides, observation_space
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
@@ -27,8 +27,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
     With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
     list of seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a
     lane and a mask under the same key with ``_`` before it; ``views`` and ``view_times`` are set for the lanes that
-    have new views. In the ratings world they are set for every lane, as ``ratings`` and ``observation_propensities``
-    are.
+    have new views. In the ratings world ``ratings`` and ``observation_propensities`` stand beside them, and all are set
+    for every lane that is reset.
 
     Args:
         world: where users live.
@@ -168,31 +168,31 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         for lane in which:
             told = news[int(lane)]
             told.show(self._counts[lane])
-            self._tell(infos, int(lane), told)
+            self._tell(infos, int(lane), told, empty=self.world.rates)
             if told.skipped:
                 self._set(infos, "skipped", int(lane), told.told_skipped())
         self._tell_state(infos, which)
 
     def _see(self, acting: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
         """Count the views of a moment and tell them; in a world of ratings, bring the ratings up to date."""
-        views = moment.columns["event"] == schema.ORGANIC
+        c, first = moment.columns, moment.starts[:-1]
+        views = c["event"] == schema.ORGANIC
         if self.world.rates:
-            c, first = moment.columns, moment.starts[:-1]
-            for j, lane in enumerate(int(k) for k in acting):
-                show_answer(self.world, self._counts[lane], int(c["action"][first[j]]), float(c["reward"][first[j]]))
-                news = news_of(moment, j)
-                news.show(self._counts[lane])
-                self._tell(infos, lane, news)
-        elif views.any():
+            rewards, answered = c["reward"][first], c["reward"][first] > 0
+            self._counts[acting[answered], c["action"][first[answered]]] = rewards[answered]
+        if views.any():
             lane_of_row = np.repeat(acting, np.diff(moment.starts))[views]
-            np.add.at(self._counts, (lane_of_row, moment.columns["item"][views]), np.float32(1))
-            for k in np.flatnonzero(np.diff(moment.starts) > 1):
-                self._tell(infos, int(acting[k]), news_of(moment, int(k)))
+            if self.world.rates:
+                self._counts[lane_of_row, c["item"][views]] = c["reward"][views]
+            else:
+                np.add.at(self._counts, (lane_of_row, c["item"][views]), np.float32(1))
+            for j in np.flatnonzero(np.diff(moment.starts) > 1):
+                self._tell(infos, int(acting[j]), news_of(moment, int(j)))
         self._tell_state(infos, acting)
 
-    def _tell(self, infos: dict[str, Any], lane: int, news: News) -> None:
-        for key, events in news.told().items():
-            if len(events) or self.world.rates:
+    def _tell(self, infos: dict[str, Any], lane: int, news: News, *, empty: bool = False) -> None:
+        if news.views or empty:
+            for key, events in news.told().items():
                 self._set(infos, key, lane, events)
 
     def _tell_state(self, infos: dict[str, Any], which: NDArray[np.int64]) -> None:

@@ -40,8 +40,8 @@ class _Forgetful(WorldVectorEnv):
 
     def step(self, actions):
         *rest, infos = super().step(actions)
-        for lane, ratings in enumerate(infos["ratings"]):
-            infos["ratings"][lane] = tuple(r + 1 for r in ratings)
+        for lane, ratings in enumerate(infos.get("ratings", ())):
+            infos["ratings"][lane] = ratings and tuple(r + 1 for r in ratings)
         return (*rest, infos)
 
 
