@@ -93,24 +93,17 @@ def cells(
 ):  # fmt: skip
     """Lower bound of every cell and its derivatives.
 
-    Args:
-        observed: (U, I) int8 level of the revealed rating, -1 where there is none.
-        missing: whether unrevealed cells count.
-        mean, variance: (U, I) of m.
-        cuts: (L - 1,) thresholds.
-        table: of :func:`curves`, where curvature is looked for.
-        limits: (L,) largest curvature of log P_l.
-        activity, activity_variance: (U, I) of g, the part of h that all levels share.
-        base: (L,) z.
-        by_user, by_item: (U, L), (I, L) means of p and q.
-        user_spread, item_spread: (U, L), (I, L) exp(-variance / 2) of p and q.
-        work: (4, L).
-        slope, sharpness, activity_slope: (U, I), filled: derivative by m, its curvature bound, derivative by g.
-        user_bound, item_bound: (U,), (I,), filled: sums of the cells' bounds.
-        user_mass, item_mass: (U, L), (I, L), filled: expected number of cells at each level.
-        user_push, item_push: (U, L), (I, L), filled: derivative by p and q.
-        cut_slope, base_slope: (L - 1,), (L,), filled: derivatives by cuts and z.
-        information: (2 L - 1, 2 L - 1), filled: sum over cells of the outer product of (cut, z) derivatives.
+    Read: observed (U, I) int8, level of the revealed rating, -1 where there is none; missing, whether unrevealed cells
+    count; mean, variance (U, I) of m; cuts (L - 1,); table of :func:`curves`, where curvature is looked for; limits
+    (L,), the largest curvature of log P_l; activity, activity_variance (U, I) of g, the part of h that all levels share;
+    base (L,), z; by_user, by_item (U, L), (I, L), means of p and q; user_spread, item_spread (U, L), (I, L),
+    exp(-variance / 2) of p and q. Scratch: work (4, L).
+
+    Filled: slope, sharpness, activity_slope (U, I), the derivative by m, its curvature bound, the derivative by g;
+    user_bound, item_bound (U,), (I,), sums of the cells' bounds; user_mass, item_mass (U, L), (I, L), expected numbers
+    of cells at each level; user_push, item_push (U, L), (I, L), derivatives by p and q; cut_slope, base_slope (L - 1,),
+    (L,), derivatives by cuts and z; information (2 L - 1, 2 L - 1), sum over cells of the outer product of the (cut, z)
+    derivatives.
     """
     n_users, n_items = observed.shape
     n_levels = len(base)

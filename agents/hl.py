@@ -73,6 +73,8 @@ class HL:
         iterations: at most.
         tilts: where HL-MNAR may begin: how much more likely, in probits a level, higher ratings are revealed.
         trial: iterations of each start before the one with the highest bound is kept.
+        margin: by how much (in nats) a start's bound must exceed that of the start without a tilt, where there is one:
+            on little data that nothing selects, bounds of different starts lie about 3 nats apart by chance.
         warm_up: iterations on the revealed ratings alone, before HL-MNAR's own.
         tolerance: stop where the bound rises by less than this, relative to its size.
         levels: rating values, ascending.
@@ -89,6 +91,7 @@ class HL:
     iterations: int = 100
     tilts: tuple[float, ...] = (-0.4, 0.0, 0.4, 0.8)
     trial: int = 10
+    margin: float = 4.0
     warm_up: int = 30
     tolerance: float = 1e-6
     levels: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0)
@@ -103,6 +106,8 @@ class HL:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise UserError(f"{name} must be above 0, got {value!r}")
+        if not (math.isfinite(self.margin) and self.margin >= 0):
+            raise UserError(f"margin must not be negative, got {self.margin!r}")
         if not self.tilts or not all(math.isfinite(tilt) for tilt in self.tilts):
             raise UserError(f"tilts must be one or more finite numbers, got {self.tilts!r}")
         if len(self.levels) < 2 or not np.all(np.diff(self.levels) > 0):
@@ -125,7 +130,8 @@ class HL:
             ratings, np.array(self.levels), rank=self.rank, missing_rank=self.missing_rank,
             response_spread=self.response_spread, base_spread=self.base_spread, seed=rng.check_seed(seed),
         )  # fmt: skip
-        bounds, starts = [posterior.bound], {}
+        bounds = [posterior.bound]
+        starts: dict[float, float] = {}
         if self.missing:
             # Begun at random, the cells that are not revealed would hold the factors at 0 for very long: begin where
             # the revealed ratings alone lead.
@@ -139,18 +145,15 @@ class HL:
         return self._told(posterior, bounds, starts, converged)
 
     def _best_start(self, warm: Posterior) -> tuple[Posterior, list[float], dict[float, float]]:
-        """The start whose bound is highest after ``trial`` iterations."""
-        starts: dict[float, float] = {}
-        best: tuple[Posterior, list[float]] | None = None
+        """The start with the highest bound after ``trial`` iterations, that without a tilt favoured by ``margin``."""
+        tried: dict[float, tuple[Posterior, list[float]]] = {}
         for tilt in self.tilts:
-            tried = warm.clone()
-            tried.tilt(tilt)
-            bounds = [tried.bound] + [tried.sweep() for _ in range(self.trial)]
-            starts[tilt] = bounds[-1]
-            if best is None or bounds[-1] > best[1][-1]:
-                best = tried, bounds
-        assert best is not None  # there is a tilt
-        return *best, starts
+            posterior = warm.clone()
+            posterior.tilt(tilt)
+            tried[tilt] = posterior, [posterior.bound] + [posterior.sweep() for _ in range(self.trial)]
+        starts = {tilt: bounds[-1] for tilt, (_, bounds) in tried.items()}
+        best = max(starts, key=lambda tilt: starts[tilt] + (self.margin if tilt == 0.0 else 0.0))
+        return *tried[best], starts
 
     def _told(self, posterior: Posterior, bounds: list[float], starts: dict[float, float], converged: bool) -> HLFit:
         from scipy.special import ndtr

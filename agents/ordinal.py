@@ -89,7 +89,9 @@ class Normal:
         k.moments(mask, wanted is None, self.mean, self.second(), other.mean, other.second(), mean, variance)
         return mean, variance
 
-    def improved(self, other: Normal, mean: Floats, slope: Floats, sharpness: Floats, *, damping: float = 1.0) -> Normal:
+    def improved(
+        self, other: Normal, mean: Floats, slope: Floats, sharpness: Floats, *, damping: float = 1.0
+    ) -> Normal:
         """The maximum of the minoriser with these derivatives and curvatures of each cell.
 
         Args:
@@ -143,7 +145,9 @@ class Side:
 
     def mixed(self, new: Side, rows: Mask) -> Side:
         """See :meth:`Normal.mixed`."""
-        return Side(*(getattr(self, name).mixed(getattr(new, name), rows) for name in ("taste", "activity", "response")))
+        return Side(
+            *(getattr(self, name).mixed(getattr(new, name), rows) for name in ("taste", "activity", "response"))
+        )
 
 
 class Cells:
@@ -259,11 +263,11 @@ class Posterior:
         for side in (0, 1):
             self._update_side(side)
         self._update_levels()
-        for side in self.sides:
-            side.taste.refit_prior()
+        for rows in self.sides:
+            rows.taste.refit_prior()
             if self.missing:
-                side.activity.refit_prior()
-                side.response.refit_prior(self.response_spread**2)
+                rows.activity.refit_prior()
+                rows.response.refit_prior(self.response_spread**2)
         return self.evaluate()
 
     def _update_side(self, side: int) -> None:
@@ -285,7 +289,9 @@ class Posterior:
                 return
             mine = self.sides[side]
             before = self.cells.bounds[side] - mine.divergence(True)
-        self._try_side(side, mine, only_taste if not self.missing else Side(taste, mine.activity, mine.response), before)
+        self._try_side(
+            side, mine, only_taste if not self.missing else Side(taste, mine.activity, mine.response), before
+        )
 
     def _try_side(self, side: int, mine: Side, new: Side, before: Floats) -> Mask:
         """Take ``new`` in the rows whose bound it does not lower; returns which."""

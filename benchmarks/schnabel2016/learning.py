@@ -30,7 +30,7 @@ def choose(s: Setting, observed: Ratings, p: np.ndarray) -> Form:
     return forms[int(scores.argmin())]
 
 
-def test_mse(s: Setting, observed: Ratings, p: np.ndarray, form: Form, seed: int) -> float:
+def mse_of(s: Setting, observed: Ratings, p: np.ndarray, form: Form, seed: int) -> float:
     """MSE over all cells (equation 1) of the model fitted with weights 1/P."""
     fit = factorise(observed, 1.0 / p, form, seed=seed, **SOLVER)
     return float(((fit.factors.matrix() - s.truth) ** 2).mean())
@@ -56,7 +56,7 @@ def fill(s: Setting, points: dict[str, Any], save: Callable[[], None]) -> None:
             for name, at in weighting.items():
                 if name not in chosen:
                     chosen[name] = choose(s, observed, at)
-                mse.setdefault(name, []).append(test_mse(s, observed, at, chosen[name], trial))
+                mse.setdefault(name, []).append(mse_of(s, observed, at, chosen[name], trial))
         points[key] = {"mse": mse, "penalty": {name: form.penalty for name, form in chosen.items()}}
         save()
 

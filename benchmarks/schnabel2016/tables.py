@@ -54,7 +54,9 @@ def table1(result: dict[str, Any]) -> str:
 def completions(result: dict[str, Any]) -> str:
     names = list(result["rows"])
     told = result["published"]
-    rows = [["published", "", *(f"{told[n]['dcg@50']['true']:.2f} / {told[n]['dcg@50']['naive'][0]:.2f}" for n in names)]]
+    rows = [
+        ["published", "", *(f"{told[n]['dcg@50']['true']:.2f} / {told[n]['dcg@50']['naive'][0]:.2f}" for n in names)]
+    ]
     for found in result["completions"]:
         cells = [f"{found['dcg@50'][n]['true']:.2f} / {found['dcg@50'][n]['naive']:.2f}" for n in names]
         rows.append([found["completion"], str(found["users_with_under_50_ones"]), *cells])

@@ -223,6 +223,7 @@ ONE = Ratings([0], [0], [3.0], 2, 2)
         (lambda: HL(iterations=0), "iterations must be"),
         (lambda: HL(response_spread=0.0), "response_spread must be above 0"),
         (lambda: HL(tolerance=float("nan")), "tolerance must be above 0"),
+        (lambda: HL(margin=-1.0), "margin must not"),
         (lambda: HL(tilts=()), "tilts must be"),
         (lambda: HL(levels=(3.0, 1.0)), "levels must be"),
     ],
