@@ -95,8 +95,8 @@ def cells(
 
     Read: observed (U, I) int8, level of the revealed rating, -1 where there is none; missing, whether unrevealed cells
     count; mean, variance (U, I) of m; cuts (L - 1,); table of :func:`curves`, where curvature is looked for; limits
-    (L,), the largest curvature of log P_l; activity, activity_variance (U, I) of g, the part of h that all levels share;
-    base (L,), z; by_user, by_item (U, L), (I, L), means of p and q; user_spread, item_spread (U, L), (I, L),
+    (L,), the largest curvature of log P_l; activity, activity_variance (U, I) of g, the part of h that levels
+    share; base (L,), z; by_user, by_item (U, L), (I, L), means of p and q; user_spread, item_spread (U, L), (I, L),
     exp(-variance / 2) of p and q. Scratch: work (4, L).
 
     Filled: slope, sharpness, activity_slope (U, I), the derivative by m, its curvature bound, the derivative by g;

@@ -51,6 +51,20 @@ def test_what_is_missing_gets_one_line(study, capsys, tmp_path):
         assert error.count("\n") == 1
 
 
+def test_table2_is_handed_its_folders(study, tmp_path, monkeypatch):
+    handed = []
+
+    def main(*arguments):
+        handed.append(arguments)
+        return None if len(handed) == 1 else False
+
+    monkeypatch.setitem(sys.modules, "real", SimpleNamespace(main=main))
+    given = ["table2", "--coat", "c", "--out", str(tmp_path)]
+    assert study["run"].main(given) == 0
+    assert study["run"].main([*given, "--yahoo", "y"]) == 1
+    assert handed == [(Path("c"), None, tmp_path, False), (Path("c"), Path("y"), tmp_path, False)]
+
+
 def test_the_predictions_are_the_papers(study):
     truth = np.random.default_rng(0).choice([1.0, 2, 3, 4, 5], (80, 60), p=[0.5, 0.25, 0.15, 0.06, 0.04])
     found = study["semi_synthetic"].prediction_matrices(truth, 3)
