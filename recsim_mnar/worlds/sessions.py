@@ -252,12 +252,13 @@ class SessionsWorld(World):
         keep_truth: bool = False,
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`World.live`."""
-        from recsim_mnar.worlds import _sessions_kernel
+        from recsim_mnar.worlds import _lives_kernel
 
         lanes = SessionsLanes(self, 1, keep_truth=keep_truth)
         organic, bandit = self.expected_events(0.01)
         rows = _new_rows(int(n_users * (organic + bandit) * 1.02) + 1024, keep_truth)
-        progress = np.zeros(3, np.int64)
+        progress = np.zeros(2, np.int64)
+        ahead = _draws_ahead(self.params.n_factors)
         if distribution is None:
             chance, cumulative = np.zeros(0), np.zeros(0)
         else:
@@ -266,7 +267,7 @@ class SessionsWorld(World):
             # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
             cumulative[np.flatnonzero(chance)[-1] :] = np.inf
         while True:
-            _sessions_kernel.live(
+            _lives_kernel.live(
                 lanes.dynamics,
                 lanes.tables,
                 lanes._arrays,
@@ -278,6 +279,7 @@ class SessionsWorld(World):
                 rows,
                 progress,
                 lanes.scratch,
+                ahead,
             )
             if progress[0] == n_users:
                 break
@@ -293,6 +295,26 @@ def _new_rows(capacity: int, keep_truth: bool) -> Any:
 
     arrays = [np.empty(capacity, column.dtype) for column in schema.COLUMNS]
     return _sessions_kernel.Rows._make([*arrays, np.empty(capacity if keep_truth else 0)])
+
+
+def _draws_ahead(n_factors: int) -> Any:
+    from recsim_mnar.worlds import _lives_kernel as kernel
+
+    deviates = -(-n_factors // 4) * 4 * kernel.DRIFTS
+    return kernel.Ahead(
+        click=np.empty(kernel.DECISIONS),
+        follow=np.empty(kernel.DECISIONS),
+        action=np.empty(kernel.DECISIONS, np.int32),
+        propensity=np.empty(kernel.DECISIONS),
+        eventful=np.empty(kernel.DECISIONS, np.bool_),
+        look=np.empty(kernel.VIEWS),
+        leave=np.empty(kernel.VIEWS),
+        words=np.empty(deviates, np.uint64),
+        deviates=np.empty(deviates),
+        quantile=np.empty(deviates),
+        tails=np.full(deviates, 0.45),
+        places=np.empty(deviates, np.int64),
+    )
 
 
 def _grown(rows: Any, capacity: int, used: int) -> Any:
@@ -316,7 +338,7 @@ class SessionsLanes(Lanes):
     """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
 
     def __init__(self, world: SessionsWorld, n_lanes: int, *, keep_truth: bool) -> None:
-        from recsim_mnar.worlds import _sessions_kernel
+        from recsim_mnar.worlds import _sessions_kernel, _views_kernel
 
         self._kernel = _sessions_kernel
         self._keep_truth = keep_truth
@@ -339,7 +361,7 @@ class SessionsLanes(Lanes):
             stale_limit=stale_drift**2,
             keep_truth=keep_truth,
         )
-        self.tables = _sessions_kernel.Tables(
+        self.tables = _views_kernel.Tables(
             t.factors,
             t.offsets,
             t.rows,
@@ -353,7 +375,7 @@ class SessionsLanes(Lanes):
             world.catalogue.click_offsets,
         )
         n = n_lanes
-        self._arrays = _sessions_kernel.Lanes(
+        self._arrays = _views_kernel.Lanes(
             seed=np.zeros(n, np.uint64),
             user=np.zeros(n, np.int64),
             phase=np.full(n, _sessions_kernel.GONE, np.int64),
