@@ -24,7 +24,7 @@ from recsim_mnar.worlds._sessions_kernel import (
     S_USER,
     click_probability,
 )
-from recsim_mnar.worlds._views_kernel import view
+from recsim_mnar.worlds._views_kernel import sample_view
 
 Ahead = namedtuple("Ahead", "click follow action propensity eventful look leave words deviates quantile tails places")
 """Draws made ahead. Of DECISIONS decisions: click and follow (float64 uniforms of the answer and of the next state),
@@ -191,7 +191,7 @@ def _live(dynamics, tables, lanes, user, distribution, cumulative, rows, first_r
             rows.step[r] = step
             rows.time[r] = time
             rows.event[r] = 0
-            rows.item[r] = view(dynamics.stale_limit, tables, lanes, 0, ahead.look[j], scratch)
+            rows.item[r] = sample_view(dynamics.stale_limit, tables, lanes, 0, ahead.look[j], scratch)
             rows.action[r] = -1
             rows.propensity[r] = np.nan
             rows.reward[r] = np.nan

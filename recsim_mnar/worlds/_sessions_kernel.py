@@ -12,7 +12,7 @@ import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
 from recsim_mnar._rng_kernel import block, exp64, normal, unit53
-from recsim_mnar.worlds._views_kernel import view
+from recsim_mnar.worlds._views_kernel import sample_view
 
 Dynamics = namedtuple(
     "Dynamics",
@@ -117,7 +117,7 @@ def _browse(dynamics, tables, lanes, lane, rows, r, scratch):
         rows.step[r] = lanes.step[lane]
         rows.time[r] = lanes.time[lane]
         rows.event[r] = 0
-        rows.item[r] = view(dynamics.stale_limit, tables, lanes, lane, unit53(c, d), scratch)
+        rows.item[r] = sample_view(dynamics.stale_limit, tables, lanes, lane, unit53(c, d), scratch)
         rows.action[r] = -1
         rows.propensity[r] = np.nan
         rows.reward[r] = np.nan

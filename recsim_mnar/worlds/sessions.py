@@ -6,9 +6,10 @@ Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym"; the setting of Jeun
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,18 +152,45 @@ PRESETS: dict[str, tuple[SessionsParams, str]] = {
 }
 
 
-def _view_sampler(n_items: int, n_factors: int) -> tuple[int, float]:
-    """How views are drawn: number of item groups, and how far (in norm) interests drift before weights are renewed.
+class ViewSampler(NamedTuple):
+    """How views are drawn.
 
-    (0, 0) draws from a fresh softmax at every view, which costs least for few items. The others are measured
-    optima. The choice decides which draw gives which item, so to change it is to raise the schema's version.
+    Attributes:
+        hot: items of the largest offsets whose weights are made anew at every view; a multiple of 64.
+        groups: of the other items, a multiple of 32; 0 draws from a fresh softmax of all at every view.
+        drift: how far, in norm, interests drift before all weights are renewed.
+    """
+
+    hot: int
+    groups: int
+    drift: float
+
+
+def _view_sampler(n_items: int, n_factors: int, sigma_mu_organic: float) -> ViewSampler:
+    """What costs least for such a catalogue, as measured.
+
+    The choice decides which draw gives which item, so to change it is to raise the schema's version.
     """
     if n_factors > 10:
-        return (0, 0.0) if n_items < 2000 else (128, 0.7)
+        return ViewSampler(0, 0, 0.0) if n_items < 2000 else ViewSampler(0, 128, 0.7)
+    if sigma_mu_organic >= 1.0:
+        for limit, hot, groups, drift in _SKEWED:
+            if n_items < limit:
+                return ViewSampler(hot, groups, drift)
     for limit, groups, drift in ((400, 0, 0.0), (1500, 32, 0.7), (5000, 64, 0.7), (50_000, 128, 1.0)):
         if n_items < limit:
-            return groups, drift
-    return 512, 2.0
+            return ViewSampler(0, groups, drift)
+    return ViewSampler(0, 512, 2.0)
+
+
+_SKEWED = (
+    (200, 0, 0, 0.0),
+    (800, 64, 32, 1.0),
+    (5000, 128, 32, 1.0),
+    (50_000, 256, 128, 1.0),
+    (math.inf, 512, 512, 2.0),
+)
+"""Where popularity is uneven: (items below, hot, groups, drift)."""
 
 
 class SessionsWorld(World):
@@ -193,8 +221,13 @@ class SessionsWorld(World):
         )
 
     @functools.cached_property
+    def _sampler(self) -> ViewSampler:
+        return _view_sampler(self.n_items, self.params.n_factors, self.params.sigma_mu_organic)
+
+    @functools.cached_property
     def _tables(self) -> ViewTables:
-        return view_tables(self.catalogue, _view_sampler(self.n_items, self.params.n_factors)[0])
+        sampler = self._sampler
+        return view_tables(self.catalogue, sampler.groups, sampler.hot)
 
     @functools.cached_property
     def _click_factors_by_factor(self) -> NDArray[np.float64]:
@@ -344,7 +377,7 @@ class SessionsLanes(Lanes):
         self._keep_truth = keep_truth
         p, t = world.params, world._tables
         n_padded, n_groups = t.centre.shape
-        stale, stale_drift = _view_sampler(p.n_items, p.n_factors)
+        stale = world._sampler.groups > 0
         self.n_factors = p.n_factors
         self.dynamics = _sessions_kernel.Dynamics(
             organic_to_bandit=p.p_organic_to_bandit,
@@ -358,10 +391,11 @@ class SessionsLanes(Lanes):
             clock_mean=p.clock_mean,
             clock_sd=p.clock_sd,
             n_factors=p.n_factors,
-            stale_limit=stale_drift**2,
+            stale_limit=world._sampler.drift**2,
             keep_truth=keep_truth,
         )
         self.tables = _views_kernel.Tables(
+            t.n_hot,
             t.factors,
             t.offsets,
             t.rows,
@@ -387,6 +421,7 @@ class SessionsLanes(Lanes):
             omega=np.zeros((n, n_padded)),
             stale=np.zeros((n, n_padded)),
             known=np.zeros(n, np.bool_),
+            shift=np.zeros(n, np.float32),
             # A fresh softmax at every view leaves nothing to remember, so the lanes share one row.
             weights=np.empty((n if stale else 1, t.factors.shape[1]), np.float32),
             sums=np.empty((n if stale else 1, n_groups), np.float32),
@@ -396,7 +431,13 @@ class SessionsLanes(Lanes):
         self.time = self._arrays.time
         self.n_decisions = self._arrays.n_decisions
         blocks = -(-n_groups // 16)
-        self.scratch = (np.empty(n_padded), np.empty(blocks * 16, np.float32), np.empty(blocks))
+        self.scratch = (
+            np.empty(n_padded),
+            np.empty(blocks * 16, np.float32),
+            np.empty(blocks),
+            np.empty(t.n_hot, np.float32),
+            np.empty(8, np.float32),
+        )
         self._rows = _new_rows(64, keep_truth)
 
     @property
