@@ -152,6 +152,9 @@ PRESETS: dict[str, tuple[SessionsParams, str]] = {
 }
 
 
+_USERS_A_CALL = 4096
+
+
 class ViewSampler(NamedTuple):
     """How views are drawn.
 
@@ -299,14 +302,16 @@ class SessionsWorld(World):
             cumulative = np.cumsum(chance)
             # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
             cumulative[np.flatnonzero(chance)[-1] :] = np.inf
-        while True:
+        while progress[0] < n_users:
+            # So many at a time, so that Ctrl-C is heard.
+            goal = min(n_users, progress[0] + _USERS_A_CALL)
             _lives_kernel.live(
                 lanes.dynamics,
                 lanes.tables,
                 lanes._arrays,
                 np.uint64(seed),
                 first_user,
-                n_users,
+                goal,
                 chance,
                 cumulative,
                 rows,
@@ -314,12 +319,10 @@ class SessionsWorld(World):
                 lanes.scratch,
                 ahead,
             )
-            if progress[0] == n_users:
-                break
-            done = progress[0] + 1
-            # What is left, at the rate seen so far, with some room.
-            capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / done)) + 1024
-            rows = _grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
+            if progress[0] < goal:
+                # What is left, at the rate seen so far, with some room.
+                capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / (progress[0] + 1))) + 1024
+                rows = _grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
         return _columns(rows, 0, int(progress[1]), keep_truth)
 
 
