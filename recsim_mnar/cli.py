@@ -137,6 +137,12 @@ def _compare_world(
     from recsim_mnar.simulate import workers
 
     preset = options["preset"] or "jeunen2019"
+    if options["world"] not in ("sessions",):
+        _world(options["world"], None, ())
+        raise UserError(
+            f"--world {options['world']}: compare runs on the sessions world; campaigns are judged by "
+            "recsim_mnar.protocols.weighted_leave_one_out, ratings by recsim_mnar.estimators.ratings"
+        )
     world = _world(options["world"], preset, options["settings"])
     if preset not in comparing.SETTINGS:
         raise UserError(
@@ -255,7 +261,7 @@ def _print_comparison(comparison: Any, folder: Path) -> None:
 
 @cli.command()
 @click.option("--world", required=True, help="A world's name.")
-@click.option("--preset", default=None, help="A preset of the world; recogym-v1 unless named.")
+@click.option("--preset", default=None, help="A preset of the world; its own default unless named.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
 )

@@ -55,6 +55,9 @@ class Log:
                 ordered[column.name] = np.empty(0, column.dtype)
             else:
                 raise UserError(f"a log needs a column {column.name!r}: {column.meaning}")
+        for name, extra in schema.OPTIONAL.items():
+            if name in given:
+                given[name] = np.ascontiguousarray(given[name], dtype=extra.dtype)
         self.columns = {**ordered, **given}
 
     def __len__(self) -> int:
@@ -124,10 +127,14 @@ class Log:
         columns = {name: np.concatenate([log.columns[name] for log in logs]) for name in names}
         return cls(columns, dict(logs[0].provenance))
 
-    def digest(self) -> str:
-        """Sha256 of the schema's columns in order, little-endian, null as -1 or the canonical NaN."""
+    def digest(self, *, optional: bool = False) -> str:
+        """Sha256 of the schema's columns in order, little-endian, null as -1 or the canonical NaN.
+
+        With ``optional`` those of :data:`recsim_mnar.schema.OPTIONAL` that the log has follow.
+        """
         sha = hashlib.sha256()
-        for column in schema.COLUMNS:
+        extra = [column for name, column in schema.OPTIONAL.items() if optional and name in self.columns]
+        for column in (*schema.COLUMNS, *extra):
             values = self.columns[column.name].astype(column.dtype.newbyteorder("<"))
             if column.dtype.kind == "f":
                 values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
@@ -159,6 +166,11 @@ class Log:
         p = c["propensity"]
         _refuse(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
         _refuse(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
+        _refuse(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
+        revealed = c.get("observation_propensity")
+        if revealed is not None:
+            bad = ~bandit & ~np.isnan(revealed) & ~((revealed > 0) & (revealed <= 1))
+            _refuse(bad, revealed, "observation_propensity", "must lie in (0, 1]")
         return self
 
     # ------------------------------------------------------------------------------------------- in and out of memory
@@ -173,7 +185,7 @@ class Log:
 
         arrays, names = [], []
         for name, values in self.columns.items():
-            column = schema.BY_NAME.get(name)
+            column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
             if name == "event":
                 array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
             elif column is not None and column.null is not None:
@@ -199,7 +211,7 @@ class Log:
         columns: dict[str, NDArray[Any]] = {}
         for name in table.column_names:
             values = table.column(name)
-            column = schema.BY_NAME.get(name)
+            column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
             if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
                 columns[name] = values.to_numpy()
             elif name == "event":

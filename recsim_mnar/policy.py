@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,13 @@ class Policy(abc.ABC):
 
     def observe(self, users: Ints, items: Ints) -> None:
         """Organic views: ``users[j]`` viewed ``items[j]``; (m,) each, a user's views in their order."""
+
+    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
+        """Organic ratings: ``users[j]`` gave ``items[j]`` a rating; (m,) each, a user's in their order.
+
+        A policy that does not read ratings sees views.
+        """
+        self.observe(users, items)
 
     @abc.abstractmethod
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
@@ -129,6 +137,21 @@ class Learner(abc.ABC):
         """
 
 
+def tell(policy: Policy, users: Ints, items: Ints, ratings: Floats) -> None:
+    """Let a policy observe organic events in their order: ratings where they have a value, views where it is NaN."""
+    rated = np.isfinite(ratings)
+    reads = getattr(policy, "observe_ratings", None)
+    edges = [0, *(np.flatnonzero(rated[1:] != rated[:-1]) + 1).tolist(), len(rated)]
+    for first, last in itertools.pairwise(edges):
+        rows = slice(first, last)
+        if first == last:
+            continue
+        if rated[first] and reads is not None:
+            reads(users[rows], items[rows], ratings[rows])
+        else:
+            policy.observe(users[rows], items[rows])
+
+
 def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -> tuple[NDArray[np.int32], Floats]:
     """Return what ``act`` gave as arrays of the log's types.
 
@@ -180,6 +203,10 @@ class _Softened(Policy):
     def observe(self, users: Ints, items: Ints) -> None:
         """See :meth:`Policy.observe`."""
         self.inner.observe(users, items)
+
+    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
+        """See :meth:`Policy.observe_ratings`."""
+        tell(self.inner, users, items, ratings)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
         """See :meth:`Policy.learn`."""
@@ -317,6 +344,11 @@ class SoftmaxPolicy(_Softened):
         """See :meth:`Policy.observe`."""
         self._drop(users)
         self.inner.observe(users, items)
+
+    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
+        """See :meth:`Policy.observe_ratings`."""
+        self._drop(users)
+        tell(self.inner, users, items, ratings)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
         """See :meth:`Policy.learn`."""

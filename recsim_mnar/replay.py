@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_distribution
+from recsim_mnar.policy import Policy, checked_distribution, tell
 from recsim_mnar.simulate import SHARD_USERS, fresh, run_in_order
 
 Rows = NDArray[np.int64]
@@ -103,7 +103,7 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
     chances: list[NDArray[np.float64]] = []
     for views, decisions in visits(log, first, last, one_by_one=one_by_one):
         if len(views):
-            policy.observe(user[views], item[views])
+            tell(policy, user[views], item[views], reward[views])
         if not rows:  # a look at a few users whether its probabilities are any
             checked_distribution(policy, policy.probabilities(np.unique(user[decisions])[:8]), policy.n_items)
         chance = np.asarray(policy.propensity_of(user[decisions], action[decisions]), dtype=np.float64)

@@ -126,15 +126,13 @@ def simulate_to(
             {key: value for key, value in story.items() if key != "truth"},
         )
         if keep_truth:
-            write_table(_truth_table(log), _truth_path(folder, i))
-            del log.columns["click_probability"]
+            write_table(_truth_table(log, world.truth_column), _truth_path(folder, i))
+            del log.columns[world.truth_column]
         write_part(log, part_path(folder / "log", i))
     if keep_truth:
         _merge_truth(folder, len(firsts))
-        catalogue = getattr(world, "catalogue", None)
-        if catalogue is not None:
-            with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
-                np.savez(file, **catalogue.arrays())
+        with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **world.truth_arrays(seed, n_users))  # type: ignore[arg-type]  # keywords of ours
     rows = sum(pq.read_metadata(part_path(folder / "log", i)).num_rows for i in range(len(firsts)))
     return {"users": n_users, "rows": rows, "parts": len(firsts), "kept": len(firsts) - len(missing)}
 
@@ -157,11 +155,11 @@ def _truth_path(folder: Path, index: int) -> Path:
     return folder / f".truth-{index:05d}.parquet"
 
 
-def _truth_table(log: Log) -> Any:
+def _truth_table(log: Log, truth: str) -> Any:
     import pyarrow as pa
 
     shown = log.is_bandit
-    return pa.table({name: log[name][shown] for name in ("user", "step", "click_probability")})
+    return pa.table({name: log[name][shown] for name in ("user", "step", truth)})
 
 
 def _merge_truth(folder: Path, n_parts: int) -> None:

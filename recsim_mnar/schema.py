@@ -40,7 +40,19 @@ COLUMNS: tuple[Column, ...] = (
     Column("item", np.dtype(np.int32), -1, "organic: item viewed"),
     Column("action", np.dtype(np.int32), -1, "bandit: item recommended"),
     Column("propensity", np.dtype(np.float64), np.nan, "bandit: probability with which the logging policy chose it"),
-    Column("reward", np.dtype(np.float64), np.nan, "bandit: observed reward"),
+    Column(
+        "reward", np.dtype(np.float64), np.nan, "bandit: observed reward; organic: the rating, where views are ratings"
+    ),
 )
+OPTIONAL: dict[str, Column] = {
+    "observation_propensity": Column(
+        "observation_propensity",
+        np.dtype(np.float64),
+        np.nan,
+        "organic: probability with which this rating was revealed, where it is known",
+    )
+}
+"""Columns that a log may have beside :data:`COLUMNS`, by name."""
+
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_decisions, checked_distribution
+from recsim_mnar.policy import Policy, checked_decisions, checked_distribution, tell
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.worlds.base import Moment, World
 
@@ -49,8 +49,8 @@ def simulate(
         seed: of the users and of the policy's uniforms, in [0, 2**64).
         first_user: id of the first.
         executor: any ``concurrent.futures.Executor`` to spread shards over; the log is the same with and without.
-        keep_truth: add the context column ``click_probability`` of the action shown. It is truth: estimators must not
-            see it.
+        keep_truth: add the world's truth column (``click_probability`` in sessions, ``expected_reward`` in ratings) of
+            the action shown. It is truth: estimators must not see it.
 
     Returns:
         a log ordered by (user, step), whose provenance suffices to make it again.
@@ -268,7 +268,8 @@ def drive(
 
 
 def show(policy: Policy, moment: Moment) -> None:
-    """Let a policy observe the views of a moment."""
-    views = moment.columns["event"] == schema.ORGANIC
+    """Let a policy observe the views or ratings of a moment."""
+    c = moment.columns
+    views = c["event"] == schema.ORGANIC
     if views.any():
-        policy.observe(moment.columns["user"][views], moment.columns["item"][views])
+        tell(policy, c["user"][views], c["item"][views], c["reward"][views])

@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.policy import Policy, checked_decisions, scores_of
+from recsim_mnar.policy import Policy, checked_decisions, scores_of, tell
 
 _SEED = 20190912
 
@@ -115,6 +115,30 @@ class PolicyContract:
             for item in views[j]:
                 alone.observe(user, np.array([item], np.int32))
                 alone.act(user, u[j : j + 1])  # looking must not change what comes after
+            action, propensity = alone.act(user, u[j : j + 1])
+            assert action[0] == actions[j]
+            assert propensity[0] == stated[j]
+            np.testing.assert_array_equal(scores_of(alone, user)[0], scores[j])
+
+    def test_ratings_one_user_at_a_time(self, policy, users, views):  # type: ignore[no-untyped-def]
+        """Ratings told of all users together or one by one lead to the same actions and scores, bit for bit."""
+        owners = np.repeat(users, [len(v) for v in views])
+        items = np.concatenate([*views, np.zeros(0, np.int32)])
+        ratings = 1.0 + (items % 5)
+        u = rng.policy_uniforms(_SEED, users, 0)
+        policy.reset(users)
+        tell(policy, owners, items, ratings)
+        actions, stated = policy.act(users, u)
+        scores = scores_of(policy, users)
+        np.testing.assert_array_equal(policy.propensity_of(users, np.asarray(actions)), stated)
+        np.testing.assert_allclose(policy.probabilities(users).sum(axis=1), 1.0, rtol=1e-12)
+        alone = self.make_policy()
+        for j in range(self.n_users):
+            user, rows = users[j : j + 1], np.flatnonzero(owners == users[j])
+            alone.reset(user)
+            for row in rows:
+                tell(alone, user, items[row : row + 1], ratings[row : row + 1])
+                alone.act(user, u[j : j + 1])
             action, propensity = alone.act(user, u[j : j + 1])
             assert action[0] == actions[j]
             assert propensity[0] == stated[j]

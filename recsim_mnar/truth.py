@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_distribution
+from recsim_mnar.policy import Policy, checked_distribution, tell
 from recsim_mnar.replay import innermost, learns, user_blocks, visits
 from recsim_mnar.simulate import fresh, run_in_order
 from recsim_mnar.worlds.base import World
@@ -108,7 +108,7 @@ def _sums(
     for views, decisions in visits(log, first, last, one_by_one=stepwise):
         if len(views):
             for policy in acting.values():
-                policy.observe(user[views], item[views])
+                tell(policy, user[views], item[views], reward[views])
         if len(decisions) == 0:
             continue
         # Decisions of one user in one state count together; where interests drift between them each stands alone.

@@ -262,3 +262,47 @@ def test_help_is_quick_and_imports_little():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_ratings_world_from_the_command_line(capsys, tmp_path):
+    out, train = tmp_path / "sim", tmp_path / "train"
+    small = ["--world", "ratings", "--set", "n_items=30", "--set", "density=0.1"]
+    assert run(capsys, "simulate", *small, "--policy", "random", "--users", 80, "--seed", 7, "--out", train)[0] == 0
+    assert run(capsys, "simulate", *small, "--policy", "mf-ips-ratings+epsilon=0.2", "--users", 60, "--train-users", 80,
+               "--truth", "--out", out)[0] == 0  # fmt: skip
+    log = Log.read(out).validate(30)
+    shown = log.is_bandit
+    truth, catalogue = pq.read_table(out / "truth.parquet"), dict(np.load(out / "catalogue.npz"))
+    assert truth.column_names == ["user", "step", "expected_reward"]
+    np.testing.assert_array_equal(truth["expected_reward"].to_numpy(), log["reward"][shown])
+    ratings, p = catalogue["ratings"], catalogue["observation_propensities"]
+    assert ratings.shape == p.shape == (60, 30)
+    np.testing.assert_array_equal(log["reward"][shown], ratings[log["user"][shown], log["action"][shown]])
+    np.testing.assert_array_equal(log["reward"][~shown], ratings[log["user"][~shown], log["item"][~shown]])
+    np.testing.assert_array_equal(log["observation_propensity"][~shown], p[log["user"][~shown], log["item"][~shown]])
+    assert "expected_reward" not in log.columns
+    file = tmp_path / "replayed.csv"
+    assert run(capsys, "replay", out, "--policy", "mf-naive-ratings,random", "--train", train, "--out", file)[0] == 0
+    assert run(capsys, "estimate", file, "--target", "mf-naive-ratings", "--baseline", "random")[0] == 0
+    assert "people reveal ratings" in run(capsys, "worlds")[1]
+    assert "ratings schnabel2016" in run(capsys, "presets")[1]
+    assert "mf-ips-ratings" in run(capsys, "agents")[1]
+    again = ["--world", "ratings", "--set", f"ratings_file={out / 'catalogue.npz'}", "--set", "density=0.1"]
+    assert run(capsys, "simulate", *again, "--policy", "random", "--users", 5, "--out", tmp_path / "again")[0] == 0
+    assert Log.read(tmp_path / "again").provenance["world"]["matrix"]["users"] == 60
+
+
+def test_mistakes_in_the_ratings_world_are_one_line(capsys, tmp_path):
+    def told(*more):
+        return fails(capsys, "simulate", "--world", "ratings", "--users", 5, "--out", tmp_path / "x", *more)
+
+    policy = ("--policy", "random")
+    assert "density 0.5 cannot be reached" in told(*policy, "--set", "density=0.5")
+    assert "did you mean 'alpha'" in told(*policy, "--set", "alhpa=0.5")
+    assert "no-such.csv does not exist" in told(*policy, "--set", "ratings_file=no-such.csv")
+    assert "score must be one of" in told("--policy", "mf-ips-ratings+score=ndcg")
+    sessions = ("simulate", "--world", "sessions", *SMALL, "--users", 5, "--train-users", 20, "--out", tmp_path / "x")
+    assert "has no rating" in fails(capsys, *sessions, "--policy", "mf-ips-ratings")
+    assert "compare runs on the sessions world" in fails(
+        capsys, "compare", "--world", "ratings", "--preset", "quick", "--out", tmp_path / "x"
+    )

@@ -167,3 +167,36 @@ def test_from_columns_takes_event_names():
     assert log["event"].tolist() == [schema.ORGANIC]
     with pytest.raises(UserError, match="event"):
         from_columns({"user": [1], "step": [0], "time": [0.0], "event": ["view"], "item": [3]}).validate()
+
+
+def test_observation_propensities_are_a_column_of_their_own(tmp_path):
+    log = Log(
+        {
+            "user": [0, 0, 1],
+            "step": [0, 1, 0],
+            "time": [0.0, 1.0, 0.0],
+            "event": [0, 1, 0],
+            "item": [3, -1, 2],
+            "action": [-1, 1, -1],
+            "propensity": [np.nan, 0.5, np.nan],
+            "reward": [5.0, 2.0, 1.0],
+            "observation_propensity": [0.25, np.nan, 1.0],
+        }
+    ).validate(4)
+    log.write(tmp_path / "log")
+    log.write_csv(tmp_path / "log.csv")
+    bandit = log.bandit()
+    bandit.write_csv(tmp_path / "bandit.csv")
+    for path, expected in (("log", log), ("log.csv", log), ("bandit.csv", bandit)):
+        again = Log.read(tmp_path / path).validate(4)
+        assert again.digest(optional=True) == expected.digest(optional=True)
+        assert again["observation_propensity"].dtype == np.float64
+    assert log.to_arrow().column("observation_propensity").null_count == 1
+    changed = log.with_column("observation_propensity", np.array([0.5, np.nan, 1.0]))
+    assert changed.digest() == log.digest()
+    assert changed.digest(optional=True) != log.digest(optional=True)
+    for p in (0.0, 1.5, -1.0):
+        with pytest.raises(UserError, match=r"row 2: observation_propensity must lie in \(0, 1\]"):
+            log.with_column("observation_propensity", np.array([0.5, np.nan, p])).validate()
+    with pytest.raises(UserError, match="row 0: reward must be a finite number or null"):
+        Log({**log.columns, "reward": np.array([np.inf, 1.0, 1.0])}).validate()

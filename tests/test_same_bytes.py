@@ -8,7 +8,9 @@ import pytest
 from recsim_mnar import registry, simulate
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.record import record, record_vector
+from recsim_mnar.replay import replay
 from recsim_mnar.simulate import workers
+from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import OrderReader, Uniform
 
@@ -98,3 +100,34 @@ def test_the_sampler_of_large_catalogues_too():
     assert simulate.simulate(world, Uniform(700), 1, SEED, first_user=9).digest() == (
         expected.select(expected["user"] == 9).digest()
     )
+
+
+RATERS = ["random", "popularity", "user-popularity+epsilon=0.2", "mf-ips-ratings+penalty=0.0005"]
+
+
+@pytest.fixture(scope="module", params=["repeat_pays=true", "repeat_pays=false"])
+def rated(request):
+    return make_world("ratings", None, [f"n_items={N_ITEMS}", "density=0.1", "n_decisions=4", request.param])
+
+
+@pytest.mark.parametrize(
+    "name", [*RATERS, "mf-ips-ratings+unrated=true+penalty=0.0005", "mf-naive-ratings+penalty=0.0005+temperature=0.3"]
+)
+def test_every_face_of_the_ratings_world_gives_the_same_bytes(rated, name, monkeypatch):
+    """The propensities with which ratings are revealed are part of it."""
+    policy = registry.learner(name).fit(simulate.simulate(rated, Uniform(N_ITEMS), 120, 77), n_items=N_ITEMS, seed=1)
+    whole = simulate.simulate(rated, policy, N_USERS, SEED).validate(N_ITEMS)
+    expected = whole.digest(optional=True)
+    assert expected != whole.digest()
+    if name.startswith("mf") and "temp" not in name:
+        assert len(set(whole.bandit()["action"])) > 5  # it does not recommend one thing to everyone
+    monkeypatch.setattr(simulate, "SHARD_USERS", 7)
+    with workers(3) as executor:
+        log = simulate.simulate(rated, policy, N_USERS, SEED, executor=executor)
+    assert log.digest(optional=True) == expected
+    assert record(WorldEnv(rated), policy, N_USERS, SEED).digest(optional=True) == expected
+    for lanes in (1, 8, 100):
+        log = record_vector(WorldVectorEnv(rated, lanes), policy, N_USERS, SEED)
+        assert log.digest(optional=True) == expected, f"{lanes} lanes"
+    shown = whole.is_bandit
+    np.testing.assert_allclose(replay(whole, policy)[shown], whole["propensity"][shown], rtol=1e-12)

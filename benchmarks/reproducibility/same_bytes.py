@@ -3,7 +3,8 @@
     python benchmarks/reproducibility/same_bytes.py [--users N] [--items P] [--json FILE]
 
 Faces: ``simulate`` with 1, 2 and 7 workers (threads, and two processes), the single environment, and the vector
-environment with 1, 64 and 1,000 lanes. The environments' logs are rebuilt from what ``reset`` and ``step`` return.
+environment with 1, 64 and 1,000 lanes. The environments' logs are rebuilt from what ``reset`` and ``step`` return. In
+the ratings world the propensities of observation are hashed too.
 Ends with status 1 where any two differ.
 """
 
@@ -73,6 +74,14 @@ AGENTS = (
     "item-knn+temperature=0.3",
     "user-knn+epsilon=0.2",
 )
+RATERS = (
+    "random",
+    "popularity",
+    "user-popularity",
+    "mf-naive-ratings+penalty=0.0002",
+    "mf-ips-ratings+penalty=0.0002+unrated=true",
+    "mf-ips-ratings+penalty=0.0002+temperature=0.3",
+)
 
 
 def digests(world: World, policy: Policy, n_users: int, seed: int) -> dict[str, str]:
@@ -80,15 +89,15 @@ def digests(world: World, policy: Policy, n_users: int, seed: int) -> dict[str, 
     found = {}
     for n in (1, 2, 7):
         with workers(n) as executor:
-            found[f"simulate, {n} workers"] = simulate.simulate(
-                world, policy, n_users, seed, executor=executor
-            ).digest()
+            log = simulate.simulate(world, policy, n_users, seed, executor=executor)
+            found[f"simulate, {n} workers"] = log.digest(optional=True)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         log = simulate.simulate(world, policy, n_users, seed, executor=processes)
-        found["simulate, 2 processes"] = log.digest()
-    found["single environment"] = record(WorldEnv(world), policy, n_users, seed).digest()
+        found["simulate, 2 processes"] = log.digest(optional=True)
+    found["single environment"] = record(WorldEnv(world), policy, n_users, seed).digest(optional=True)
     for lanes in (1, 64, 1000):
-        found[f"vector, {lanes} lanes"] = record_vector(WorldVectorEnv(world, lanes), policy, n_users, seed).digest()
+        log = record_vector(WorldVectorEnv(world, lanes), policy, n_users, seed)
+        found[f"vector, {lanes} lanes"] = log.digest(optional=True)
     return found
 
 
@@ -98,22 +107,34 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=600)
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
-    world = make_world("sessions", "recogym-v1", [f"n_items={options.items}", "n_flips=50", "clock=normal"])
+    sessions = make_world("sessions", "recogym-v1", [f"n_items={options.items}", "n_flips=50", "clock=normal"])
+    ratings = make_world("ratings", None, [f"n_items={options.items}"])
+    simulate.SHARD_USERS = 32  # several shards, so that workers have something to share
+    tables, alike = {}, True
+    for world, names in ((sessions, (*AGENTS, OrderReader.name)), (ratings, RATERS)):
+        table, same = compare_faces(world, names, options.users)
+        tables[world.name] = table
+        alike &= same
+    if options.json:
+        write_json(options.json, tables)
+    sys.exit(0 if alike else 1)
+
+
+def compare_faces(world: World, names: tuple[str, ...], n_users: int) -> tuple[dict[str, dict[str, str]], bool]:
+    """Every agent's digests in a world, and whether all faces agree."""
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     train = simulate.simulate(world, uniform, 300, seed=9)
-    simulate.SHARD_USERS = 32  # several shards, so that workers have something to share
     table, alike = {}, True
-    for name in (*AGENTS, OrderReader.name):
+    print(f"{world.name} world")
+    for name in names:
         foreign = name == OrderReader.name
         policy = OrderReader(world.n_items) if foreign else registry.learner(name).fit(train, n_items=world.n_items)
-        table[name] = found = digests(world, policy, options.users, seed=4)
+        table[name] = found = digests(world, policy, n_users, seed=4)
         same = len(set(found.values())) == 1
         alike &= same
         verdict = f"all {len(found)} alike" if same else str(found)
-        print(f"{name:<26} {next(iter(found.values()))}  {verdict}", flush=True)
-    if options.json:
-        write_json(options.json, table)
-    sys.exit(0 if alike else 1)
+        print(f"{name:<48} {next(iter(found.values()))}  {verdict}", flush=True)
+    return table, alike
 
 
 if __name__ == "__main__":

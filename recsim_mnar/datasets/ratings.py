@@ -6,8 +6,11 @@ under which terms.
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +82,56 @@ def load_ml100k(path: str | Path) -> Ratings:
     users, items = users - 1, items - 1
     ratings = Ratings(users, items, values, int(users.max()) + 1, int(items.max()) + 1)
     return ratings.check_scale(STARS)
+
+
+def read_ratings(path: str | Path) -> Ratings:
+    """Ratings 1 to 5 from a table: CSV, TSV, RecBole's ``.inter``, or GroupLens's ``u.data`` without names.
+
+    Named columns are found by the beginnings user, item (or movie) and rating; without names they are the first three.
+    Users and items are numbered in the order of their ids.
+
+    Raises:
+        UserError: no such file, no such column, or a rating outside 1..5.
+    """
+    path = Path(path)
+    _need(path, "A file of ratings has the columns user, item and rating, with commas or tabs.")
+    with open(path, encoding="latin-1") as file:
+        first = file.readline()
+    delimiter = "\t" if "\t" in first else ","
+    names = [name.split(":")[0].strip(' "\r\n').lower() for name in first.split(delimiter)]
+    named = any(name.startswith("rating") for name in names)
+    columns = list(range(3))
+    if named:
+        for place, words in enumerate((("user",), ("item", "movie"), ("rating",))):
+            found = [k for k, name in enumerate(names) if name.startswith(words)]
+            if not found:
+                raise UserError(f"{path} has no column {words[0]!r}, only {', '.join(names)}")
+            columns[place] = found[0]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a table without rows is refused below
+            table = np.loadtxt(
+                path, str, delimiter=delimiter, usecols=columns, skiprows=int(named), ndmin=2, encoding="latin-1",
+                comments=None, quotechar='"',
+            )  # fmt: skip
+    except (ValueError, IndexError) as error:
+        raise UserError(f"{path}: not a table of user, item, rating: {str(error).splitlines()[0]}") from None
+    if len(table) == 0:
+        raise UserError(f"{path} has no ratings")
+    try:
+        values = table[:, 2].astype(np.float64)
+    except ValueError as error:
+        raise UserError(f"{path}: a rating is not a number: {error}") from None
+    (users, n_users), (items, n_items) = (_numbered(table[:, k]) for k in (0, 1))
+    return Ratings(users, items, values, n_users, n_items).check_scale(STARS)
+
+
+def _numbered(ids: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+    """Ids as 0, 1, ... in their order (of numbers, where all are), and how many there are."""
+    with contextlib.suppress(ValueError):
+        ids = ids.astype(np.int64)
+    known, numbers = np.unique(ids, return_inverse=True)
+    return numbers, len(known)
 
 
 def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:

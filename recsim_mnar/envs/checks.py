@@ -136,7 +136,7 @@ def _compare(
 def _same(a: Any, b: Any, told: dict[str, Any], info: dict[str, Any], where: str) -> None:
     _equal(a, b, f"{where}: observations differ")
     # An empty sequence says no more than an absent key, and a vector environment may leave it out.
-    stated = {key: value for key, value in info.items() if not (isinstance(value, tuple) and not value)}
+    stated, told = ({k: v for k, v in d.items() if not (isinstance(v, tuple) and not v)} for d in (info, told))
     _true(set(told) == set(stated), f"{where}: info has {sorted(told)}, the single environment's {sorted(stated)}")
     for key, value in stated.items():
         _true(_alike(told[key], value), f"{where}: info[{key!r}] is {told[key]!r}, the single environment's {value!r}")

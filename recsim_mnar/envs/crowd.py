@@ -12,19 +12,42 @@ from recsim_mnar import schema
 from recsim_mnar.worlds.base import Moment, World
 
 
-@dataclass
+@dataclass(slots=True)
 class News:
     """What an environment tells of one lane after a reset or a step; the source of ``info``.
 
     Attributes:
         views, view_times: organic events since the last decision, in order. Tuples: Gymnasium's own vector environments
             take an array in ``info`` to have the same shape at every step.
-        skipped: users who left without a decision before this one: (user, views, view_times).
+        ratings, observation_propensities: in a world of ratings, what those events gave the items, and with which
+            probability each was revealed; None in other worlds.
+        skipped: users who left without a decision before this one, and their events.
     """
 
     views: tuple[int, ...] = ()
     view_times: tuple[float, ...] = ()
-    skipped: list[tuple[int, tuple[int, ...], tuple[float, ...]]] = field(default_factory=list)
+    ratings: tuple[float, ...] | None = None
+    observation_propensities: tuple[float, ...] | None = None
+    skipped: list[tuple[int, News]] = field(default_factory=list)
+
+    def told(self) -> dict[str, Any]:
+        """The entries of ``info`` about events."""
+        entries: dict[str, Any] = {"views": self.views, "view_times": self.view_times}
+        if self.ratings is not None:
+            entries |= {"ratings": self.ratings, "observation_propensities": self.observation_propensities}
+        return entries
+
+    def told_skipped(self) -> tuple[dict[str, Any], ...]:
+        """The entry ``skipped`` of ``info``."""
+        return tuple({"user": user, **news.told()} for user, news in self.skipped)
+
+    def show(self, observation: NDArray[np.float32]) -> None:
+        """Bring a user's observation up to date: the item's rating in a world of ratings, else one more view."""
+        if self.ratings is not None:
+            observation[list(self.views)] = self.ratings
+            return
+        for item in self.views:
+            observation[item] += 1
 
 
 class Crowd:
@@ -66,7 +89,8 @@ class Crowd:
 
     def admit(self, which: NDArray[np.int64]) -> dict[int, News]:
         """A next user for each of these lanes (ascending); those who leave without a decision are passed over."""
-        news = {int(lane): News() for lane in which}
+        news: dict[int, News] = {}
+        skipped: dict[int, list[tuple[int, News]]] = {}
         while len(which):
             users = np.empty(len(which), np.int64)
             for j, lane in enumerate(which):
@@ -75,12 +99,14 @@ class Crowd:
                 self._next[queue] += 1
             moment = self.lanes.begin(which, self._seeds[which], users)
             for j, lane in enumerate(which):
-                views, times = views_of(moment, j)
+                met = news_of(moment, j)
                 if moment.alive[j]:
-                    news[int(lane)].views, news[int(lane)].view_times = views, times
+                    news[int(lane)] = met
                 else:
-                    news[int(lane)].skipped.append((int(users[j]), views, times))
+                    skipped.setdefault(int(lane), []).append((int(users[j]), met))
             which = which[~moment.alive]
+        for lane, left in skipped.items():
+            news[lane].skipped = left
         return news
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> tuple[Moment, NDArray[np.float64]]:
@@ -89,12 +115,22 @@ class Crowd:
         return moment, moment.columns["reward"][moment.starts[:-1]]
 
 
-def views_of(moment: Moment, j: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Items and times of the organic events of the moment's lane number j."""
+def news_of(moment: Moment, j: int) -> News:
+    """The organic events of the moment's lane number j."""
     first, last = moment.starts[j], moment.starts[j + 1]
     if first < last and moment.columns["event"][first] == schema.BANDIT:
         first += 1
-    return tuple(moment.columns["item"][first:last].tolist()), tuple(moment.columns["time"][first:last].tolist())
+    item, time = (tuple(moment.columns[name][first:last].tolist()) for name in ("item", "time"))
+    if "observation_propensity" not in moment.columns:
+        return News(item, time)
+    rating, p = (tuple(moment.columns[name][first:last].tolist()) for name in ("reward", "observation_propensity"))
+    return News(item, time, rating, p)
+
+
+def show_answer(world: World, observation: NDArray[np.float32], action: int, reward: float) -> None:
+    """In a world of ratings the answer to a recommendation reveals a rating; 0 says nothing new of it."""
+    if world.rates and reward > 0:
+        observation[action] = reward
 
 
 def info_of(crowd: Crowd, lane: int, news: News) -> dict[str, Any]:
@@ -103,11 +139,8 @@ def info_of(crowd: Crowd, lane: int, news: News) -> dict[str, Any]:
         "user": int(crowd.lanes.user[lane]),
         "step": int(crowd.lanes.step[lane]),
         "time": float(crowd.lanes.time[lane]),
-        "views": news.views,
-        "view_times": news.view_times,
+        **news.told(),
     }
     if news.skipped:
-        info["skipped"] = tuple(
-            {"user": user, "views": views, "view_times": times} for user, views, times in news.skipped
-        )
+        info["skipped"] = news.told_skipped()
     return info

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,11 +10,11 @@ import numpy as np
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_decisions
+from recsim_mnar.policy import Policy, checked_decisions, tell
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulate import fresh
 
-_Row = tuple[int, int, float, int, int, int, float, float]
+_Row = tuple[int, int, float, int, int, int, float, float, float]
 
 
 class LogBuilder:
@@ -23,30 +22,36 @@ class LogBuilder:
 
     def __init__(self) -> None:
         self._rows: dict[int, list[_Row]] = {}
+        self._rated = False
 
     def begin(self, info: dict[str, Any]) -> None:
         """A user has arrived; ``info`` as ``reset`` returned it."""
         for left in info.get("skipped") or ():
             self._rows[left["user"]] = []
-            self._views(left["user"], 0, left["views"], left["view_times"])
+            self._events(left["user"], 0, left)
         user = int(info["user"])
         if user in self._rows:
             raise UserError(f"user {user} is in this record already: record each seed, and each user of it, once")
         self._rows[user] = []
-        self._views(user, 0, info.get("views"), info.get("view_times"))
+        self._events(user, 0, info)
 
     def decide(self, user: int, step: int, time: float, action: int, propensity: float, reward: float) -> None:
         """A recommendation was made at the decision that the last ``info`` announced."""
-        self._rows[user].append((user, step, time, schema.BANDIT, -1, action, propensity, reward))
+        self._rows[user].append((user, step, time, schema.BANDIT, -1, action, propensity, reward, np.nan))
 
     def browse(self, user: int, first_step: int, info: dict[str, Any]) -> None:
         """Organic events that followed; ``info`` as ``step`` returned it."""
-        self._views(user, first_step, info.get("views"), info.get("view_times"))
+        self._events(user, first_step, info)
 
-    def _views(self, user: int, first_step: int, views: Sequence[int] | None, times: Sequence[float] | None) -> None:
+    def _events(self, user: int, first_step: int, info: dict[str, Any]) -> None:
         rows = self._rows[user]
-        for k, (item, time) in enumerate(zip(views or (), times or (), strict=True)):
-            rows.append((user, first_step + k, float(time), schema.ORGANIC, int(item), -1, np.nan, np.nan))
+        views, times = info.get("views") or (), info.get("view_times") or ()
+        unknown = (np.nan,) * len(views)
+        self._rated |= "ratings" in info
+        ratings, chances = info.get("ratings") or unknown, info.get("observation_propensities") or unknown
+        for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, chances, strict=True)):
+            row = (user, first_step + k, float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p))
+            rows.append(row)
 
     @property
     def users(self) -> set[int]:
@@ -56,11 +61,12 @@ class LogBuilder:
     def log(self, n_users: int | None = None, provenance: dict[str, Any] | None = None) -> Log:
         """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
-        columns = zip(*rows, strict=True) if rows else [()] * len(schema.COLUMNS)
-        return Log(
-            {c.name: np.array(values, c.dtype) for c, values in zip(schema.COLUMNS, columns, strict=True)},
-            provenance or {},
-        )
+        known = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
+        columns = zip(*rows, strict=True) if rows else [()] * len(known)
+        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(known, columns, strict=True)}
+        if not self._rated:
+            del arrays["observation_propensity"]
+        return Log(arrays, provenance or {})
 
 
 class RecordLog(gym.Wrapper):
@@ -197,4 +203,5 @@ def lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
 def _observe(policy: Policy, user: int, info: dict[str, Any]) -> None:
     views = info.get("views")
     if views is not None and len(views):
-        policy.observe(np.full(len(views), user), np.array(views, np.int32))
+        ratings = np.array(info.get("ratings") or (np.nan,) * len(views))
+        tell(policy, np.full(len(views), user), np.array(views, np.int32), ratings)

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.crowd import Crowd, News, info_of, views_of
+from recsim_mnar.envs.crowd import Crowd, info_of, news_of, show_answer
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
@@ -17,6 +17,15 @@ Observation = NDArray[np.float32]
 
 COUNT_LIMIT = float(2**24)
 """Upper bound of a view count: float32 counts exactly up to here, and no life comes near it."""
+
+
+RATING_LIMIT = 5.0
+"""Upper bound of a rating."""
+
+
+def observation_space(world: World) -> Any:
+    """Flat, an entry an item: the user's view counts so far, or ratings revealed so far (0 for none)."""
+    return gym.spaces.Box(0.0, RATING_LIMIT if world.rates else COUNT_LIMIT, (world.n_items,), np.float32)
 
 
 class WorldEnv(gym.Env[Observation, np.int64]):
@@ -28,6 +37,10 @@ class WorldEnv(gym.Env[Observation, np.int64]):
     awaited, and ``views`` and ``view_times``, the organic events since the last one; ``reset`` adds ``skipped``
     where users left without a decision.
 
+    In the ratings world the observation holds the ratings revealed so far (0 for none), those that answered
+    recommendations among them; the reward is the rating of the item recommended, and ``info`` adds ``ratings`` and
+    ``observation_propensities``, one for each of ``views``.
+
     Args:
         world: where users live.
     """
@@ -37,7 +50,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
     def __init__(self, world: World) -> None:
         check_decides(world)
         self.world = world
-        self.observation_space = gym.spaces.Box(0.0, COUNT_LIMIT, (world.n_items,), np.float32)
+        self.observation_space = observation_space(world)
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._crowd = Crowd(world, 1)
         self._lane = np.zeros(1, np.int64)
@@ -60,7 +73,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
             self._crowd.seat(self._lane, [self._seed], user)
         news = self._crowd.admit(self._lane)[0]
         self._counts[:] = 0
-        self._see(news)
+        news.show(self._counts)
         self._waiting = True
         return self._counts.copy(), info_of(self._crowd, 0, news)
 
@@ -75,14 +88,11 @@ class WorldEnv(gym.Env[Observation, np.int64]):
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
         self._action[0] = chosen
         moment, rewards = self._crowd.take(self._lane, self._action)
-        news = News(*views_of(moment, 0))
-        self._see(news)
+        news = news_of(moment, 0)
+        show_answer(self.world, self._counts, chosen, float(rewards[0]))
+        news.show(self._counts)
         self._waiting = bool(moment.alive[0])
         return self._counts.copy(), float(rewards[0]), not self._waiting, False, info_of(self._crowd, 0, news)
-
-    def _see(self, news: News) -> None:
-        for item in news.views:
-            self._counts[item] += 1
 
 
 def check_decides(world: World) -> None:

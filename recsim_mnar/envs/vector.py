@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
-from recsim_mnar.envs.crowd import Crowd, News, views_of
-from recsim_mnar.envs.single import COUNT_LIMIT, _first_user, check_decides
+from recsim_mnar.envs.crowd import Crowd, News, news_of
+from recsim_mnar.envs.single import _first_user, check_decides, observation_space
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import Moment, World
@@ -27,7 +27,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
     With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
     list of seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a
     lane and a mask under the same key with ``_`` before it; ``views`` and ``view_times`` are set for the lanes that
-    have new views.
+    have new views. In the ratings world ``ratings`` and ``observation_propensities`` stand beside them, and all are set
+    for every lane that is reset.
 
     Args:
         world: where users live.
@@ -58,7 +59,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self.world = world
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.single_observation_space = gym.spaces.Box(0.0, COUNT_LIMIT, (world.n_items,), np.float32)
+        self.single_observation_space = observation_space(world)
         self.single_action_space = gym.spaces.Discrete(world.n_items)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -166,28 +167,33 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self._ended[which] = False
         for lane in which:
             told = news[int(lane)]
-            for item in told.views:
-                self._counts[lane, item] += 1
-            self._tell(infos, int(lane), told)
+            told.show(self._counts[lane])
+            self._tell(infos, int(lane), told, empty=self.world.rates)
             if told.skipped:
-                skipped = tuple({"user": u, "views": v, "view_times": t} for u, v, t in told.skipped)
-                self._set(infos, "skipped", int(lane), skipped)
+                self._set(infos, "skipped", int(lane), told.told_skipped())
         self._tell_state(infos, which)
 
     def _see(self, acting: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
-        """Count the views of a moment and tell them."""
-        views = moment.columns["event"] == schema.ORGANIC
+        """Count the views of a moment and tell them; in a world of ratings, bring the ratings up to date."""
+        c, first = moment.columns, moment.starts[:-1]
+        views = c["event"] == schema.ORGANIC
+        if self.world.rates:
+            rewards, answered = c["reward"][first], c["reward"][first] > 0
+            self._counts[acting[answered], c["action"][first[answered]]] = rewards[answered]
         if views.any():
             lane_of_row = np.repeat(acting, np.diff(moment.starts))[views]
-            np.add.at(self._counts, (lane_of_row, moment.columns["item"][views]), np.float32(1))
+            if self.world.rates:
+                self._counts[lane_of_row, c["item"][views]] = c["reward"][views]
+            else:
+                np.add.at(self._counts, (lane_of_row, c["item"][views]), np.float32(1))
             for j in np.flatnonzero(np.diff(moment.starts) > 1):
-                self._tell(infos, int(acting[j]), News(*views_of(moment, int(j))))
+                self._tell(infos, int(acting[j]), news_of(moment, int(j)))
         self._tell_state(infos, acting)
 
-    def _tell(self, infos: dict[str, Any], lane: int, news: News) -> None:
-        if len(news.views):
-            self._set(infos, "views", lane, news.views)
-            self._set(infos, "view_times", lane, news.view_times)
+    def _tell(self, infos: dict[str, Any], lane: int, news: News, *, empty: bool = False) -> None:
+        if news.views or empty:
+            for key, events in news.told().items():
+                self._set(infos, key, lane, events)
 
     def _tell_state(self, infos: dict[str, Any], which: NDArray[np.int64]) -> None:
         lanes = self._crowd.lanes

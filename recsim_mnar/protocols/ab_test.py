@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -41,7 +42,11 @@ class Arm:
 
 def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None) -> Arm:
     """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
-    parts = list(map_shards(_per_user, world, policy, n_users, seed, executor=executor, keep=True))
+    parts = list(
+        map_shards(
+            functools.partial(_per_user, world.truth_column), world, policy, n_users, seed, executor=executor, keep=True
+        )
+    )
     arm = Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     if len(arm.user) < 2:
         raise UserError(
@@ -51,13 +56,13 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     return arm
 
 
-def _per_user(columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+def _per_user(truth: str, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
     shown = columns["event"] == schema.BANDIT
     users, position = np.unique(columns["user"][shown], return_inverse=True)
     n = len(users)
     decisions = np.bincount(position, minlength=n).astype(np.float64)
     rewards = np.bincount(position, columns["reward"][shown], minlength=n).astype(np.float64)
-    means = np.bincount(position, columns["click_probability"][shown], minlength=n).astype(np.float64)
+    means = np.bincount(position, columns[truth][shown], minlength=n).astype(np.float64)
     return users, decisions, rewards, means
 
 

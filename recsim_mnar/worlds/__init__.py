@@ -45,6 +45,12 @@ WORLDS: dict[str, Entry] = {
         "recogym-v1",
         "people browse, are shown recommendations, click and leave (RecoGym v1; Jeunen et al. 2019)",
     ),
+    "ratings": Entry(
+        "recsim_mnar.worlds.ratings",
+        "RatingsWorld",
+        "quick",
+        "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
+    ),
     "campaigns": Entry(
         "recsim_mnar.worlds.campaigns",
         "CampaignsWorld",

@@ -62,9 +62,14 @@ class World(abc.ABC):
         name: as on the command line.
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
+        rates: whether organic events are ratings, whose value is the row's ``reward`` and whose propensity of being
+            revealed is the column ``observation_propensity``.
+        truth_column: what ``keep_truth`` adds to the log's columns, of the action shown; NaN on organic rows.
     """
 
     name: ClassVar[str]
+    rates: ClassVar[bool] = False
+    truth_column: ClassVar[str] = "click_probability"
     params: Params
     n_items: int
 
@@ -89,7 +94,7 @@ class World(abc.ABC):
             first_user: id of the first.
             n_users: how many.
             distribution: (n_items,) probabilities, or None for the uniform policy.
-            keep_truth: add the column ``click_probability`` (of the action shown; NaN on organic rows).
+            keep_truth: add the column :attr:`truth_column`.
 
         Returns:
             the log's columns, ordered by (user, step).
@@ -98,6 +103,10 @@ class World(abc.ABC):
     @abc.abstractmethod
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
         """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them."""
+
+    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+        """Truth: what ``catalogue.npz`` holds beside a log of users 0 .. n_users - 1 of a seed."""
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for a log's provenance."""

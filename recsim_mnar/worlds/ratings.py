@@ -6,7 +6,9 @@ known, and so is the propensity P with which each entry is revealed.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
 import itertools
 import math
 from dataclasses import dataclass
@@ -19,15 +21,35 @@ from recsim_mnar import rng, schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import Stream, check_seed, derive_seed
 from recsim_mnar.worlds.base import Lanes, Moment, World
+from recsim_mnar.worlds.observation import (
+    MARGINALS,
+    STARS,
+    Floats,
+    alpha_propensities,
+    alpha_scale,
+    observe,
+    popularity_propensities,
+    relative_propensity,
+    rerank,
+)
 from recsim_mnar.worlds.params import Params
 
-Floats = NDArray[np.float64]
-STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
-MARGINALS = (0.526, 0.242, 0.144, 0.062, 0.026)
-"""Shares of ratings 1 .. 5 among randomly chosen songs (Marlin & Zemel 2009), to which section 6.2 re-ranks ML-100K."""
+__all__ = [
+    "MARGINALS",
+    "OBSERVATIONS",
+    "PRESETS",
+    "STARS",
+    "RatingsParams",
+    "RatingsWorld",
+    "alpha_propensities",
+    "observe",
+    "relative_propensity",
+    "rerank",
+]
 
 OBSERVATIONS = ("alpha", "popularity", "uniform")
 _CALIBRATION_USERS = 4000
+_TRUTH_CHUNK = 4096
 
 
 @dataclass(frozen=True)
@@ -35,32 +57,51 @@ class RatingsParams(Params):
     """Parameters of the ratings world.
 
     Attributes:
-        n_items: number of items I.
+        n_items: number of items I; that of the file where there is one.
         n_factors: rank of the tastes behind the ratings; 0 for items' offsets and noise alone.
         sigma_item: standard deviation of the items' offsets, a user's taste having 1.
         sigma_noise: standard deviation of what neither taste nor item explains.
+        marginals: shares of ratings 1 to 5 among all entries, with commas; by default those of randomly chosen songs
+            (Marlin & Zemel 2009).
+        ratings_file: instead of the three sigmas' model, a file of ratings, completed and re-ranked to ``marginals``
+            (section 6.2), or an ``.npy`` or ``.npz`` file of a full matrix, taken as it is. An ``.npz`` file that
+            holds ``observation_propensities`` too brings its own: ``alpha``, ``density`` and ``observation`` are then
+            not read.
         alpha: severity of selection: a rating r < 4 is revealed alpha^(4 - r) times as often as 4 or 5 (``alpha``).
         density: expected share of ratings revealed.
-        observation: ``alpha`` (by the rating), ``popularity`` (by the item: 1/rank of its offset), or ``uniform``.
+        observation: ``alpha`` (by the rating), ``popularity`` (by the item: 1/rank of its offset or mean), or
+            ``uniform``.
         n_decisions: recommendations a user answers.
-        catalogue_seed: of the items.
+        repeat_pays: whether an item that the user has rated already, revealed or recommended before, earns its rating
+            again when it is recommended; otherwise it earns 0.
+        catalogue_seed: of the items, and of the completion of a file.
     """
 
     n_items: int = 100
     n_factors: int = 5
     sigma_item: float = 0.5
     sigma_noise: float = 0.5
+    marginals: str = ",".join(f"{share:g}" for share in MARGINALS)
+    ratings_file: str = ""
     alpha: float = 0.25
     density: float = 0.05
     observation: str = "alpha"
     n_decisions: int = 10
+    repeat_pays: bool = True
     catalogue_seed: int = 0
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """``marginals`` as numbers."""
+        return tuple(float(part) for part in self.marginals.split(","))
 
     def check(self) -> None:
         """Raise UserError naming the parameter that breaks a rule."""
         for name, least in (("n_items", 1), ("n_factors", 0), ("n_decisions", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.n_items > 10_000_000:
+            raise UserError(f"n_items must be at most 10,000,000, got {self.n_items}")
         for name in ("sigma_item", "sigma_noise"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
@@ -70,107 +111,76 @@ class RatingsParams(Params):
         if self.observation not in OBSERVATIONS:
             raise UserError(f"observation must be one of {', '.join(OBSERVATIONS)}, got {self.observation!r}")
         check_seed(self.catalogue_seed, "catalogue_seed")
+        try:
+            shares = self.shares
+        except ValueError:
+            shares = ()
+        if len(shares) != len(STARS) or not (min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6):
+            raise UserError(f"marginals must be five shares with commas that sum to 1, got {self.marginals!r}")
 
 
 PRESETS: dict[str, tuple[RatingsParams, str]] = {
     "schnabel2016": (
         RatingsParams(n_items=500, n_decisions=20),
-        "the 2016 observation model at alpha = .25, 500 items",
+        "the 2016 observation model at alpha = .25, 500 items of low rank",
     ),
-    "mcar": (RatingsParams(alpha=1.0), "ratings revealed uniformly at random"),
+    "mcar": (RatingsParams(alpha=1.0), "100 items, ratings revealed uniformly at random"),
     "quick": (RatingsParams(), "100 items, alpha = .25"),
 }
-
-
-def relative_propensity(ratings: Any, alpha: float) -> Floats:
-    """alpha^(4 - r) for r < 4, else 1 (section 6.2)."""
-    below = np.maximum(4.0 - np.asarray(ratings, np.float64), 0.0)
-    # Powers from a table: the last bit of pow() differs between machines, and a last bit can flip a draw.
-    powers = np.array([1.0, alpha, alpha * alpha, alpha * alpha * alpha])
-    whole = below.astype(np.int64)
-    return powers[whole] if np.array_equal(whole, below) else np.asarray(alpha**below)
-
-
-def alpha_propensities(matrix: Any, alpha: float, density: float = 0.05) -> Floats:
-    """The paper's observation model: k alpha^max(0, 4 - Y), k such that a share ``density`` is revealed on average.
-
-    Raises:
-        UserError: alpha or density outside (0, 1], or a k above 1.
-    """
-    if not (0 < alpha <= 1 and 0 < density <= 1):
-        raise UserError(f"alpha and density must lie in (0, 1], got {alpha:g} and {density:g}")
-    relative = relative_propensity(matrix, alpha)
-    k = density / relative.mean()
-    if k > 1.0:
-        raise UserError(f"density {density:g} cannot be reached at alpha = {alpha:g}: k would be {k:.3g}")
-    return k * relative
-
-
-def rerank(scores: Any, marginals: Any = MARGINALS) -> Floats:
-    """Ratings 1, 2, ... by value: the bottom share ``marginals[0]`` of all entries gets 1, the next 2, and so on."""
-    scores = np.asarray(scores, np.float64)
-    shares = np.asarray(marginals, np.float64)
-    if not (np.all(shares >= 0) and abs(shares.sum() - 1.0) < 1e-6):
-        raise UserError(f"marginals must be shares that sum to 1, got {shares.tolist()}")
-    order = np.argsort(scores.ravel(), kind="stable")
-    edges = np.rint(np.cumsum(shares) * scores.size).astype(np.int64)
-    out = np.empty(scores.size)
-    out[order] = 1.0 + np.searchsorted(edges[:-1], np.arange(scores.size), side="right")
-    return out.reshape(scores.shape)
-
-
-def observe(propensities: Any, seed: int) -> NDArray[np.bool_]:
-    """O ~ Bernoulli(P), elementwise, each cell at its own address."""
-    p = np.asarray(propensities, np.float64)
-    users, items = np.divmod(np.arange(p.size), p.shape[1])
-    return (rng.uniforms(seed, Stream.ORGANIC, users, items) < p.ravel()).reshape(p.shape)
 
 
 class RatingsWorld(World):
     """People reveal ratings, are shown recommendations, and rate them.
 
+    A user's ratings do not change: a recommended item gets the rating that the user would have revealed. An item
+    rated already may be recommended, and earns its rating again (or nothing, see ``repeat_pays``).
+
     Args:
-        params: the synthetic model.
-        matrix: (U, I) ratings that are used instead of the model's; user u is row u mod U.
-        propensities: (U, I) of these ratings; by default the alpha model's.
+        params: the synthetic model, or the file that stands in its place.
+        matrix: (U, I) ratings that are used instead of the model's; user u is row u mod U, whatever the seed, which
+            then draws what is revealed.
+        propensities: (U, I) of these ratings; by default those of the observation model.
     """
 
     name: ClassVar[str] = "ratings"
     rates: ClassVar[bool] = True
+    truth_column: ClassVar[str] = "expected_reward"
     params: RatingsParams
 
     def __init__(self, params: RatingsParams | None = None, *, matrix: Any = None, propensities: Any = None) -> None:
-        self.params = params or RatingsParams()
-        self.n_items = self.params.n_items
+        params = params or RatingsParams()
+        if matrix is None and params.ratings_file:
+            from recsim_mnar.worlds.completion import matrix_of_file
+
+            matrix, propensities = matrix_of_file(params.ratings_file, params.shares, params.catalogue_seed)
+            params = dataclasses.replace(params, n_items=matrix.shape[1])
+        self.params = params
+        self.n_items = params.n_items
         self.matrix: Floats | None = None
         self.propensities: Floats | None = None
-        if matrix is None:
-            if propensities is not None:
-                raise UserError("propensities belong to a matrix of ratings: give both")
-            return
-        self.matrix = np.asarray(matrix, np.float64)
-        if self.matrix.ndim != 2 or self.matrix.shape[1] != self.n_items:
-            raise UserError(f"the matrix has shape {self.matrix.shape}, the parameters say {self.n_items} items")
-        if not np.isin(self.matrix, STARS).all():
-            bad = self.matrix[~np.isin(self.matrix, STARS)][0]
-            raise UserError(f"the matrix has a rating {bad:g}, outside the scale 1..5")
-        if propensities is None:
-            self.propensities = alpha_propensities(self.matrix, self.params.alpha, self.params.density)
-        else:
-            self.propensities = np.asarray(propensities, np.float64)
-            if self.propensities.shape != self.matrix.shape:
-                raise UserError(
-                    f"the propensities have shape {self.propensities.shape}, the ratings {self.matrix.shape}"
-                )
-            if not np.all((self.propensities > 0) & (self.propensities <= 1)):
-                raise UserError("every propensity must lie in (0, 1]: each rating must have a chance to be revealed")
+        if matrix is not None:
+            self.matrix = _checked_matrix(matrix, params)
+            self.propensities = _checked_propensities(propensities, self.matrix, params)
+        elif propensities is not None:
+            raise UserError("propensities belong to a matrix of ratings: give both")
+        elif params.observation == "alpha":
+            alpha_scale(STARS, params.shares, params.alpha, params.density)  # refuses what cannot be reached
 
     @classmethod
     def from_matrix(cls, matrix: Any, propensities: Any = None, **params: Any) -> RatingsWorld:
-        """A world of given ratings; ``params`` as in :class:`RatingsParams`."""
-        return cls(
-            RatingsParams(n_items=np.asarray(matrix).shape[1], **params), matrix=matrix, propensities=propensities
-        )
+        """A world of given ratings (U, I); ``params`` as in :class:`RatingsParams`."""
+        matrix = np.asarray(matrix, np.float64)
+        if matrix.ndim != 2:
+            raise UserError(f"a matrix of ratings must be (U, I), got shape {matrix.shape}")
+        return cls(RatingsParams(n_items=matrix.shape[1], **params), matrix=matrix, propensities=propensities)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`World.describe`; a given matrix is named by its digest."""
+        story = super().describe()
+        if self.matrix is not None and self.propensities is not None:
+            digest = hashlib.sha256(self.matrix.astype("<i1").tobytes() + self.propensities.astype("<f8").tobytes())
+            story["matrix"] = {"users": len(self.matrix), "sha256": digest.hexdigest()}
+        return story
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -189,7 +199,7 @@ class RatingsWorld(World):
         per_batch = max(1, 4_000_000 // self.n_items)
         seed = derive_seed(self.params.catalogue_seed, "ratings/calibration")
         scores = self._scores(seed, users[:per_batch])
-        return np.quantile(scores, np.cumsum(MARGINALS)[:-1])
+        return np.quantile(scores, np.minimum(np.cumsum(self.params.shares)[:-1], 1.0))
 
     def _scores(self, seed: int, users: NDArray[np.int64]) -> Floats:
         """What is cut into stars, (n, I), for consecutive users."""
@@ -211,24 +221,48 @@ class RatingsWorld(World):
             out[rows] = 1.0 + np.searchsorted(self._thresholds, self._scores(seed, users[rows]), side="right")
         return out
 
+    @functools.cached_property
+    def _of_item(self) -> Floats:
+        """P of each item where it does not depend on the rating, (I,)."""
+        p = self.params
+        if p.observation == "popularity":
+            return popularity_propensities(self._item_factors[:, -1], p.density)
+        return np.full(p.n_items, p.density)
+
     def propensities_of(self, users: NDArray[np.int64], ratings: Floats) -> Floats:
         """P(O = 1) of every item for users with these ratings, (n, I)."""
         p = self.params
         if self.propensities is not None:
             return self.propensities[users % len(self.propensities)]
         if p.observation == "alpha":
-            k = p.density / float((np.array(MARGINALS) * relative_propensity(STARS, p.alpha)).sum())
-            return np.minimum(k * relative_propensity(ratings, p.alpha), 1.0)
-        if p.observation == "popularity":
-            rank = np.empty(p.n_items)
-            rank[np.argsort(-self._item_factors[:, -1], kind="stable")] = np.arange(1, p.n_items + 1)
-            share = (1.0 / rank) * (p.density * p.n_items / (1.0 / rank).sum())
-            return np.broadcast_to(np.minimum(share, 1.0), ratings.shape).copy()
-        return np.full(ratings.shape, p.density)
+            return alpha_scale(STARS, p.shares, p.alpha, p.density) * relative_propensity(ratings, p.alpha)
+        return np.tile(self._of_item, (len(users), 1))
 
     def reward_means(self, state: Floats) -> Floats:
-        """See :meth:`World.reward_means`: the state is the user's row of ratings."""
+        """See :meth:`World.reward_means`: the state is what each item would earn."""
         return np.asarray(state, np.float64)
+
+    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+        """See :meth:`World.truth_arrays`.
+
+        ``ratings`` (U, I) int8 and ``observation_propensities`` (U, I) of the file's users or of users 0 .. U - 1; of
+        a synthetic world also ``item_factors``, ``item_offsets`` and ``thresholds`` (of scores, between stars).
+        """
+        if self.matrix is not None and self.propensities is not None:
+            return {"ratings": self.matrix.astype(np.int8), "observation_propensities": self.propensities}
+        ratings = np.empty((n_users, self.n_items), np.int8)
+        p = np.empty((n_users, self.n_items))
+        for first in range(0, n_users, _TRUTH_CHUNK):
+            users = np.arange(first, min(first + _TRUTH_CHUNK, n_users))
+            ratings[users] = own = self.ratings_of(seed, users)
+            p[users] = self.propensities_of(users, own)
+        return {
+            "ratings": ratings,
+            "observation_propensities": p,
+            "item_factors": self._item_factors[:, :-1],
+            "item_offsets": self._item_factors[:, -1],
+            "thresholds": self._thresholds,
+        }
 
     # --------------------------------------------------------------------------------------------------- the dynamics
 
@@ -259,6 +293,39 @@ class RatingsWorld(World):
         return {name: values[order] for name, values in columns.items()}
 
 
+def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
+    """A (U, I) matrix of stars."""
+    given = np.asarray(matrix, np.float64)
+    if given.ndim != 2 or given.shape[1] != params.n_items or len(given) == 0:
+        raise UserError(f"the matrix has shape {given.shape}, the parameters say (users, {params.n_items})")
+    outside = ~np.isin(given, STARS)
+    if outside.any():
+        u, i = np.argwhere(outside)[0].tolist()
+        raise UserError(f"the matrix has a rating {given[u, i]:g} (user {u}, item {i}), outside the scale 1..5")
+    return given
+
+
+def _checked_propensities(given: Any, matrix: Floats, params: RatingsParams) -> Floats:
+    """(U, I) propensities as given, or those of the observation model."""
+    if given is None:
+        if params.observation == "alpha":
+            return alpha_propensities(matrix, params.alpha, params.density)
+        of_item = (
+            popularity_propensities(matrix.sum(axis=0), params.density)
+            if params.observation == "popularity"
+            else np.full(matrix.shape[1], params.density)
+        )
+        return np.tile(of_item, (len(matrix), 1))
+    p = np.asarray(given, np.float64)
+    if p.shape != matrix.shape:
+        raise UserError(f"the propensities have shape {p.shape}, the ratings {matrix.shape}")
+    impossible = ~((p > 0) & (p <= 1))
+    if impossible.any():
+        u, i = np.argwhere(impossible)[0].tolist()
+        raise UserError(f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must lie in (0, 1]")
+    return p
+
+
 def _runs(users: NDArray[np.int64]) -> list[slice]:
     """Stretches of consecutive ids."""
     edges = [0, *(np.flatnonzero(np.diff(users) != 1) + 1).tolist(), len(users)]
@@ -274,12 +341,12 @@ class RatingsLanes(Lanes):
         self.step = np.zeros(n_lanes, np.int64)
         self.time = np.zeros(n_lanes)
         self.n_decisions = np.zeros(n_lanes, np.int64)
-        self._ratings = np.zeros((n_lanes, world.n_items), np.float32)
+        self._earns = np.zeros((n_lanes, world.n_items), np.float32)
 
     @property
     def state(self) -> Floats:
-        """See :attr:`Lanes.state`: here the ratings of all items, (n, I)."""
-        return self._ratings.astype(np.float64)
+        """See :attr:`Lanes.state`: here what each item would earn, (n, I)."""
+        return self._earns.astype(np.float64)
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
         """See :meth:`Lanes.begin`: users reveal their ratings."""
@@ -302,7 +369,7 @@ class RatingsLanes(Lanes):
         step = np.arange(len(lane)) - np.repeat(starts[:-1], count)
         self.user[which], self.step[which], self.time[which] = users, count, count
         self.n_decisions[which] = 0
-        self._ratings[which] = ratings
+        self._earns[which] = ratings if world.params.repeat_pays else np.where(revealed, 0.0, ratings)
         columns = _columns(len(lane))
         columns["user"][:], columns["step"][:], columns["time"][:] = users[lane], step, step
         columns["event"][:] = schema.ORGANIC
@@ -311,7 +378,7 @@ class RatingsLanes(Lanes):
         return self._moment(starts, columns, np.ones(n, np.bool_))
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Moment:
-        """See :meth:`Lanes.take`: the reward is the user's rating of what is shown."""
+        """See :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
         columns = _columns(len(which))
         columns["user"][:], columns["step"][:], columns["time"][:] = (
             self.user[which],
@@ -320,7 +387,9 @@ class RatingsLanes(Lanes):
         )
         columns["event"][:] = schema.BANDIT
         columns["action"][:], columns["propensity"][:] = actions, propensities
-        columns["reward"][:] = self._ratings[which, actions]
+        columns["reward"][:] = self._earns[which, actions]
+        if not self._world.params.repeat_pays:
+            self._earns[which, actions] = 0.0
         for array in (self.step, self.time, self.n_decisions):
             array[which] += 1
         alive = self.n_decisions[which] < self._world.params.n_decisions
@@ -329,7 +398,7 @@ class RatingsLanes(Lanes):
     def _moment(self, starts: Any, columns: dict[str, NDArray[Any]], alive: NDArray[np.bool_]) -> Moment:
         if self._keep_truth:
             shown = columns["event"] == schema.BANDIT
-            columns["click_probability"] = np.where(shown, columns["reward"], np.nan)
+            columns[self._world.truth_column] = np.where(shown, columns["reward"], np.nan)
         return Moment(starts.astype(np.int64), columns, alive)
 
 
@@ -338,5 +407,6 @@ def _columns(n: int) -> dict[str, NDArray[Any]]:
     columns: dict[str, NDArray[Any]] = {}
     for column in schema.COLUMNS:
         columns[column.name] = np.full(n, 0 if column.null is None else column.null, column.dtype)
-    columns["observation_propensity"] = np.full(n, np.nan)
+    extra = schema.OPTIONAL["observation_propensity"]
+    columns[extra.name] = np.full(n, extra.null, extra.dtype)
     return columns

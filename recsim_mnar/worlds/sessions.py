@@ -274,6 +274,10 @@ class SessionsWorld(World):
 
     # --------------------------------------------------------------------------------------------------- the dynamics
 
+    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+        """See :meth:`World.truth_arrays`: the catalogue, which is the same for all users."""
+        return self.catalogue.arrays()
+
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
         """Places for ``n_lanes`` users; ``keep_truth`` adds the column ``click_probability`` to what they return."""
         return SessionsLanes(self, n_lanes, keep_truth=keep_truth)

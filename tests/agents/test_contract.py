@@ -33,16 +33,24 @@ SPECS = (
     "cosine-cf",
     "naive-cf",
     "cosine-cf+epsilon=0.1",
+    "mf-ips-ratings",
+    "mf-naive-ratings+unrated=true",
+    "mf-ips-ratings+unrated=true+temperature=0.5+epsilon=0.1",
 )
 
 
-def training_log(n_users: int = 90, n_items: int = N_ITEMS) -> Log:
+def training_log(n_users: int = 90, n_items: int = N_ITEMS, *, rated: bool = False) -> Log:
     generator = np.random.default_rng(5)
     length = generator.integers(1, 12, n_users)
     user = np.repeat(np.arange(n_users), length)
     step = np.concatenate([np.arange(n) for n in length])
     item = (n_items * generator.random(len(user)) ** 2).astype(np.int32)
-    return Log({"user": user, "step": step, "time": step, "event": np.zeros(len(user), np.int8), "item": item})
+    log = Log({"user": user, "step": step, "time": step, "event": np.zeros(len(user), np.int8), "item": item})
+    if not rated:
+        return log
+    stars = generator.integers(1, 6, len(log))
+    log.columns["reward"] = stars.astype(float)
+    return log.with_column("observation_propensity", stars / 10)
 
 
 @pytest.fixture(params=SPECS)
@@ -56,7 +64,8 @@ class TestAgents(PolicyContract):
         self.spec = spec
 
     def make_policy(self):
-        return registry.learner(self.spec).fit(training_log(), n_items=N_ITEMS, seed=3)
+        log = training_log(rated="ratings" in self.spec)
+        return registry.learner(self.spec).fit(log, n_items=N_ITEMS, seed=3)
 
     def test_named_as_asked(self, policy):
         assert policy.name == self.spec

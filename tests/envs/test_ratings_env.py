@@ -1,0 +1,168 @@
+"""The Gymnasium faces of the ratings world."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from recsim_mnar.envs import WorldVectorEnv, ratings_env, ratings_vector_env
+from recsim_mnar.envs.checks import check_vector_env
+from recsim_mnar.envs.record import LogBuilder, RecordLog, record
+from recsim_mnar.errors import UserError
+from recsim_mnar.policy import tell
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.ratings import RatingsWorld
+from twins.policies import Uniform
+
+ID = "recsim_mnar/Ratings-v0"
+SMALL = {"n_items": 15, "density": 0.1, "n_decisions": 4}
+
+
+def test_check_env_passes():
+    check_env(gym.make(ID).unwrapped)
+    check_env(gym.make(ID, preset="mcar", **SMALL, repeat_pays=False).unwrapped)
+
+
+@pytest.mark.parametrize("repeat_pays", [True, False])
+def test_the_vector_check_passes_in_all_modes(repeat_pays):
+    check_vector_env(
+        lambda mode: ratings_vector_env(3, autoreset_mode=mode, repeat_pays=repeat_pays, **SMALL),
+        lambda: ratings_env(repeat_pays=repeat_pays, **SMALL),
+        steps=40,
+    )
+
+
+class _Forgetful(WorldVectorEnv):
+    """A vector environment with a fault: what it tells of ratings is one star off."""
+
+    def step(self, actions):
+        *rest, infos = super().step(actions)
+        for lane, ratings in enumerate(infos.get("ratings", ())):
+            infos["ratings"][lane] = ratings and tuple(r + 1 for r in ratings)
+        return (*rest, infos)
+
+
+def test_the_vector_check_finds_a_wrong_rating():
+    world = make_world("ratings", None, [f"{k}={v}" for k, v in SMALL.items()])
+    with pytest.raises(AssertionError, match="ratings"):
+        check_vector_env(lambda mode: _Forgetful(world, 3, autoreset_mode=mode), lambda: ratings_env(world=world))
+
+
+def test_the_observation_holds_the_ratings_revealed_so_far():
+    world = make_world("ratings", None, ["n_items=40", "density=0.1"])
+    env = ratings_env(world=world)
+    for user in range(5):
+        observation, info = env.reset(seed=3) if user == 0 else env.reset()
+        assert info["user"] == user
+        ratings = world.ratings_of(3, np.array([user]))[0]
+        expected = np.zeros(40)
+        expected[list(info["views"])] = ratings[list(info["views"])]
+        assert info["ratings"] == tuple(ratings[list(info["views"])])
+        assert len(info["observation_propensities"]) == len(info["views"])
+        np.testing.assert_array_equal(observation, expected)
+        for action in (7, 7, 31):
+            observation, reward, ended, _, info = env.step(action)
+            assert (reward, ended, info["views"]) == (ratings[action], False, ())
+            expected[action] = reward
+            np.testing.assert_array_equal(observation, expected)
+        while not env.step(0)[2]:
+            pass
+
+
+def test_a_known_item_earns_nothing_where_repeats_do_not_pay():
+    env = ratings_env(n_items=40, density=0.1, repeat_pays=False)
+    observation, info = env.reset(seed=3)
+    while not info["views"]:
+        observation, info = env.reset()
+    known = info["views"][0]
+    stars = observation[known]
+    observation, reward, *_ = env.step(known)
+    assert reward == 0.0
+    assert observation[known] == stars
+    new = int(np.flatnonzero(observation == 0)[0])
+    assert env.step(new)[1] >= 1.0
+    assert env.step(new)[1] == 0.0
+
+
+def test_made_by_gymnasium():
+    env = gym.make_vec(ID, num_envs=4, vectorization_mode="vector_entry_point", max_episode_steps=3, **SMALL)
+    observation, infos = env.reset(seed=1)
+    assert observation.shape == (4, 15)
+    assert infos["user"].tolist() == [0, 1, 2, 3]
+    for lane in range(4):
+        assert observation[lane][list(infos["views"][lane])].tolist() == list(infos["ratings"][lane])
+        assert np.count_nonzero(observation[lane]) == len(infos["views"][lane])
+    for _ in range(2):
+        env.step(np.zeros(4, int))
+    assert env.step(np.zeros(4, int))[3].all()
+
+
+@pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
+def test_gymnasiums_own_vector_environments_take_it(kind):
+    """Numbers of ratings differ from lane to lane: arrays of them would not fit beside each other."""
+    env = kind([lambda: ratings_env(**SMALL)] * 3)
+    try:
+        _, infos = env.reset(seed=0)
+        assert [len(r) for r in infos["ratings"]] == [len(v) for v in infos["views"]]
+        for _ in range(10):
+            env.step(np.zeros(3, int))
+    finally:
+        env.close()
+
+
+def test_recorders_keep_ratings_and_their_propensities():
+    world = make_world("ratings", None, ["n_items=15", "density=0.1"])
+    expected = simulate(world, Uniform(15), 9, 4)
+    log = record(ratings_env(world=world), Uniform(15), 9, 4).validate(15)
+    assert log.digest(optional=True) == expected.digest(optional=True)
+    env = RecordLog(ratings_env(world=world))
+    env.reset(seed=4)
+    env.propensity = 1 / 15
+    env.step(int(expected.bandit()["action"][0]))
+    n = len(env.log())
+    np.testing.assert_array_equal(env.log()["observation_propensity"], expected["observation_propensity"][:n])
+    np.testing.assert_array_equal(env.log()["reward"], expected["reward"][:n])
+
+
+def test_a_log_without_any_rating_has_the_column_still():
+    builder = LogBuilder()
+    builder.begin({"user": 0, "step": 0, "time": 0.0, "views": (), "view_times": (), "ratings": ()})
+    builder.decide(0, 0, 0.0, 1, 0.5, 3.0)
+    assert np.isnan(builder.log()["observation_propensity"]).tolist() == [True]
+
+
+class Reader(Uniform):
+    """Notes what it is told."""
+
+    def __init__(self, n_items=9):
+        super().__init__(n_items)
+        self.heard = []
+
+    def observe(self, users, items):
+        self.heard.append(("view", items.tolist()))
+
+    def observe_ratings(self, users, items, ratings):
+        self.heard.append(("rating", items.tolist(), ratings.tolist()))
+
+
+def test_policies_are_told_ratings_where_there_are_any():
+    policy, users, items = Reader(), np.zeros(4, int), np.arange(4)
+    tell(policy, users, items, np.array([1.0, 5.0, np.nan, 2.0]))
+    assert policy.heard == [("rating", [0, 1], [1.0, 5.0]), ("view", [2]), ("rating", [3], [2.0])]
+    tell(policy, users[:0], items[:0], np.zeros(0))
+    assert len(policy.heard) == 3
+
+
+def test_bad_arguments_name_the_mend():
+    world = RatingsWorld.from_matrix(np.full((2, 3), 5.0))
+    for make, words in (
+        (lambda: gym.make(ID, n_itmes=3), "n_items"),
+        (lambda: ratings_env(world=world, alpha=0.5), "leave alpha away"),
+        (lambda: ratings_env("quick", world=world), "leave preset away"),
+        (lambda: ratings_vector_env(2, world=world).step(np.array([0, 3])), "reset"),
+    ):
+        with pytest.raises((UserError, gym.error.ResetNeeded), match=words):
+            make()

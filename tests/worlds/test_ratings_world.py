@@ -1,0 +1,253 @@
+"""The ratings world: marginals, observation models, files, and what a wrong parameter gets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar import registry, rng
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.ratings import Ratings
+from recsim_mnar.simulate import simulate
+from recsim_mnar.truth import value_on_log
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.completion import complete
+from recsim_mnar.worlds.observation import popularity_propensities, relative_propensity
+from recsim_mnar.worlds.ratings import (
+    MARGINALS,
+    PRESETS,
+    STARS,
+    RatingsParams,
+    RatingsWorld,
+    alpha_propensities,
+    observe,
+    rerank,
+)
+from twins.policies import Uniform
+
+REVEALED = (0.056, 0.103, 0.244, 0.421, 0.176)  # at alpha = .25, as measured on the paper's matrix
+
+
+def binomial_error(p, n, errors=5.0):
+    return errors * np.sqrt(p * (1 - p) / n)
+
+
+def test_marginals_density_and_known_propensities():
+    n_users, n_items = 3000, 100
+    log = simulate(make_world("ratings"), Uniform(n_items), n_users, 5).validate(n_items)
+    organic = ~log.is_bandit
+    stars, p = log["reward"], log["observation_propensity"]
+    # Ratings of a user, and of an item, are dependent: the effective number is that of items, some 100.
+    shown = [(stars[~organic] == r).mean() for r in STARS]
+    assert np.abs(np.subtract(shown, MARGINALS)).max() < binomial_error(0.526, n_items * 100)
+    revealed = [(stars[organic] == r).mean() for r in STARS]
+    assert np.abs(np.subtract(revealed, REVEALED)).max() < binomial_error(0.421, organic.sum()) + 0.01
+    assert abs(organic.sum() / (n_users * n_items) - 0.05) < binomial_error(0.05, n_users * n_items) + 0.001
+    # The sum of 1/P over the revealed is the number of cells, on average (Schnabel et al. 2016, equation 5).
+    spread = np.sqrt(((1 - p[organic]) / p[organic] ** 2).sum())
+    assert abs((1 / p[organic]).sum() - n_users * n_items) < 5 * spread
+    assert np.isnan(p[~organic]).all()
+
+
+@pytest.mark.parametrize("observation", ["alpha", "popularity", "uniform"])
+def test_observation_models_reveal_what_they_promise(observation):
+    world = make_world("ratings", None, [f"observation={observation}", "n_items=50"])
+    users = np.arange(2000)
+    ratings = world.ratings_of(3, users)
+    p = world.propensities_of(users, ratings)
+    assert p.mean() == pytest.approx(0.05, rel=0.05)
+    assert np.all((p > 0) & (p <= 1))
+    log = simulate(world, Uniform(50), 2000, 3)
+    organic = ~log.is_bandit
+    item_share = np.bincount(log["item"][organic], minlength=50) / 2000
+    expected = p.mean(axis=0)
+    assert np.all(np.abs(item_share - expected) < binomial_error(expected, 2000))
+    np.testing.assert_array_equal(log["observation_propensity"][organic], p[log["user"][organic], log["item"][organic]])
+
+
+def test_popularity_reaches_its_density_though_some_are_certain():
+    p = popularity_propensities(np.array([3.0, 9.0, 1.0, 5.0]), 0.6)
+    assert p.mean() == pytest.approx(0.6)
+    assert p[1] == 1.0
+    assert p[[3, 0, 2]] == pytest.approx((0.6 * 4 - 1) / (1 / 2 + 1 / 3 + 1 / 4) / np.array([2, 3, 4]))
+    assert popularity_propensities(np.arange(3), 1.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_rating_is_the_users_whoever_stands_beside_them():
+    world = make_world("ratings")
+    together = world.ratings_of(1, np.array([5, 6, 7, 30]))
+    assert np.array_equal(together[1:3], world.ratings_of(1, np.array([6, 7])))
+    assert np.array_equal(world.ratings_of(1, np.array([30]))[0], together[3])
+    assert not np.array_equal(together[0], world.ratings_of(2, np.array([5]))[0])
+
+
+def test_the_reward_is_the_rating_and_the_truth_says_so():
+    world = make_world("ratings")
+    log = simulate(world, Uniform(100), 50, 5, keep_truth=True)
+    shown = log.is_bandit
+    ratings = world.ratings_of(5, np.arange(50))
+    np.testing.assert_array_equal(log["reward"][shown], ratings[log["user"][shown], log["action"][shown]])
+    np.testing.assert_array_equal(log["expected_reward"][shown], log["reward"][shown])
+    truth = world.truth_arrays(5, 50)
+    np.testing.assert_array_equal(truth["ratings"], ratings)
+    np.testing.assert_array_equal(
+        truth["observation_propensities"][log["user"][~shown], log["item"][~shown]],
+        log["observation_propensity"][~shown],
+    )
+    uniform = value_on_log(world, log, {"uniform": Uniform(100)}, 5)["uniform"]
+    assert uniform == pytest.approx(ratings.mean())
+
+
+def test_where_repeats_earn_nothing():
+    world = make_world("ratings", None, ["repeat_pays=false", "n_items=20", "alpha=0.5", "density=0.2"])
+    log = simulate(world, Uniform(20), 200, 1)
+    ratings = world.ratings_of(1, np.arange(200))
+    known, repeats = set(), 0
+    rows = (log[name].tolist() for name in ("user", "item", "action", "reward"))
+    for user, item, action, reward in zip(*rows, strict=True):
+        if action < 0:
+            known.add((user, item))
+            continue
+        repeats += (user, action) in known
+        assert reward == (0.0 if (user, action) in known else ratings[user, action])
+        known.add((user, action))
+    assert repeats > 300
+    # The value in these states counts what is known as 0.
+    assert value_on_log(world, log, {"u": Uniform(20)}, 1)["u"] < 0.9 * ratings.mean()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_parameters_go_to_files_and_back(preset):
+    params = PRESETS[preset][0]
+    assert RatingsParams.from_toml(params.to_toml()) == params
+    assert RatingsParams.from_json(params.to_json()) == params
+    settings = [f"{name}={value}" for name, value in params.to_dict().items()]
+    assert make_world("ratings", "quick", settings).params == params
+
+
+def test_a_given_matrix_is_the_truth():
+    matrix = np.random.default_rng(0).integers(1, 6, (7, 12)).astype(float)
+    world = RatingsWorld.from_matrix(matrix, density=0.3, alpha=0.5, n_decisions=3)
+    log = simulate(world, Uniform(12), 14, 2)
+    shown = log.is_bandit
+    assert np.array_equal(log["reward"][shown], matrix[log["user"][shown] % 7, log["action"][shown]])
+    assert np.array_equal(log["reward"][~shown], matrix[log["user"][~shown] % 7, log["item"][~shown]])
+    p = alpha_propensities(matrix, 0.5, 0.3)
+    np.testing.assert_array_equal(
+        log["observation_propensity"][~shown], p[log["user"][~shown] % 7, log["item"][~shown]]
+    )
+    assert world.describe()["matrix"]["users"] == 7
+    other = RatingsWorld.from_matrix(matrix[::-1], density=0.3, alpha=0.5, n_decisions=3)
+    assert other.describe()["matrix"]["sha256"] != world.describe()["matrix"]["sha256"]
+    own = np.full((7, 12), 0.5)
+    given = simulate(RatingsWorld.from_matrix(matrix, own), Uniform(12), 14, 2)
+    assert set(given["observation_propensity"][~given.is_bandit]) == {0.5}
+
+
+def test_a_world_from_a_file_of_ratings_and_from_its_own_truth(tmp_path):
+    g = np.random.default_rng(0)
+    scores = g.normal(size=(60, 2)) @ g.normal(size=(2, 40))
+    full = np.clip(np.rint(scores + 3), 1, 5)
+    rows = [(u + 1, f"m{i}", full[u, i]) for u, i in zip(*np.nonzero(g.random(full.shape) < 0.4), strict=True)]
+    file = tmp_path / "ratings.csv"
+    file.write_text("userId,movieId,rating\n" + "".join(f"{u},{i},{r:g}\n" for u, i, r in rows))
+    world = make_world("ratings", None, [f"ratings_file={file}", "density=0.1"])
+    assert world.n_items == world.params.n_items == 40
+    truth = world.truth_arrays(0, 1)
+    assert truth["ratings"].shape == (60, 40)
+    assert [(truth["ratings"] == r).mean() for r in STARS] == pytest.approx(MARGINALS, abs=1e-3)
+    assert truth["observation_propensities"].mean() == pytest.approx(0.1)
+    np.savez(tmp_path / "truth.npz", **truth)
+    np.save(tmp_path / "matrix.npy", truth["ratings"])
+    for name in ("truth.npz", "matrix.npy"):
+        again = make_world("ratings", None, [f"ratings_file={tmp_path / name}", "density=0.1"])
+        assert simulate(again, Uniform(40), 9, 1).digest(optional=True) == (
+            simulate(world, Uniform(40), 9, 1).digest(optional=True)
+        )
+
+
+def test_alpha_model_has_the_papers_numbers():
+    matrix = rerank(np.random.default_rng(0).normal(size=(943, 500)))
+    assert [(matrix == r).mean() for r in STARS] == pytest.approx(MARGINALS, abs=1e-5)
+    p = alpha_propensities(matrix, 0.25)
+    assert p[matrix >= 4].min() == pytest.approx(0.3393, abs=2e-4)
+    marginals = [p[matrix == r].sum() / p.sum() for r in STARS]
+    assert marginals == pytest.approx(REVEALED, abs=0.001)
+    assert abs(observe(p, 1).mean() - 0.05) < binomial_error(0.05, p.size)
+    assert np.unique(alpha_propensities(matrix, 1.0)).size == 1
+    assert relative_propensity([1.0, 4.0, 5.0], 0.5).tolist() == [0.125, 1.0, 1.0]
+
+
+def test_completion_has_the_marginals_and_the_order_of_the_ratings():
+    g = np.random.default_rng(0)
+    scores = g.normal(size=(60, 2)) @ g.normal(size=(2, 40))
+    full = np.clip(np.rint(scores + 3), 1, 5)
+    done = complete(Ratings.from_dense(full, g.random(full.shape) < 0.4), ranks=(2,), penalties=(1e-3, 1e-2))
+    assert [(done.ratings == r).mean() for r in STARS] == pytest.approx(MARGINALS, abs=1e-3)
+    assert np.corrcoef(done.ratings.ravel(), full.ravel())[0, 1] > 0.6
+    assert len(done.accuracy) == 2
+
+
+def test_policies_run_inside_the_world_as_outside():
+    world = make_world("ratings", None, ["n_items=30"])
+    inside = registry.learner("random").fit(Log({}), n_items=30)
+    assert inside.is_uniform
+    expected = simulate(world, inside, 40, 9)
+    assert simulate(world, Uniform(30), 40, 9).digest(optional=True) == expected.digest(optional=True)
+    # The policy's uniforms are addressed: another count of users changes nothing.
+    assert rng.policy_uniforms(9, [3], 2)[0] * 30 // 1 == expected.select(expected["user"] == 3).bandit()["action"][2]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: RatingsParams(alpha=0.0), "alpha must lie"),
+        (lambda: RatingsParams(density=2.0), "density must lie"),
+        (lambda: RatingsParams(observation="x"), "observation must be one of"),
+        (lambda: RatingsParams(n_decisions=0), "n_decisions must be"),
+        (lambda: RatingsParams(n_items=0), "n_items must be"),
+        (lambda: RatingsParams(sigma_noise=-1), "sigma_noise must not"),
+        (lambda: RatingsParams(marginals="0.5,0.5"), "five shares"),
+        (lambda: RatingsParams(marginals="a,b,c,d,e"), "five shares"),
+        (lambda: RatingsParams(marginals="0.5,0.5,0.5,0.5,-1"), "five shares"),
+        (lambda: RatingsWorld(RatingsParams(density=0.3)), "cannot be reached at alpha = 0.25.*lower density to 0.147"),
+        (lambda: make_world("ratings", "qiuck"), "did you mean 'quick'"),
+        (lambda: make_world("ratings", None, ["ratings_file=/nowhere/r.csv"]), "/nowhere/r.csv does not exist"),
+        (lambda: make_world("ratings", None, ["ratings_file=/nowhere/r.npz"]), "/nowhere/r.npz does not exist"),
+        (lambda: RatingsWorld.from_matrix(np.ones(3)), r"must be \(U, I\)"),
+        (lambda: RatingsWorld.from_matrix(np.full((2, 3), 7.0)), "a rating 7 .user 0, item 0., outside the scale"),
+        (lambda: RatingsWorld.from_matrix(np.full((2, 3), np.nan)), "a rating nan"),
+        (lambda: RatingsWorld.from_matrix(np.ones((2, 3)), np.ones((2, 2))), "propensities have shape"),
+        (lambda: RatingsWorld.from_matrix(np.ones((2, 3)), np.zeros((2, 3))), "user 0, item 0 is 0: it must lie in"),
+        (lambda: RatingsWorld(RatingsParams(n_items=4), matrix=np.ones((2, 3))), "parameters say .users, 4."),
+        (lambda: RatingsWorld(propensities=np.ones((2, 3))), "give both"),
+        (lambda: alpha_propensities(np.ones((2, 2)) * 5, 0.5, 2.0), "must lie in"),
+        (lambda: alpha_propensities(np.array([[1.0] * 9 + [5.0]]), 0.1, 0.5), "cannot be reached"),
+        (lambda: popularity_propensities(np.ones(3), 0.0), "density must lie in"),
+        (lambda: rerank(np.zeros((2, 2)), [0.5, 0.1]), "sum to 1"),
+    ],
+)
+def test_bad_input_gets_one_line(call, text):
+    with pytest.raises(UserError, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_ratings(tmp_path):
+    for name, content, text in (
+        ("empty.csv", "user,item,rating\n", "no ratings"),
+        ("short.csv", "user,item\n1,2\n", "not a table"),
+        ("names.csv", "user,thing,rating\n1,2,3\n", "no column 'item'"),
+        ("scale.csv", "user,item,rating\n1,2,9\n", "outside the scale"),
+        ("text.csv", "user,item,rating\n1,2,good\n", "not a number"),
+        ("junk.npz", "user", "holds no array"),
+        ("junk.npy", "user", "holds no array"),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(UserError, match=text) as caught:
+            make_world("ratings", None, [f"ratings_file={tmp_path / name}"])
+        assert "\n" not in str(caught.value)
+    np.savez(tmp_path / "other.npz", x=np.ones(3))
+    with pytest.raises(UserError, match="must hold 'ratings'"):
+        make_world("ratings", None, [f"ratings_file={tmp_path / 'other.npz'}"])
