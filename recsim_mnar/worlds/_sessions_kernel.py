@@ -170,6 +170,17 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
 
 
 @kernel
+def uneventful(seed, user, first, most, bandit_out):
+    """How many decisions from ``first`` on, at most ``most``, neither may be clicked nor end the bandit session."""
+    key = np.uint64(user)
+    for i in range(most):
+        a, b, c, d = block(seed, S_RESPONSE, key, np.uint64(first + i))
+        if unit53(a, b) < NEVER_CLICKS or unit53(c, d) < bandit_out:
+            return i
+    return most
+
+
+@kernel
 def begin(dynamics, lanes, which, seeds, users):
     """Users arrive: ``users[j]`` of ``seeds[j]`` in lane ``which[j]``."""
     for j in range(which.size):

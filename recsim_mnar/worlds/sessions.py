@@ -153,6 +153,7 @@ PRESETS: dict[str, tuple[SessionsParams, str]] = {
 
 
 _USERS_A_CALL = 4096
+_FORESEEN = 64
 
 
 class ViewSampler(NamedTuple):
@@ -461,6 +462,22 @@ class SessionsLanes(Lanes):
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
         """See :meth:`Lanes.take`."""
         return self._advance(which, actions, propensities)
+
+    def uneventful(self, lane: int) -> int:
+        """See :meth:`Lanes.uneventful`: the draws that answer a recommendation are addressed, so they can be foreseen."""
+        d = self.dynamics
+        if self._keep_truth or d.drift_in_bandit or not d.unit_clock:
+            return 0
+        arrays = self._arrays
+        return int(
+            self._kernel.uneventful(arrays.seed[lane], self.user[lane], self.n_decisions[lane], _FORESEEN, d.bandit_out)
+        )
+
+    def pass_over(self, lane: int) -> None:
+        """See :meth:`Lanes.pass_over`."""
+        self.step[lane] += 1
+        self.time[lane] += 1.0
+        self.n_decisions[lane] += 1
 
     def _advance(
         self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
