@@ -199,50 +199,76 @@ def log64(x):
     return n * _LN2_HIGH - ((half - (s * (half + r) + n * _LN2_LOW)) - f)
 
 
+_CENTRE = 0.425
+"""Half width, in probability, of the central part of the normal quantile function."""
+
+
 @inlined
-def normal(word):
-    """Standard normal from one 32-bit word: Wichura's PPND16 (AS 241) at (word + 1/2) / 2^32, so |z| < 6.34."""
-    q = (np.float64(word) + 0.5) * _TO_UNIT_32 - 0.5
-    if abs(q) <= 0.425:
-        r = 0.180625 - q * q
-        top = 2.5090809287301226727e3
-        top = top * r + 3.3430575583588128105e4
-        top = top * r + 6.7265770927008700853e4
-        top = top * r + 4.5921953931549871457e4
-        top = top * r + 1.3731693765509461125e4
-        top = top * r + 1.9715909503065514427e3
-        top = top * r + 1.3314166789178437745e2
-        top = top * r + 3.3871328727963666080e0
-        low = 5.2264952788528545610e3
-        low = low * r + 2.8729085735721942674e4
-        low = low * r + 3.9307895800092710610e4
-        low = low * r + 2.1213794301586595867e4
-        low = low * r + 5.3941960214247511077e3
-        low = low * r + 6.8718700749205790830e2
-        low = low * r + 4.2313330701600911252e1
-        low = low * r + 1.0
-        return q * top / low
-    tail = 0.5 - abs(q)
-    r = math.sqrt(-log64(tail)) - 1.6
-    if r <= 3.4:
-        top = 7.74545014278341407640e-4
-        top = top * r + 2.27238449892691845833e-2
-        top = top * r + 2.41780725177450611770e-1
-        top = top * r + 1.27045825245236838258e0
-        top = top * r + 3.64784832476320460504e0
-        top = top * r + 5.76949722146069140550e0
-        top = top * r + 4.63033784615654529590e0
-        top = top * r + 1.42343711074968357734e0
-        low = 1.05075007164441684324e-9
-        low = low * r + 5.47593808499534494600e-4
-        low = low * r + 1.51986665636164571966e-2
-        low = low * r + 1.48103976427480074590e-1
-        low = low * r + 6.89767334985100004550e-1
-        low = low * r + 1.67638483018380384940e0
-        low = low * r + 2.05319162663775882187e0
-        low = low * r + 1.0
+def centred(word):
+    """(word + 1/2) / 2^32 - 1/2: where a 32-bit word lies in the quantile function, from its middle."""
+    return (np.float64(word) + 0.5) * _TO_UNIT_32 - 0.5
+
+
+@inlined
+def in_tail(q):
+    """Whether the quantile at q needs :func:`normal_tail`."""
+    return abs(q) > _CENTRE
+
+
+@inlined
+def normal_centre(q):
+    """Standard normal quantile at q + 1/2 for |q| <= .425 (Wichura's PPND16, AS 241)."""
+    r = 0.180625 - q * q
+    top = 2.5090809287301226727e3
+    top = top * r + 3.3430575583588128105e4
+    top = top * r + 6.7265770927008700853e4
+    top = top * r + 4.5921953931549871457e4
+    top = top * r + 1.3731693765509461125e4
+    top = top * r + 1.9715909503065514427e3
+    top = top * r + 1.3314166789178437745e2
+    top = top * r + 3.3871328727963666080e0
+    low = 5.2264952788528545610e3
+    low = low * r + 2.8729085735721942674e4
+    low = low * r + 3.9307895800092710610e4
+    low = low * r + 2.1213794301586595867e4
+    low = low * r + 5.3941960214247511077e3
+    low = low * r + 6.8718700749205790830e2
+    low = low * r + 4.2313330701600911252e1
+    low = low * r + 1.0
+    return q * top / low
+
+
+@inlined
+def normal_tail(q):
+    """Standard normal quantile at q + 1/2 for .425 < |q| < 1/2 - 1e-11, where AS 241's middle branch holds."""
+    r = math.sqrt(-log64(0.5 - abs(q))) - 1.6
+    top = 7.74545014278341407640e-4
+    top = top * r + 2.27238449892691845833e-2
+    top = top * r + 2.41780725177450611770e-1
+    top = top * r + 1.27045825245236838258e0
+    top = top * r + 3.64784832476320460504e0
+    top = top * r + 5.76949722146069140550e0
+    top = top * r + 4.63033784615654529590e0
+    top = top * r + 1.42343711074968357734e0
+    low = 1.05075007164441684324e-9
+    low = low * r + 5.47593808499534494600e-4
+    low = low * r + 1.51986665636164571966e-2
+    low = low * r + 1.48103976427480074590e-1
+    low = low * r + 6.89767334985100004550e-1
+    low = low * r + 1.67638483018380384940e0
+    low = low * r + 2.05319162663775882187e0
+    low = low * r + 1.0
     z = top / low
     return z if q > 0.0 else -z
+
+
+@inlined
+def normal(word):
+    """Standard normal from one 32-bit word: its quantile at (word + 1/2) / 2^32, so |z| < 6.34."""
+    q = centred(word)
+    if in_tail(q):
+        return normal_tail(q)
+    return normal_centre(q)
 
 
 @kernel

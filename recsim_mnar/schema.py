@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SCHEMA_VERSION = 1
-"""Raised when the same parameters and seed give other bytes, or when a column changes its meaning."""
+SCHEMA_VERSION = 2
+"""Raised when the same parameters and seed give other bytes, or when a column changes its meaning.
+
+2: in the sessions world with uneven popularity (sigma_mu_organic >= 1), 200 items or more and at most ten factors, the
+most popular items are weighed anew at every view, so that other views follow from the same draws.
+"""
 
 ORGANIC = 0
 BANDIT = 1

@@ -58,10 +58,14 @@ def simulate(
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity.
     """
-    parts = list(iter_shards(world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep_truth))
-    columns = (
-        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if len(parts) > 1 else parts[0]
-    )
+    if executor is None and _ignores_users(policy):
+        # Nothing to share out and nobody to ask: all lives go into one table as they are made.
+        n_users, seed = _checked(world, policy, n_users, seed, first_user)
+        columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
+    else:
+        shards = iter_shards(world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep_truth)
+        parts = list(shards)
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
@@ -106,6 +110,17 @@ def map_shards(
     keep: bool = False,
 ) -> Iterator[T]:
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
+    n_users, seed = _checked(world, policy, n_users, seed, first_user)
+    last = first_user + n_users
+    jobs = (
+        functools.partial(_reduced_shard, reduce, world, policy, seed, start, min(SHARD_USERS, last - start), keep)
+        for start in range(first_user, last, SHARD_USERS)
+    )
+    return run_in_order(jobs, executor)
+
+
+def _checked(world: World, policy: Policy, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
+    """The number of users and the seed, after a look at whether all fits together."""
     if isinstance(n_users, bool) or int(n_users) != n_users or n_users < 1:
         raise UserError(f"n_users must be a whole number of at least 1, got {n_users}")
     if first_user < 0:
@@ -118,12 +133,15 @@ def map_shards(
             f"policy {getattr(policy, 'name', type(policy).__name__)!r} knows {policy.n_items} items, "
             f"the world has {world.n_items}: fit it on a log of this world"
         )
-    last = first_user + int(n_users)
-    jobs = (
-        functools.partial(_reduced_shard, reduce, world, policy, seed, start, min(SHARD_USERS, last - start), keep)
-        for start in range(first_user, last, SHARD_USERS)
-    )
-    return run_in_order(jobs, executor)
+    return int(n_users), seed
+
+
+def _ignores_users(policy: Policy) -> bool:
+    """Whether a policy runs inside the simulator's kernel."""
+    if getattr(policy, "is_uniform", False):
+        return True
+    fixed = getattr(policy, "fixed_distribution", None)
+    return fixed is not None and fixed() is not None
 
 
 def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> Iterator[T]:

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.crowd import Crowd, info_of, news_of, show_answer
+from recsim_mnar.envs.crowd import Crowd, News, info_of, news_of, show_answer
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
@@ -26,6 +26,9 @@ RATING_LIMIT = 5.0
 def observation_space(world: World) -> Any:
     """Flat, an entry an item: the user's view counts so far, or ratings revealed so far (0 for none)."""
     return gym.spaces.Box(0.0, RATING_LIMIT if world.rates else COUNT_LIMIT, (world.n_items,), np.float32)
+
+
+_NOTHING_NEW = News()
 
 
 class WorldEnv(gym.Env[Observation, np.int64]):
@@ -58,6 +61,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self._counts = np.zeros(world.n_items, np.float32)
         self._seeded = False
         self._waiting = False
+        self._uneventful = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -75,24 +79,37 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self._counts[:] = 0
         news.show(self._counts)
         self._waiting = True
+        self._uneventful = self._crowd.lanes.uneventful(0)
         return self._counts.copy(), info_of(self._crowd, 0, news)
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Recommend an item; the user answers and lives on until the next decision or the end."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        if not np.issubdtype(np.asarray(action).dtype, np.integer):
-            raise UserError(f"an action must be an integer, got {action!r}")
-        chosen = int(action)
-        if not 0 <= chosen < self.world.n_items:
-            raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
+        chosen = self._checked(action)
+        lanes = self._crowd.lanes
+        if self._uneventful:
+            # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
+            self._uneventful -= 1
+            lanes.pass_over(0)
+            return self._counts.copy(), 0.0, False, False, info_of(self._crowd, 0, _NOTHING_NEW)
         self._action[0] = chosen
         moment, rewards = self._crowd.take(self._lane, self._action)
         news = news_of(moment, 0)
         show_answer(self.world, self._counts, chosen, float(rewards[0]))
         news.show(self._counts)
         self._waiting = bool(moment.alive[0])
+        if self._waiting:
+            self._uneventful = lanes.uneventful(0)
         return self._counts.copy(), float(rewards[0]), not self._waiting, False, info_of(self._crowd, 0, news)
+
+    def _checked(self, action: np.int64) -> int:
+        if type(action) is not np.int64 and not np.issubdtype(np.asarray(action).dtype, np.integer):
+            raise UserError(f"an action must be an integer, got {action!r}")
+        chosen = int(action)
+        if not 0 <= chosen < self.world.n_items:
+            raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
+        return chosen
 
 
 def check_decides(world: World) -> None:

@@ -54,6 +54,18 @@ class Lanes(abc.ABC):
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
         """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
 
+    def uneventful(self, lane: int) -> int:
+        """How many of the decisions that come next in a lane change nothing, whatever is recommended.
+
+        Each of them earns 0 and is followed by the next decision, one step and one unit of time later. 0 where that
+        cannot be known before the recommendation is.
+        """
+        return 0
+
+    def pass_over(self, lane: int) -> None:
+        """The first of a lane's uneventful decisions happens."""
+        raise NotImplementedError("this world foresees no uneventful decision")
+
 
 class World(abc.ABC):
     """A generative model whose truth is known.

@@ -99,8 +99,9 @@ def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class ViewTables:
-    """A catalogue in the order and types in which views are sampled; see ``_sessions_kernel.Tables``."""
+    """A catalogue in the order and types in which views are sampled; see ``_views_kernel.Tables``."""
 
+    n_hot: int
     factors: NDArray[np.float32]
     offsets: NDArray[np.float32]
     rows: NDArray[np.float32]
@@ -112,14 +113,15 @@ class ViewTables:
     top: float
 
 
-def view_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
+def view_tables(catalogue: Catalogue, n_groups: int, n_hot: int = 0) -> ViewTables:
     """Arrange a catalogue for sampling views.
 
     Args:
         catalogue: of P items.
         n_groups: 0 keeps the items' order and groups each 32 neighbours; otherwise a power of two: items are split
-        again
-            and again at the median of their widest factor, so that the drift of a group's logits is tightly bounded.
+            again and again at the median of their widest factor, so that the drift of a group's logits is tightly
+            bounded.
+        n_hot: items of the largest offsets that stand first, in no group.
     """
     n_items, n_factors = catalogue.item_factors.shape
     padded = -(-n_factors // 5) * 5
@@ -127,7 +129,8 @@ def view_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
         order = np.arange(n_items)
         starts = np.append(np.arange(0, n_items, 32), n_items)
     else:
-        groups = [np.arange(n_items)]
+        by_offset = np.argsort(-catalogue.item_offsets, kind="stable")
+        groups = [np.sort(by_offset[n_hot:])]
         while len(groups) < n_groups:
             halves = []
             for group in groups:
@@ -138,8 +141,8 @@ def view_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
             groups = halves
         # The likeliest items of a group first: the scan that picks one then ends early.
         groups = [group[np.argsort(-catalogue.item_offsets[group], kind="stable")] for group in groups]
-        order = np.concatenate(groups)
-        starts = np.cumsum([0] + [len(group) for group in groups])
+        order = np.concatenate([by_offset[:n_hot], *groups])
+        starts = n_hot + np.cumsum([0] + [len(group) for group in groups])
     rows = np.zeros((n_items, padded), np.float32)
     rows[:, :n_factors] = catalogue.item_factors[order]
     lowest = np.minimum.reduceat(rows, starts[:-1], axis=0)
@@ -150,6 +153,7 @@ def view_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
     offsets = np.zeros(room, np.float32)
     offsets[:n_items] = catalogue.item_offsets[order]
     return ViewTables(
+        n_hot=n_hot,
         factors=factors,
         offsets=offsets,
         rows=rows,

@@ -6,9 +6,10 @@ Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym"; the setting of Jeun
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,18 +152,49 @@ PRESETS: dict[str, tuple[SessionsParams, str]] = {
 }
 
 
-def _view_sampler(n_items: int, n_factors: int) -> tuple[int, float]:
-    """How views are drawn: number of item groups, and how far (in norm) interests drift before weights are renewed.
+_USERS_A_CALL = 4096
+_FORESEEN = 64
 
-    (0, 0) draws from a fresh softmax at every view, which costs least for few items. The others are measured
-    optima. The choice decides which draw gives which item, so to change it is to raise the schema's version.
+
+class ViewSampler(NamedTuple):
+    """How views are drawn.
+
+    Attributes:
+        hot: items of the largest offsets whose weights are made anew at every view; a multiple of 64.
+        groups: of the other items, a multiple of 32; 0 draws from a fresh softmax of all at every view.
+        drift: how far, in norm, interests drift before all weights are renewed.
+    """
+
+    hot: int
+    groups: int
+    drift: float
+
+
+def _view_sampler(n_items: int, n_factors: int, sigma_mu_organic: float) -> ViewSampler:
+    """What costs least for such a catalogue, as measured.
+
+    The choice decides which draw gives which item, so to change it is to raise the schema's version.
     """
     if n_factors > 10:
-        return (0, 0.0) if n_items < 2000 else (128, 0.7)
+        return ViewSampler(0, 0, 0.0) if n_items < 2000 else ViewSampler(0, 128, 0.7)
+    if sigma_mu_organic >= 1.0:
+        for limit, hot, groups, drift in _SKEWED:
+            if n_items < limit:
+                return ViewSampler(hot, groups, drift)
     for limit, groups, drift in ((400, 0, 0.0), (1500, 32, 0.7), (5000, 64, 0.7), (50_000, 128, 1.0)):
         if n_items < limit:
-            return groups, drift
-    return 512, 2.0
+            return ViewSampler(0, groups, drift)
+    return ViewSampler(0, 512, 2.0)
+
+
+_SKEWED = (
+    (200, 0, 0, 0.0),
+    (800, 64, 32, 1.0),
+    (5000, 128, 32, 1.0),
+    (50_000, 256, 128, 1.0),
+    (math.inf, 512, 512, 2.0),
+)
+"""Where popularity is uneven: (items below, hot, groups, drift)."""
 
 
 class SessionsWorld(World):
@@ -193,8 +225,13 @@ class SessionsWorld(World):
         )
 
     @functools.cached_property
+    def _sampler(self) -> ViewSampler:
+        return _view_sampler(self.n_items, self.params.n_factors, self.params.sigma_mu_organic)
+
+    @functools.cached_property
     def _tables(self) -> ViewTables:
-        return view_tables(self.catalogue, _view_sampler(self.n_items, self.params.n_factors)[0])
+        sampler = self._sampler
+        return view_tables(self.catalogue, sampler.groups, sampler.hot)
 
     @functools.cached_property
     def _click_factors_by_factor(self) -> NDArray[np.float64]:
@@ -256,12 +293,13 @@ class SessionsWorld(World):
         keep_truth: bool = False,
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`World.live`."""
-        from recsim_mnar.worlds import _sessions_kernel
+        from recsim_mnar.worlds import _lives_kernel
 
         lanes = SessionsLanes(self, 1, keep_truth=keep_truth)
         organic, bandit = self.expected_events(0.01)
         rows = _new_rows(int(n_users * (organic + bandit) * 1.02) + 1024, keep_truth)
-        progress = np.zeros(3, np.int64)
+        progress = np.zeros(2, np.int64)
+        ahead = _draws_ahead(self.params.n_factors)
         if distribution is None:
             chance, cumulative = np.zeros(0), np.zeros(0)
         else:
@@ -269,26 +307,27 @@ class SessionsWorld(World):
             cumulative = np.cumsum(chance)
             # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
             cumulative[np.flatnonzero(chance)[-1] :] = np.inf
-        while True:
-            _sessions_kernel.live(
+        while progress[0] < n_users:
+            # So many at a time, so that Ctrl-C is heard.
+            goal = min(n_users, progress[0] + _USERS_A_CALL)
+            _lives_kernel.live(
                 lanes.dynamics,
                 lanes.tables,
                 lanes._arrays,
                 np.uint64(seed),
                 first_user,
-                n_users,
+                goal,
                 chance,
                 cumulative,
                 rows,
                 progress,
                 lanes.scratch,
+                ahead,
             )
-            if progress[0] == n_users:
-                break
-            done = progress[0] + 1
-            # What is left, at the rate seen so far, with some room.
-            capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / done)) + 1024
-            rows = _grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
+            if progress[0] < goal:
+                # What is left, at the rate seen so far, with some room.
+                capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / (progress[0] + 1))) + 1024
+                rows = _grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
         return _columns(rows, 0, int(progress[1]), keep_truth)
 
 
@@ -297,6 +336,26 @@ def _new_rows(capacity: int, keep_truth: bool) -> Any:
 
     arrays = [np.empty(capacity, column.dtype) for column in schema.COLUMNS]
     return _sessions_kernel.Rows._make([*arrays, np.empty(capacity if keep_truth else 0)])
+
+
+def _draws_ahead(n_factors: int) -> Any:
+    from recsim_mnar.worlds import _lives_kernel as kernel
+
+    deviates = -(-n_factors // 4) * 4 * kernel.DRIFTS
+    return kernel.Ahead(
+        click=np.empty(kernel.DECISIONS),
+        follow=np.empty(kernel.DECISIONS),
+        action=np.empty(kernel.DECISIONS, np.int32),
+        propensity=np.empty(kernel.DECISIONS),
+        eventful=np.empty(kernel.DECISIONS, np.bool_),
+        look=np.empty(kernel.VIEWS),
+        leave=np.empty(kernel.VIEWS),
+        words=np.empty(deviates, np.uint64),
+        deviates=np.empty(deviates),
+        quantile=np.empty(deviates),
+        tails=np.full(deviates, 0.45),
+        places=np.empty(deviates, np.int64),
+    )
 
 
 def _grown(rows: Any, capacity: int, used: int) -> Any:
@@ -320,13 +379,13 @@ class SessionsLanes(Lanes):
     """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
 
     def __init__(self, world: SessionsWorld, n_lanes: int, *, keep_truth: bool) -> None:
-        from recsim_mnar.worlds import _sessions_kernel
+        from recsim_mnar.worlds import _sessions_kernel, _views_kernel
 
         self._kernel = _sessions_kernel
         self._keep_truth = keep_truth
         p, t = world.params, world._tables
         n_padded, n_groups = t.centre.shape
-        stale, stale_drift = _view_sampler(p.n_items, p.n_factors)
+        stale = world._sampler.groups > 0
         self.n_factors = p.n_factors
         self.dynamics = _sessions_kernel.Dynamics(
             organic_to_bandit=p.p_organic_to_bandit,
@@ -340,10 +399,11 @@ class SessionsLanes(Lanes):
             clock_mean=p.clock_mean,
             clock_sd=p.clock_sd,
             n_factors=p.n_factors,
-            stale_limit=stale_drift**2,
+            stale_limit=world._sampler.drift**2,
             keep_truth=keep_truth,
         )
-        self.tables = _sessions_kernel.Tables(
+        self.tables = _views_kernel.Tables(
+            t.n_hot,
             t.factors,
             t.offsets,
             t.rows,
@@ -357,7 +417,7 @@ class SessionsLanes(Lanes):
             world.catalogue.click_offsets,
         )
         n = n_lanes
-        self._arrays = _sessions_kernel.Lanes(
+        self._arrays = _views_kernel.Lanes(
             seed=np.zeros(n, np.uint64),
             user=np.zeros(n, np.int64),
             phase=np.full(n, _sessions_kernel.GONE, np.int64),
@@ -369,6 +429,7 @@ class SessionsLanes(Lanes):
             omega=np.zeros((n, n_padded)),
             stale=np.zeros((n, n_padded)),
             known=np.zeros(n, np.bool_),
+            shift=np.zeros(n, np.float32),
             # A fresh softmax at every view leaves nothing to remember, so the lanes share one row.
             weights=np.empty((n if stale else 1, t.factors.shape[1]), np.float32),
             sums=np.empty((n if stale else 1, n_groups), np.float32),
@@ -378,7 +439,13 @@ class SessionsLanes(Lanes):
         self.time = self._arrays.time
         self.n_decisions = self._arrays.n_decisions
         blocks = -(-n_groups // 16)
-        self.scratch = (np.empty(n_padded), np.empty(blocks * 16, np.float32), np.empty(blocks))
+        self.scratch = (
+            np.empty(n_padded),
+            np.empty(blocks * 16, np.float32),
+            np.empty(blocks),
+            np.empty(t.n_hot, np.float32),
+            np.empty(8, np.float32),
+        )
         self._rows = _new_rows(64, keep_truth)
 
     @property
@@ -395,6 +462,22 @@ class SessionsLanes(Lanes):
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
         """See :meth:`Lanes.take`."""
         return self._advance(which, actions, propensities)
+
+    def uneventful(self, lane: int) -> int:
+        """See :meth:`Lanes.uneventful`: the draws that answer a recommendation are addressed, so they can be foreseen."""
+        d = self.dynamics
+        if self._keep_truth or d.drift_in_bandit or not d.unit_clock:
+            return 0
+        arrays = self._arrays
+        return int(
+            self._kernel.uneventful(arrays.seed[lane], self.user[lane], self.n_decisions[lane], _FORESEEN, d.bandit_out)
+        )
+
+    def pass_over(self, lane: int) -> None:
+        """See :meth:`Lanes.pass_over`."""
+        self.step[lane] += 1
+        self.time[lane] += 1.0
+        self.n_decisions[lane] += 1
 
     def _advance(
         self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]

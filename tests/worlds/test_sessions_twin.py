@@ -69,15 +69,15 @@ def test_interests_are_those_of_the_twin():
             np.testing.assert_allclose(lanes.state[lane], np.ravel(first.omega), rtol=1e-9)
 
 
-@pytest.mark.parametrize("sampler", [(16, 5.0), (4, 0.4)])
-def test_rejection_sampler_has_the_softmax_law(monkeypatch, sampler):
+@pytest.mark.parametrize(("hot", "drift"), [(0, 5.0), (0, 0.4), (64, 5.0), (64, 0.4)])
+def test_rejection_sampler_has_the_softmax_law(monkeypatch, hot, drift):
     """Views drawn from earlier weights against the exact softmax of the same interests, which lanes show us."""
     from scipy import stats
 
-    groups, drift = sampler
-    monkeypatch.setattr(sessions, "_view_sampler", lambda *_: (max(groups, 16), drift))
+    monkeypatch.setattr(sessions, "_view_sampler", lambda *_: sessions.ViewSampler(hot, 32, drift))
+    n_items = 50 + hot
     params = SessionsParams(
-        n_items=50, sigma_mu_organic=1.0, sigma_omega=0.5, p_organic_to_bandit=0.5, p_leave_bandit=0.0
+        n_items=n_items, sigma_mu_organic=1.0, sigma_omega=0.5, p_organic_to_bandit=0.5, p_leave_bandit=0.0
     )
     params = SessionsParams.from_dict({**params.to_dict(), "p_bandit_to_organic": 0.999})
     world = SessionsWorld(params)
@@ -85,7 +85,7 @@ def test_rejection_sampler_has_the_softmax_law(monkeypatch, sampler):
     lanes = world.open_lanes(n)
     which = np.arange(n)
     moment = lanes.begin(which, np.full(n, 5, np.uint64), which.copy())
-    observed, expected = np.zeros(50), np.zeros(50)
+    observed, expected = np.zeros(n_items), np.zeros(n_items)
     for _ in range(6):
         alive = np.flatnonzero(moment.alive)
         which = which[alive]
@@ -95,7 +95,7 @@ def test_rejection_sampler_has_the_softmax_law(monkeypatch, sampler):
         # Exactly one view followed, so the interests that made it are those that stand now.
         single = np.flatnonzero((counts == 2) & moment.alive)
         items = moment.columns["item"][moment.starts[:-1][single] + 1]
-        observed += np.bincount(items, minlength=50)
+        observed += np.bincount(items, minlength=n_items)
         expected += world.view_probabilities(lanes.state[which[single]]).sum(axis=0)
         assert np.abs(before - lanes.state[which]).max() > 0
     keep = expected > 5
