@@ -52,6 +52,7 @@ class SlotPolicy(Stored, Policy):
     """
 
     keeps_views: ClassVar[bool] = False
+    acts_in_runs = True
 
     def __init__(self, n_items: int, name: str) -> None:
         if n_items < 1:

@@ -296,6 +296,8 @@ class RatingMFPolicy(GreedyPolicy):
             are read.
     """
 
+    acts_in_runs = False  # it learns from every answer
+
     def __init__(
         self,
         n_items: int,

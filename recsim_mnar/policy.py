@@ -36,10 +36,14 @@ class Policy(abc.ABC):
     Attributes:
         n_items: number of items; actions are 0 .. n_items - 1.
         name: the name under which results are reported.
+        acts_in_runs: whether a user may stand in one call of ``act`` several times, once for each of decisions between
+            which nothing is observed: so for a policy whose state ``act`` leaves as it is and that does not ``learn``.
+            ``simulate`` then asks for many decisions at once.
     """
 
     n_items: int
     name: str = "policy"
+    acts_in_runs: bool = False
 
     def reset(self, users: Ints) -> None:
         """These users begin (again): forget what was seen of them. ``users``: (n,) distinct user ids."""
@@ -191,6 +195,11 @@ class _Softened(Policy):
     """Tells an inner policy everything it is told, and ranks as that one does."""
 
     inner: Policy
+
+    @property
+    def acts_in_runs(self) -> bool:  # type: ignore[override]  # as the inner policy does
+        """See :class:`Policy`."""
+        return getattr(self.inner, "acts_in_runs", False)
 
     def reset(self, users: Ints) -> None:
         """See :meth:`Policy.reset`."""

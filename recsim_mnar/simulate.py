@@ -236,7 +236,8 @@ def drive(
     waiting = np.zeros(0, np.int64)
     free = np.arange(n_lanes)
     forget = getattr(policy, "forget", None)
-    learn = getattr(policy, "learn", None)
+    in_runs = getattr(policy, "acts_in_runs", False)
+    learn = None if in_runs else getattr(policy, "learn", None)
     while True:
         while len(free) and next_user < last:
             arriving = np.arange(next_user, min(next_user + len(free), last))
@@ -252,10 +253,20 @@ def drive(
             free = np.concatenate([free, which[~moment.alive]])
         if len(waiting) == 0:
             return
-        users = lanes.user[waiting]
-        drawn = policy_uniforms(seed, users, lanes.n_decisions[waiting])
-        actions, propensities = checked_decisions(policy, policy.act(users, drawn), n=len(users), n_items=world.n_items)
-        moment = lanes.take(waiting, actions, propensities)
+        users, decisions = lanes.user[waiting], lanes.n_decisions[waiting]
+        if in_runs:
+            runs = lanes.runs(waiting)
+            first = np.cumsum(runs) - runs
+            of_run = np.repeat(np.arange(len(runs)), runs)
+            asked, decisions = users[of_run], decisions[of_run] + (np.arange(len(of_run)) - first[of_run])
+        else:
+            asked = users
+        drawn = policy_uniforms(seed, asked, decisions)
+        actions, propensities = checked_decisions(policy, policy.act(asked, drawn), n=len(asked), n_items=world.n_items)
+        if in_runs:
+            moment = lanes.take_runs(waiting, runs, actions, propensities)
+        else:
+            moment = lanes.take(waiting, actions, propensities)
         yield moment, lanes, waiting
         if learn is not None:
             learn(users, actions, moment.columns["reward"][moment.starts[:-1]])

@@ -120,6 +120,25 @@ class PolicyContract:
             assert propensity[0] == stated[j]
             np.testing.assert_array_equal(scores_of(alone, user)[0], scores[j])
 
+    def test_runs_of_decisions(self, policy, users, views):  # type: ignore[no-untyped-def]
+        """A policy that says ``acts_in_runs`` decides several times for a user in one call as it does in several."""
+        if not policy.acts_in_runs:
+            return
+        learner = policy
+        while hasattr(learner, "inner"):
+            learner = learner.inner
+        assert type(learner).learn is Policy.learn, "a policy that learns must be asked decision by decision"
+        self.tell(policy, users, views)
+        runs = 1 + np.arange(self.n_users) % 4
+        asked = np.repeat(users, runs)
+        decisions = np.concatenate([np.arange(n) for n in runs])
+        u = rng.policy_uniforms(_SEED, asked, decisions)
+        actions, stated = policy.act(asked, u)
+        for j in range(len(asked)):
+            action, propensity = policy.act(asked[j : j + 1], u[j : j + 1])
+            assert action[0] == actions[j]
+            assert propensity[0] == stated[j]
+
     def test_ratings_one_user_at_a_time(self, policy, users, views):  # type: ignore[no-untyped-def]
         """Ratings told of all users together or one by one lead to the same actions and scores, bit for bit."""
         owners = np.repeat(users, [len(v) for v in views])

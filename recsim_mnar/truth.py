@@ -75,17 +75,20 @@ def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArr
     first_of = np.searchsorted(position[bandit], which)
     n_of = np.bincount(position[bandit], minlength=len(users))
     moment = lanes.begin(which, np.full(len(users), seed, np.uint64), users)
-    decision = 0
+    done = np.zeros(len(users), np.int64)
     while True:
         which = which[moment.alive]
-        if not np.array_equal(which, np.flatnonzero(n_of > decision)):
+        if not np.array_equal(which, np.flatnonzero(n_of > done)):
             raise UserError("the log does not follow from this world and seed: was it changed, or cut within a user?")
         if len(which) == 0:
             return out
-        rows = bandit[first_of[which] + decision]
-        out[rows] = lanes.state[which]
-        moment = lanes.take(which, action[rows], np.ones(len(rows)))
-        decision += 1
+        runs = np.minimum(lanes.runs(which), n_of[which] - done[which])
+        of_run = np.repeat(np.arange(len(which)), runs)
+        within = np.arange(len(of_run)) - np.repeat(np.cumsum(runs) - runs, runs)
+        rows = bandit[(first_of[which] + done[which])[of_run] + within]
+        out[rows] = lanes.state[which][of_run]
+        moment = lanes.take_runs(which, runs, action[rows], np.ones(len(rows)))
+        done[which] += runs
 
 
 def _sums(

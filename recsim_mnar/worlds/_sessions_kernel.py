@@ -171,13 +171,21 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
 
 @kernel
 def uneventful(seed, user, first, most, bandit_out):
-    """How many decisions from ``first`` on, at most ``most``, neither may be clicked nor end the bandit session."""
+    """How many decisions from ``first`` on, at most ``most``, can neither be clicked nor end the bandit session."""
     key = np.uint64(user)
     for i in range(most):
         a, b, c, d = block(seed, S_RESPONSE, key, np.uint64(first + i))
         if unit53(a, b) < NEVER_CLICKS or unit53(c, d) < bandit_out:
             return i
     return most
+
+
+@kernel
+def find_runs(lanes, which, most, bandit_out, out):
+    """``out[j]`` = 1 + the uneventful decisions that lane ``which[j]`` comes to next."""
+    for j in range(which.size):
+        lane = which[j]
+        out[j] = 1 + uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
 
 
 @kernel
@@ -188,21 +196,23 @@ def begin(dynamics, lanes, which, seeds, users):
 
 
 @kernel
-def advance(dynamics, tables, lanes, which, first, actions, propensities, rows, r, starts, scratch):
-    """Lane by lane: answer the action where one is awaited, then browse to the next decision or the end.
+def advance(dynamics, tables, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch):
+    """Lane by lane: answer the actions where one is awaited, then browse to the next decision or the end.
 
-    ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows used); fewer lanes than
+    Those of lane ``which[j]`` are edges[j]:edges[j + 1] of ``actions``: one, or several of which only the last can
+    change the user's state. ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows used); fewer lanes than
     given means that the rows are full: call again with more room, ``first`` being the number finished.
     """
     capacity = rows.user.size
     for j in range(first, which.size):
         lane = which[j]
         if lanes.phase[lane] == AWAITING:
-            if r >= capacity:
+            if r + edges[j + 1] - edges[j] > capacity:
                 return j, r
             starts[j] = r
-            _respond(dynamics, tables, lanes, lane, rows, r, actions[j], propensities[j])
-            r += 1
+            for i in range(edges[j], edges[j + 1]):
+                _respond(dynamics, tables, lanes, lane, rows, r, actions[i], propensities[i])
+                r += 1
         elif lanes.step[lane] == 0:
             starts[j] = r
         r = _browse(dynamics, tables, lanes, lane, rows, r, scratch)

@@ -54,6 +54,26 @@ class Lanes(abc.ABC):
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
         """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
 
+    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) how many decisions from here on each lane's user comes to in the present state, at least 1.
+
+        All but the last of them are uneventful: they earn 0 and show nothing new, whatever is recommended.
+        """
+        return np.ones(len(which), np.int64)
+
+    def take_runs(
+        self,
+        which: NDArray[np.int64],
+        runs: NDArray[np.int64],
+        actions: NDArray[np.int32],
+        propensities: NDArray[np.float64],
+    ) -> Moment:
+        """:meth:`take` with ``runs[j]`` recommendations, one after the other, for lane ``which[j]``.
+
+        ``runs`` are at most those of :meth:`runs`; actions and propensities (sum of runs,) stand lane by lane.
+        """
+        return self.take(which, actions, propensities)
+
     def uneventful(self, lane: int) -> int:
         """How many of the decisions that come next in a lane change nothing, whatever is recommended.
 

@@ -456,17 +456,35 @@ class SessionsLanes(Lanes):
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
         """See :meth:`Lanes.begin`."""
         self._kernel.begin(self.dynamics, self._arrays, which, seeds, users)
-        nothing = np.zeros(0, np.int32)
-        return self._advance(which, nothing, np.zeros(0))
+        return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
         """See :meth:`Lanes.take`."""
-        return self._advance(which, actions, propensities)
+        return self._advance(which, np.arange(len(which) + 1), actions, propensities)
+
+    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :meth:`Lanes.runs`: the draws that answer a recommendation are addressed, so they can be foreseen."""
+        out = np.ones(len(which), np.int64)
+        if not self.dynamics.drift_in_bandit:
+            self._kernel.find_runs(self._arrays, which, _FORESEEN, self.dynamics.bandit_out, out)
+        return out
+
+    def take_runs(
+        self,
+        which: NDArray[np.int64],
+        runs: NDArray[np.int64],
+        actions: NDArray[np.int32],
+        propensities: NDArray[np.float64],
+    ) -> Moment:
+        """See :meth:`Lanes.take_runs`."""
+        edges = np.zeros(len(which) + 1, np.int64)
+        np.cumsum(runs, out=edges[1:])
+        return self._advance(which, edges, actions, propensities)
 
     def uneventful(self, lane: int) -> int:
-        """See :meth:`Lanes.uneventful`: the draws that answer a recommendation are addressed, so they can be foreseen."""
+        """See :meth:`Lanes.uneventful`; with a normal clock the time that passes is drawn, and nothing is foreseen."""
         d = self.dynamics
-        if self._keep_truth or d.drift_in_bandit or not d.unit_clock:
+        if d.drift_in_bandit or not d.unit_clock:
             return 0
         arrays = self._arrays
         return int(
@@ -480,7 +498,11 @@ class SessionsLanes(Lanes):
         self.n_decisions[lane] += 1
 
     def _advance(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
+        self,
+        which: NDArray[np.int64],
+        edges: NDArray[np.int64],
+        actions: NDArray[np.int32],
+        propensities: NDArray[np.float64],
     ) -> Moment:
         starts = np.empty(len(which) + 1, np.int64)
         done, used = 0, 0
@@ -491,6 +513,7 @@ class SessionsLanes(Lanes):
                 self._arrays,
                 which,
                 done,
+                edges,
                 actions,
                 propensities,
                 self._rows,
