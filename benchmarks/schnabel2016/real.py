@@ -3,13 +3,15 @@
     python benchmarks/schnabel2016/real.py --coat DIR [--yahoo DIR] [--out DIR] [--workers N] [--quick]
 
 All but HL is chosen by cross-validation on the training file alone and written to ``table2.NAME.chosen.json`` before
-the test file is read. Naive Bayes propensities need ratings of random items: 5 % of the test set, as in the paper, which
-are then left out of that row's test. HL's setting is the best on the test set, as in the paper.
+the test file is read. Naive Bayes propensities need ratings of random items: 5 % of the test set, as in the paper,
+which are then left out of that row's test. HL's setting is the best on the test set, as in the paper.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -113,11 +115,16 @@ def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int
     if blind.user_features is not None and blind.item_features is not None:
         sides = Sides.of(blind.user_features, blind.item_features)
     problem = Problem(blind.train, p, sides, settings.folds, settings.seed, settings.max_iterations)
+    path, story = out / f"table2.{name}.chosen.json", of_what(problem, settings)
     with Workers(problem, n_workers) as workers:
-        chosen, seconds = choose(workers, settings)
-        seconds["all"] = time.perf_counter() - began
-        seconds["processor time of all fits"] = workers.cpu
-        write_json(out / f"table2.{name}.chosen.json", {"chosen": chosen, "seconds": seconds})
+        if path.exists() and (before := json.loads(path.read_text())).get("of") == story:
+            chosen, seconds = before["chosen"], before["seconds"]
+            print(f"kept: {path}")
+        else:
+            chosen, seconds = choose(workers, settings)
+            seconds["all"] = time.perf_counter() - began
+            seconds["processor time of all fits"] = workers.cpu
+            write_json(path, {"of": story, "chosen": chosen, "seconds": seconds})
         # From here on the test file is read.
         data = LOADERS[name](folder)
         rows = {method: fitted(workers, found, data.test, settings.starts) for method, found in chosen.items()}
@@ -128,8 +135,7 @@ def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int
         found = factorisations(workers, "naive Bayes", settings)
         seconds["naive Bayes"] = time.perf_counter() - began
         method = "MF-IPS (naive Bayes)" if p else "MF-IPS"
-        chosen[method] = found
-        write_json(out / f"table2.{name}.chosen.json", {"chosen": chosen, "seconds": seconds})
+        write_json(out / f"table2.{name}.naive_bayes.json", {"of": story, "chosen": found})
         rows[method] = fitted(workers, found, rest, settings.starts)
         if not p:
             rows["MF-Naive"] = replace(rows["MF-Naive"], test=rest)
@@ -139,7 +145,17 @@ def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int
         + ("that row's test." if p else "the test.")
     )
     notes.append(f"{int(data.overlap().sum())} of {len(data.test)} test cells are in the training file too.")
-    return real_table.judged(data, rows, chosen, seconds, notes, n_workers)
+    return real_table.judged(data, rows, {**chosen, method: found}, seconds, notes, n_workers)
+
+
+def of_what(problem: Problem, settings: Settings) -> dict[str, Any]:
+    """What a choice depends on, so that one made before is not taken for another's."""
+    train = problem.train
+    arrays = [train.users, train.items, train.values, *problem.propensities.values()]
+    if problem.sides is not None:
+        arrays += [problem.sides.user_features, problem.sides.item_features]
+    digest = hashlib.blake2b(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays), digest_size=16).hexdigest()
+    return {"settings": json.loads(json.dumps(asdict(settings))), "training_data": digest}
 
 
 def known_propensities(data: RatingStudy, settings: Settings) -> tuple[dict[str, np.ndarray], list[str]]:

@@ -22,6 +22,12 @@ PUBLISHED = {
         "HL-MNAR": {"mae": 1.177, "mse": 2.175}, "HL-MAR": {"mae": 1.179, "mse": 2.166},
     },
 }  # fmt: skip
+DEVELOPMENT = (
+    "The models with side information and of joint learning were designed on Coat's training file alone, by "
+    "cross-validated IPS scores in a folder without the test file; the test file was evaluated once, when they were "
+    "done. Known before: that an earlier ridge regression on feature pairs, its penalty read off the test file, had "
+    "MSE 1.085, and 1.045 averaged with MF-IPS. Cross-validation also picks the best method."
+)
 POWERS = {"mse": 2, "mae": 1}
 
 
@@ -42,6 +48,8 @@ def judged(
     for metric in POWERS:
         scored = {name: c[metric]["score"] for name, c in first.items() if metric in c}
         picked[metric] = min(scored, key=lambda name: scored[name])
+    if data.name == "coat":
+        notes = [*notes, DEVELOPMENT]
     notes = [*notes, "HL: the setting is the best on the test set, as in the paper."]
     parts = ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items())
     notes.append(f"Cross-validation on {n_workers} processes: {parts}.")
