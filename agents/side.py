@@ -11,6 +11,9 @@ every user's taste for item categories and of every item's appeal to user catego
 numbers: a smoothing-spline analysis of variance (Wahba, Wang, Gu, Klein & Klein 1995) on categories. s_u are the shares
 of item categories among what u chose to rate: selection itself says what a user likes.
 
+The product of user_own and item_own is a variance of every cell by itself: it moves the predictions of rated cells
+towards their ratings, and no others. Errors on cells that were trained on are to be told apart from the rest.
+
 Each rating's noise variance is P^weighting, on the scale where the mean of its inverse is 1: with ``weighting`` 1 the
 fit minimises the IPS estimate of the squared error (Schnabel et al. 2016, equation 8), with 0 the naive one, and
 between them it pays for some bias with less variance.

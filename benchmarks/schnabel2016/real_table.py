@@ -25,8 +25,10 @@ PUBLISHED = {
 DEVELOPMENT = (
     "The models with side information and of joint learning were designed on Coat's training file alone, by "
     "cross-validated IPS scores in a folder without the test file; the test file was evaluated once, when they were "
-    "done. Known before: that an earlier ridge regression on feature pairs, its penalty read off the test file, had "
-    "MSE 1.085, and 1.045 averaged with MF-IPS. Cross-validation also picks the best method."
+    "done. Known before, from work that had looked at it: a ridge regression on feature pairs, its penalty read off "
+    "the test file, had MSE 1.085, and 1.045 averaged with MF-IPS; and a doubly robust correction had been used with "
+    "d = 10, lambda = .004, P >= .02, the last of which is among the clips tried here. Cross-validation also picks the "
+    "best method."
 )
 POWERS = {"mse": 2, "mae": 1}
 
@@ -112,6 +114,10 @@ def check_coat(found: dict[str, Any]) -> dict[str, bool]:
         f"best by cross-validation ({picked['mse']}): MSE {best['mse']:.4f} <= 1.055": best["mse"] <= 1.055,
         f"best by cross-validation ({picked['mae']}): MAE {best['mae']:.4f} <= .850": best["mae"] <= 0.850,
     }
+    # A model that remembers what it was trained on gains on test cells that are in the training file too.
+    fresh = {metric: rows[picked[metric]][metric]["without_overlap"] for metric in POWERS}
+    checks[f"the same without overlap: MSE {fresh['mse']:.4f} <= 1.055"] = fresh["mse"] <= 1.055
+    checks[f"the same without overlap: MAE {fresh['mae']:.4f} <= .850"] = fresh["mae"] <= 0.850
     for metric, test in found["tests"].items():
         text = f"paired t-test of MF-IPS against MF-Naive, {metric}: t = {test['t']:.2f}, p = {test['p']:.1e} < .001"
         checks[text] = test["p"] < 0.001 and test["t"] < 0
@@ -119,8 +125,9 @@ def check_coat(found: dict[str, Any]) -> dict[str, bool]:
         mse = rows[name]["mse"]["mean"]
         checks[f"{name} MSE {mse:.4f} <= {bar:.3f}"] = mse <= bar
         checks[f"{name}: no lower bound falls"] = rows[name]["bound_never_falls"]
-    seconds = found["seconds"]["all"]
-    checks[f"cross-validation, all of it, in {seconds:.0f} s < 120 s"] = seconds < 120.0
+    for part, text in (("factorisation", "of the factorisations"), ("all", "of everything")):
+        seconds = found["seconds"][part]
+        checks[f"cross-validation {text} in {seconds:.0f} s < 120 s"] = seconds < 120.0
     return {text: bool(ok) for text, ok in checks.items()}
 
 
