@@ -1,0 +1,107 @@
+"""benchmarks/schnabel2016/real.py on made-up files of the real formats."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recsim_mnar.errors import UserError
+
+STUDY = Path(__file__).parents[1] / "benchmarks" / "schnabel2016"
+METHODS = {"MF-Naive", "MF-IPS", "HL-MAR", "HL-MNAR"}
+
+
+@pytest.fixture(scope="module")
+def real():
+    if not STUDY.is_dir():
+        pytest.skip("the benchmarks are not beside the tests")
+    sys.path.insert(0, str(STUDY))
+    try:
+        import real
+
+        yield real
+    finally:
+        sys.path.remove(str(STUDY))
+
+
+def made_up(g, n_users, n_items):
+    """Ratings of every cell, and features on which they and their being revealed depend."""
+    x = np.eye(2)[g.integers(2, size=n_users)]
+    z = np.concatenate([np.eye(3)[g.integers(3, size=n_items)], np.eye(2)[g.integers(2, size=n_items)]], axis=1)
+    taste = x @ g.normal(size=(2, 5)) @ z.T + 0.5 * g.normal(size=(n_users, n_items))
+    ratings = np.clip(np.round(2.5 + taste), 1, 5)
+    p = np.clip(0.1 * ratings, 0.1, 0.5)
+    return x, z, ratings, p
+
+
+def make_coat(folder, *, n_users=24, n_items=20, seed=0):
+    """A folder of Coat's format."""
+    g = np.random.default_rng(seed)
+    x, z, ratings, p = made_up(g, n_users, n_items)
+    (folder / "user_item_features").mkdir(parents=True)
+    np.savetxt(folder / "train.ascii", np.where(g.random(p.shape) < p, ratings, 0), fmt="%d")
+    np.savetxt(folder / "test.ascii", np.where(g.random(p.shape) < 0.4, ratings, 0), fmt="%d")
+    np.savetxt(folder / "propensities.ascii", p)
+    np.savetxt(folder / "user_item_features" / "user_features.ascii", x, fmt="%d")
+    np.savetxt(folder / "user_item_features" / "item_features.ascii", z, fmt="%d")
+    return folder
+
+
+def make_yahoo(folder, *, n_users=24, n_items=20, seed=1):
+    """A folder of Yahoo! R3's format; only the first half of the users is in the test file."""
+    g = np.random.default_rng(seed)
+    _, _, ratings, p = made_up(g, n_users, n_items)
+    folder.mkdir(parents=True)
+    random = (g.random(p.shape) < 0.5) & (np.arange(n_users) < n_users // 2)[:, None]
+    for name, observed in (("train", g.random(p.shape) < p), ("test", random)):
+        users, items = np.nonzero(observed)
+        table = np.stack([users + 1, items + 1, ratings[users, items]], axis=1)
+        np.savetxt(folder / f"ydata-ymusic-rating-study-v1_0-{name}.txt", table, fmt="%d", delimiter="\t")
+    return folder
+
+
+def test_both_studies_have_their_rows(real, tmp_path, capsys):
+    pytest.importorskip("recsim_mnar.agents.hl")
+    coat, yahoo = make_coat(tmp_path / "coat"), make_yahoo(tmp_path / "yahoo")
+    real.main(coat, yahoo, tmp_path / "out", quick=True, workers=1)
+    found = json.loads((tmp_path / "out" / "table2.json").read_text())["data"]
+    assert set(found["coat"]["rows"]) > METHODS
+    assert set(found["yahoo"]["rows"]) == METHODS
+    assert set(found["coat"]["rows"]) > {"MF-DR-JL", "Side information", "Side information, doubly robust"}
+    for row in [*found["coat"]["rows"].values(), *found["yahoo"]["rows"].values()]:
+        assert 0 < row["mse"]["mean"] < 16
+    printed = capsys.readouterr().out
+    assert "### yahoo" in printed
+    assert "| HL-MNAR |" in printed
+
+
+def test_any_number_of_processes_chooses_the_same(real, tmp_path):
+    data = real.load_coat(make_coat(tmp_path / "coat"))
+    sides = real.Sides.of(data.user_features, data.item_features)
+    problem = real.Problem(data.train, {"released": data.train.at(data.propensities)}, sides, 2, 7, 20)
+    forms = [real.Form(rank=2, penalty=penalty).to_dict() for penalty in (1e-3, 1e-2)]
+    candidates = [{"kind": "mf", "propensities": "released", "form": form} for form in forms]
+    candidates += real.joint_candidates("released", forms[0], real.QUICK)
+    candidates.append({"kind": "side", "propensities": "released", "form": sides.form().to_dict()})
+    found = []
+    for n in (1, 2):
+        with real.Workers(problem, n) as workers:
+            found.append((workers.scores(candidates), [m.tobytes() for m in workers.fits(candidates)]))
+    assert found[0] == found[1]
+
+
+def test_what_is_chosen_does_not_depend_on_the_test_file(real, tmp_path):
+    """Chosen before the test file is read: without the file the choice is written, and then it is missed."""
+    coat = make_coat(tmp_path / "coat")
+    (coat / "test.ascii").unlink()
+    with pytest.raises(UserError, match=r"test\.ascii"):
+        real.main(coat, None, tmp_path / "out", quick=True, workers=1)
+    chosen = json.loads((tmp_path / "out" / "table2.coat.chosen.json").read_text())["chosen"]
+    assert {"MF-Naive", "MF-IPS", "MF-IPS (own logistic)", "MF-DR-JL", "Side information"} < set(chosen)
+
+
+def test_without_data_one_line_says_what_is_needed(real, tmp_path):
+    with pytest.raises(UserError, match="--coat DIR or --yahoo DIR"):
+        real.main(None, None, tmp_path)
