@@ -19,6 +19,7 @@ AGENTS = Path(recsim_mnar.agents.__file__).parent
 AGENTS_MAY = {
     "recsim_mnar.policy",
     "recsim_mnar.log",
+    "recsim_mnar.exposures",
     "recsim_mnar.propensity",
     "recsim_mnar.factorization",
     "recsim_mnar.estimators",
@@ -34,6 +35,7 @@ NOT_ABOVE = {
     "worlds": ("envs", "simulate", "replay", "truth", "protocols", "report", "cli", "estimators", "policy", "log"),
     "estimators": ("worlds", "envs", "simulate", "replay", "truth", "protocols", "report", "cli"),
     "log": ("worlds", "envs", "simulate", "replay", "truth", "protocols", "report", "cli", "estimators", "policy"),
+    "exposures": ("worlds", "envs", "simulate", "replay", "truth", "protocols", "report", "cli", "estimators", "policy"),
     "policy": ("worlds", "envs", "simulate", "replay", "truth", "protocols", "report", "cli", "estimators"),
     "envs": ("protocols", "report", "cli", "truth", "replay"),
     "simulate": ("protocols", "report", "cli", "truth", "replay", "envs"),
