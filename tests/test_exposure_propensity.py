@@ -36,9 +36,16 @@ def test_grouped_logistic_regression_finds_where_the_gradient_vanishes():
     assert np.all(np.isfinite(apart))
 
 
+def standard_errors(features, true):
+    """Of a logistic regression's coefficients, from the information at the true ones."""
+    design = np.concatenate([np.ones((len(features), 1)), features], axis=1)
+    chance = 1 / (1 + np.exp(-(design @ true)))
+    return np.sqrt(np.diag(np.linalg.inv(design.T @ (design * (chance * (1 - chance))[:, None]))))
+
+
 @pytest.mark.verify
 def test_recent_periods_give_back_the_law_that_made_them():
-    """Recommendations drawn by that law from the counts of the last two periods; 4.5 standard errors a coefficient."""
+    """Recommendations drawn by that law from the counts of the last two periods; within 4.5 standard errors."""
     draw, true = np.random.default_rng(0), np.array([-2.0, 0.8, 0.5])
     shape = (200, 20, 14)
     y, z, present = draw.random(shape) < 0.3, np.zeros(shape, bool), draw.random((200, 14)) < 0.7
@@ -48,9 +55,11 @@ def test_recent_periods_give_back_the_law_that_made_them():
         z[:, :, t] = (draw.random(shape[:2]) < chance) & present[:, t, None]
     exposures = of_grid(z, y)
     fitted = recent(exposures, range(10), lags=2, present=present)
-    rows = present[:, 2:10].sum() * 20
-    spread = 1 / np.sqrt(rows * 0.2 * 0.8 * np.array([1, 0.3, 0.4]))  # a rough bound of the information by coefficient
-    assert np.all(np.abs(fitted.coefficients - true) < 4.5 * 2 * spread)
+    features = []
+    for t in range(2, 10):
+        who = present[:, t]
+        features.append(np.stack([x[who, :, t - 2 : t].sum(axis=2).ravel() for x in (z, y)], axis=1))
+    assert np.all(np.abs(fitted.coefficients - true) < 4.5 * standard_errors(np.concatenate(features), true))
     u, i, t = np.indices(shape)
     counts = [x[:, :, 9:11].sum(axis=2) for x in (z, y)]
     expected = fitted.table[counts[0], counts[1]]
@@ -70,7 +79,10 @@ def test_matches_give_back_the_law_that_made_them():
     chance = 1 / (1 + np.exp(-(true[0] + matches.of(u, i) @ true[1:])))
     z = draw.random((80 * 40, 6)) < chance[:, None]
     fitted = matching(of_grid(z.reshape(80, 40, 6)), range(6), matches, n_others=40_000)
-    assert np.all(np.abs(fitted.coefficients - true) < 0.3)  # standard errors: .06 to .09
+    # A sample of n_others stands for all cells that were not recommended: with 40,000 of some 18,000 its own error is
+    # below that of the data, and 4.5 times the two together allows for both.
+    error = standard_errors(np.repeat(matches.of(u, i), 6, axis=0), true)
+    assert np.all(np.abs(fitted.coefficients - true) < 4.5 * np.sqrt(2) * error)
     assert np.corrcoef(fitted(u, i, np.zeros(len(u))), chance)[0, 1] > 0.99
 
 

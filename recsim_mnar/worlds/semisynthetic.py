@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld, rank_weights
 
 if TYPE_CHECKING:
@@ -131,84 +133,71 @@ def rated_world(
     offset: float = 5.0,
     n_recommended: int = 100,
     n_periods: int = 1,
-    rank: int = 20,
-    penalty: float = 5e-5,
-    watch_rank: int = 20,
-    watch_penalty: float = 3.0,
+    rank: int = 100,
+    penalty: float = 0.01,
+    rate: float = 1e-3,
+    n_updates: int = 100_000_000,
     seed: int = 0,
 ) -> RatedWorld:
     """A world from ratings: a recommendation lets people judge an item, without it they watch what they would anyway.
 
     P(Y^T) = sigma(predicted rating - offset); P(Y^C) = predicted probability of having rated the item; propensities are
-    1 / log2(1 + rank) of the mean of the two, scaled to ``n_recommended`` a user.
+    1 / log2(1 + rank) of the mean of the two, scaled to ``n_recommended`` a user. Both predictions come from a matrix
+    factorisation without offsets, fitted by stochastic gradient descent: ratings by squared loss on what was rated,
+    watching by logistic loss on all cells. The descent is stopped long before it has converged, and its length and
+    rate, whose defaults are the published ones, shape the world as much as the penalty does.
 
     Args:
         ratings: observed.
         offset: 5 as published: an item that would be rated 5 is bought with probability 1/2.
         n_recommended: expected recommendations of a user.
         n_periods: of the world.
-        rank: of the factorisation of ratings.
-        penalty: of the same.
-        watch_rank: of the logistic factorisation of what was rated.
-        watch_penalty: of the same, on every parameter.
-        seed: of both factorisations' starting points.
-    """
-    from recsim_mnar.factorization import Form, factorise
+        rank: of both factorisations.
+        penalty: on the factors of a cell at each update.
+        rate: of learning.
+        n_updates: of each factorisation.
+        seed: of starting points and draws.
 
-    fit = factorise(
-        ratings, None, Form(rank=rank, penalty=penalty), seed=seed, solver="als", max_iterations=30,
-        value_tolerance=1e-4, warn=False,
-    )  # fmt: skip
-    users, items = np.divmod(np.arange(ratings.n_users * ratings.n_items), ratings.n_items)
-    predicted = np.clip(fit.factors.at(users, items).reshape(ratings.shape), 1.0, 5.0)
-    watching = watch_probabilities(ratings, rank=watch_rank, penalty=watch_penalty, seed=seed)
+    Raises:
+        UserError: a descent that runs away, with the rate.
+    """
+    watched = np.zeros(ratings.shape)
+    watched[ratings.users, ratings.items] = 1.0
+    settings: dict[str, Any] = {"rank": rank, "penalty": penalty, "rate": rate, "n_updates": n_updates}
+    rated = ratings.users * ratings.n_items + ratings.items
+    predicted = _factorised(ratings.shape, rated, ratings.values, seed=seed, logistic=False, **settings)
+    cells = np.arange(watched.size)
+    logits = _factorised(
+        ratings.shape, cells, watched.ravel(), seed=derive_seed(seed, "watch"), logistic=True, **settings
+    )
+    watching = 1.0 / (1.0 + np.exp(-logits))
     treated = 1.0 / (1.0 + np.exp(offset - predicted))
     propensities = ranked_propensities((treated + watching) / 2, n_recommended, law="log")
     world = PurchasesWorld.from_matrices(watching, treated, propensities, n_periods=n_periods)
     return RatedWorld(world, predicted, watching)
 
 
-def watch_probabilities(
-    ratings: Ratings, *, rank: int = 20, penalty: float = 3.0, seed: int = 0, max_iterations: int = 150
-) -> Floats:
-    """P(rated) of every cell, (U, I): logistic factorisation of the whole matrix of what was rated.
+def _factorised(
+    shape: tuple[int, int], cells: Any, values: Any, *, rank: int, penalty: float, rate: float, n_updates: int,
+    seed: int, logistic: bool,
+) -> Floats:  # fmt: skip
+    """p_u . q_i of every cell, (U, I)."""
+    from recsim_mnar.worlds import _descent_kernel
 
-    sigma(p_u . q_i + b_u + b_i + c), by maximum likelihood over all cells with ``penalty / 2`` times the sum of squares
-    of factors and offsets.
-    """
-    from recsim_mnar import rng
-    from recsim_mnar.lbfgs import minimise
-
-    observed = np.zeros(ratings.shape)
-    observed[ratings.users, ratings.items] = 1.0
-    n_users, n_items = ratings.shape
-    sizes = (n_users * rank, n_items * rank, n_users, n_items, 1)
-    edges = np.cumsum(sizes)[:-1]
-
-    def parts(theta: Floats) -> tuple[Floats, ...]:
-        p, q, b, d, c = np.split(theta, edges)
-        return p.reshape(n_users, rank), q.reshape(n_items, rank), b, d, c
-
-    def likelihood(theta: Floats, gradient: Floats) -> float:
-        p, q, b, d, c = parts(theta)
-        logits = p @ q.T + b[:, None] + d + c
-        chance = 1.0 / (1.0 + np.exp(-logits))
-        value = float(np.logaddexp(0.0, logits).sum() - logits[ratings.users, ratings.items].sum())
-        residual = chance - observed
-        gradient[:] = np.concatenate(
-            [(residual @ q).ravel(), (residual.T @ p).ravel(), residual.sum(axis=1), residual.sum(axis=0), [0.0]]
-        )
-        gradient[:-1] += penalty * theta[:-1]
-        gradient[-1] = residual.sum()
-        return value + 0.5 * penalty * float(theta[:-1] @ theta[:-1])
-
-    start = np.zeros(sum(sizes))
-    start[: edges[1]] = 0.1 * rng.normals(seed, rng.Stream.FIT, 0, (1, int(edges[1])))[0]
-    share = ratings.density
-    start[-1] = np.log(share / (1.0 - share)) if 0 < share < 1 else 0.0
-    theta = minimise(likelihood, start, gradient_tolerance=1.0, value_tolerance=1e-6, max_iterations=max_iterations).x
-    p, q, b, d, c = parts(theta)
-    return np.asarray(1.0 / (1.0 + np.exp(-(p @ q.T + b[:, None] + d + c))))
+    if n_updates >= 2**32:
+        raise UserError(f"n_updates must be below 2**32, got {n_updates}")
+    start = rng.normals(seed, Stream.FIT, 0, (sum(shape), rank)) * 0.1 / np.sqrt(rank)
+    p, q = np.ascontiguousarray(start[: shape[0]]), np.ascontiguousarray(start[shape[0] :])
+    cells, values = np.ascontiguousarray(cells, np.int64), np.ascontiguousarray(values, np.float64)
+    with np.errstate(over="ignore"):
+        _descent_kernel.descend(
+            np.uint64(derive_seed(seed, "descent")), np.uint64(Stream.FIT), 0, n_updates, cells, values, p, q, rate,
+            penalty, logistic,
+        )  # fmt: skip
+    out = p @ q.T
+    if not np.all(np.isfinite(out)):
+        raise UserError(f"the descent ran away at a rate of {rate:g}: lower it")
+    return out
 
 
 def describe(world: PurchasesWorld, seed: int, n_users: int, lengths: Sequence[int] = (10, 100)) -> dict[str, float]:

@@ -1,6 +1,8 @@
 """Uplift estimators: by hand, against the truth of a world, and what bad input gets."""
 
 import functools
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -219,3 +221,14 @@ def test_bad_input_gets_one_line():
             call()
         assert "\n" not in str(error.value)
     evaluate_lists(of_grid(z, y, zero), lists, clip=0.05)
+
+
+def test_accuracy_and_uplift_rank_the_four_lists_in_opposite_order():
+    """Table 1: total uplift and Uplift@10 fall where precision rises; precision of the recommended does not move."""
+    example = Path(__file__).parents[2] / "examples" / "uplift_four_lists.py"
+    rows = runpy.run_path(str(example))["four_lists"]()
+    _names, total, precision, recommended, uplift = (np.array(column) for column in zip(*rows, strict=True))
+    assert np.all(np.diff(total) < 0)
+    assert np.all(np.diff(precision) > 0)
+    assert np.ptp(recommended) == 0
+    assert np.allclose(uplift, total / 10)
