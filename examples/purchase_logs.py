@@ -32,8 +32,11 @@ def report(folder: Path) -> None:
     exposures = history.exposures()
     if dunnhumby:
         fitted = recent(exposures, train, present=history.present)
-        print("  log odds of a recommendation: %.2f, %+.2f a recommendation and %+.2f a purchase in the last four weeks"
-              % tuple(fitted.coefficients))  # fmt: skip
+        constant, shown, bought = fitted.coefficients
+        print(
+            f"  log odds of a recommendation: {constant:.2f}, {shown:+.2f} a recommendation and {bought:+.2f} a "
+            "purchase in the last four weeks"
+        )
         exposures = exposures.with_propensities(fitted)
     else:
         exposures = exposures.with_propensities(shares(exposures, train, present=history.present))

@@ -89,11 +89,6 @@ class SlatePolicy:
         _slates_kernel.scale_rows(weights, float(p.slate_size), p.smallest_propensity, p.largest_propensity, out)
         return out
 
-    def draw(self, seed: int, users: NDArray[np.int64], period: int) -> tuple[Flags, Floats]:
-        """What is shown in a period, (n, I), and the chances (n, I)."""
-        chance = self.chances(seed, users)
-        return draw(seed, users, period, chance, self.params), chance
-
     def slates(self, seed: int, users: NDArray[np.int64], period: int) -> tuple[NDArray[np.int32], Floats]:
         """Slates of exactly N items, (n, N), and the chance of each of their items, (n, N): for an environment's loop.
 
@@ -220,7 +215,9 @@ def simulate_shard(
         recommender.reset(users)
         told: list[Columns] = []
         for period in range(world.params.n_periods):
-            shown, chance = recommender.draw(seed, users, period)
+            if period == 0 or recommender.changes:
+                chance = recommender.chances(seed, users)
+            shown = draw(seed, users, period, chance, world.params)
             told.append(lanes.show(which, shown, chance).columns)
             recommender.tell(told[-1])
         order = np.argsort(np.concatenate([part["user"] for part in told]), kind="stable")

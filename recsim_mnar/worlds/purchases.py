@@ -402,10 +402,13 @@ class PurchasesLanes(Lanes):
 
         n = len(which)
         bought = np.empty(shown.shape, np.uint8)
+        control, treated = self._control, self._treated
+        if not np.array_equal(which, np.arange(len(self.user))):  # all lanes, as ``simulate`` has it, need no copy
+            control, treated = control[which], treated[which]
         with np.errstate(over="ignore"):
             _purchases_kernel.buy(
                 *_addresses(self._seeds[which], self.user[which], self.n_decisions[which]),
-                self._control[which], self._treated[which], shown.view(np.uint8), bought,
+                control, treated, shown.view(np.uint8), bought,
             )  # fmt: skip
         lane, item = np.nonzero(shown | (bought != 0))
         recommended = shown[lane, item]
