@@ -62,7 +62,7 @@ def test_an_agent_writes_its_own_propensities_and_a_run_can_be_taken_up(tmp_path
     ],
 )
 def test_wrong_calls_get_one_line(tmp_path, capsys, more, message):
-    assert run(*QUICK, "--policy", "house", "--users", 5, "--out", tmp_path / "run", *more) == 2
+    assert run(*QUICK, "--policy", "house", "--users", 5, "--train-users", 9, "--out", tmp_path / "run", *more) == 2
     error = capsys.readouterr().err
     assert message in error
     assert len([line for line in error.splitlines() if line.startswith("error: ")]) == 1

@@ -59,7 +59,7 @@ def test_a_world_from_ratings_follows_them():
     stars = np.clip(np.rint(3 + taste @ appeal.T * 0.7), 1, 5)
     popular = 1 / (1 + np.exp(1 - draw.normal(size=25)))
     observed = draw.random((60, 25)) < popular
-    made = rated_world(Ratings.from_dense(stars, observed), n_recommended=5, rank=3, rate=0.02, n_updates=300_000)
+    made = rated_world(Ratings.from_dense(stars, observed), n_recommended=5, rank=3, rate=0.1, n_updates=60_000)
     truth = made.world.outcomes_of(0, np.arange(60))
     assert np.allclose(truth.treated, 1 / (1 + np.exp(5 - made.ratings)))
     assert np.corrcoef(made.ratings.ravel(), stars.ravel())[0, 1] > 0.5
