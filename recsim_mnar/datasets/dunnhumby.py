@@ -70,13 +70,14 @@ class _Journey:
 
 
 def load_dunnhumby(
-    folder: str | Path, *, level: str = "category", filters: str = "sato2019", min_weeks: int | None = None
+    folder: str | Path, *, level: str = "subcategory", filters: str = "sato2019", min_weeks: int | None = None
 ) -> PurchaseHistory:
     """Purchases and mailer recommendations by week; a user who visits a store receives what its mailer shows.
 
     Args:
         folder: with ``transactions.parquet``, ``promotions.parquet`` and ``products.parquet``.
-        level: what an item is: ``category``, ``subcategory`` (category and type of product) or ``product``.
+        level: what an item is: ``category``, ``subcategory`` (category and type of product) or ``product``. The 2019
+            paper says category; the preprocessing that its first author published later takes category and type.
         filters: ``sato2019``, of the real log: stores with a visitor in every week, items in the mailer for at least
             one week on average over stores and bought in at least half of the weeks, users with visits in at least
             five weeks. ``sato2020``, of the semi-synthetic data: weeks, stores and items both bought from and

@@ -146,6 +146,11 @@ def evaluate_lists(
     - ``uplift_pooled``: weights as in (5), one ratio over all users of a period;
     - ``precision``: mean purchases of the list's items; ``precision_recommended``: of those that were recommended.
 
+    Where recommendations are random the first three are unbiased. Where they are personal, ``uplift`` takes for an
+    effect that what was recommended is what the user would rather buy; ``uplift_snips`` takes that out only as far as a
+    ratio of a few weighted items in each user can (its denominator varies with the recommendations, which the weights
+    do not undo); ``uplift_ips`` is unbiased given the true propensities, ``uplift_pooled`` for many users.
+
     A user whose list lies wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: such
     users are left out of these two, and counted in the diagnostics.
 

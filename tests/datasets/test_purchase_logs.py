@@ -49,7 +49,7 @@ def journey(tmp_path):
 
 
 def test_dunnhumby_keeps_what_the_paper_keeps(journey):
-    history = load_dunnhumby(journey)
+    history = load_dunnhumby(journey, level="category")
     assert history.users.tolist() == [100, 200, 400]  # 300 visits in one week only
     assert history.items.tolist() == ["SOUP", "TEA"]  # RARE is bought in one week
     dense = np.stack([matrix.toarray() for matrix in history.cells], axis=2)
