@@ -22,3 +22,9 @@ gymnasium.register(
     id="recsim_mnar/Campaigns-v0",
     entry_point="recsim_mnar.envs:campaigns_env",
 )
+
+gymnasium.register(
+    id="recsim_mnar/Purchases-v0",
+    entry_point="recsim_mnar.envs.purchases:purchases_env",
+    vector_entry_point="recsim_mnar.envs.purchases:purchases_vector_env",
+)

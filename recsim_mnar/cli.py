@@ -259,7 +259,9 @@ def _print_comparison(comparison: Any, folder: Path) -> None:
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
 )
-@click.option("--policy", required=True, help="What recommends: a name, package.module:Class, or house (campaigns).")
+@click.option(
+    "--policy", required=True, help="What recommends: a name, package.module:Class, or house (campaigns, purchases)."
+)
 @click.option("--users", type=int, required=True, help="How many users.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the users and the policy.")
 @click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
@@ -293,12 +295,18 @@ def simulate(**options: Any) -> None:
                 policy,
                 options["users"],
                 _seed(options["seed"]),
-                training={"policy": "random", "n_users": options["train_users"], "seed": _train_seed(options["seed"])},
+                training=None
+                if options["policy"] == "house"
+                else {"policy": "random", "n_users": options["train_users"], "seed": _train_seed(options["seed"])},
                 keep_truth=options["truth"],
                 resume=options["resume"],
                 executor=executor,
                 progress=report.advance,
             )
+    if options["world"] == "purchases":
+        from recsim_mnar.slates import write_exposures
+
+        write_exposures(options["out"], world, policy, options["users"], _seed(options["seed"]), options["truth"])
     kept = f" ({counts['kept']} of {counts['parts']} parts were there already)" if counts["kept"] else ""
     console().print(
         f"{counts['users']:,} users, {counts['rows']:,} events in {options['out'] / 'log'}{kept}",
@@ -330,6 +338,10 @@ def _train_seed(seed: int) -> int:
 
 def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -> Any:
     """The policy of a name, fitted on ``train_users`` other users under the uniform policy."""
+    if spec == "house" and world.name == "purchases":
+        from recsim_mnar.slates import House
+
+        return House(world)
     from recsim_mnar import registry
     from recsim_mnar.log import Log
     from recsim_mnar.rng import derive_seed

@@ -182,6 +182,10 @@ def simulate_shard(
     world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Columns:
     """The columns of a few users, ordered by (user, step)."""
+    if getattr(world, "slates", False):
+        from recsim_mnar import slates
+
+        return slates.simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     if getattr(policy, "is_uniform", False):
         return world.live(seed, first_user, n_users, None, keep_truth=keep_truth)
     fixed = getattr(policy, "fixed_distribution", None)
