@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
-from numba.core import config
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from recsim_mnar._jit import inlined, kernel
@@ -20,9 +20,7 @@ _LINE = 16  # int32 in a cache line
 @intrinsic
 def _prefetch(typingctx, array, place):
     def codegen(context, builder, signature, args):
-        from llvmlite import ir
-        from numba.core import cgutils
-
+        ir = cgutils.ir
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         address = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
