@@ -76,6 +76,13 @@ def pair_slope(x, signed):
 
 
 @inlined
+def _ask(table, row, width):
+    """Ask for a row of a table ahead of its use."""
+    for k in range(0, width, _LINE):
+        prefetch(table, np.int64(row) * width + k)
+
+
+@inlined
 def _slot(row, slot_of, touched, count, gradient):
     """Where the gradient of a row is gathered; a row met for the first time gets the next place, emptied."""
     if slot_of[row] < 0:
@@ -100,6 +107,10 @@ def pair_gradients(users, items, d, drawn, signed, n, penalty, gathered):
     two = _TWO * penalty
     width = users.shape[1]
     for s in range(n):
+        if s + _AHEAD < n:
+            _ask(users, who[s + _AHEAD], width)
+            _ask(items, ones[s + _AHEAD], width)
+            _ask(items, others[s + _AHEAD], width)
         u, i, j = who[s], ones[s], others[s]
         a, b, c = users[u], items[i], items[j]
         x = difference_dot(a, b, c, d) + (b[d] - c[d])
@@ -215,7 +226,13 @@ def adam(table, first, second, powers, slot_of, touched, count, gradient, scale,
     """
     b1, b2 = _F(betas[0]), _F(betas[1])
     c1, c2 = _F(1.0 - betas[0]), _F(1.0 - betas[1])
+    width = table.shape[1]
     for t in range(count):
+        if t + _AHEAD < count:
+            _ask(table, touched[t + _AHEAD], width)
+            _ask(first, touched[t + _AHEAD], width)
+            _ask(second, touched[t + _AHEAD], width)
+            prefetch(powers, 2 * touched[t + _AHEAD])
         row = touched[t]
         slot_of[row] = -1
         powers[row, 0] *= betas[0]
@@ -309,11 +326,9 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalty, rate):
     width = users.shape[1]
     for s in range(first, last):
         if s + _AHEAD < last:
-            u, i, j = np.int64(who[s + _AHEAD]), np.int64(ones[s + _AHEAD]), np.int64(others[s + _AHEAD])
-            for k in range(0, width, _LINE):
-                prefetch(users, u * width + k)
-                prefetch(items, i * width + k)
-                prefetch(items, j * width + k)
+            _ask(users, who[s + _AHEAD], width)
+            _ask(items, ones[s + _AHEAD], width)
+            _ask(items, others[s + _AHEAD], width)
         a, b, c = users[who[s]], items[ones[s]], items[others[s]]
         x = difference_dot(a, b, c, d) + (b[d] - c[d])
         if not abs(x) < _LIMIT:
