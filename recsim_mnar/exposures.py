@@ -111,7 +111,7 @@ class Exposures:
     n_users: int
     n_items: int
     n_periods: int
-    propensities: NDArray[np.float32] | PropensityOf | None = None
+    propensities: NDArray[np.floating] | PropensityOf | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -150,14 +150,17 @@ class Exposures:
             raise UserError(f"exposures: user {u}, item {i}, period {t} has two rows; merge their flags into one")
         for name, values in arrays.items():
             object.__setattr__(self, name, values)
+        object.__setattr__(self, "_keys", key)
         if self.propensities is not None and not callable(self.propensities):
             object.__setattr__(self, "propensities", self._checked_table(self.propensities))
 
     def _key(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> NDArray[np.int64]:
         return (np.asarray(times, np.int64) * self.n_users + users) * self.n_items + items
 
-    def _checked_table(self, table: Any) -> NDArray[np.float32]:
-        table = np.asarray(table, np.float32)
+    def _checked_table(self, table: Any) -> NDArray[np.floating]:
+        table = np.asarray(table)
+        if table.dtype != np.float32:  # single precision halves the table, but keeps 1 - e to 6e-8 only
+            table = table.astype(np.float64)
         full = (self.n_users, self.n_items, self.n_periods)
         if table.ndim != 3 or any(a not in (1, b) for a, b in zip(table.shape, full, strict=True)):
             raise UserError(
@@ -202,7 +205,7 @@ class Exposures:
             users, items = np.divmod(np.arange(self.n_users * self.n_items), self.n_items)
             return np.asarray(self.propensities(users, items, np.full(len(users), time)), np.float32).reshape(shape)
         table: Any = self.propensities
-        return np.broadcast_to(table[:, :, time if table.shape[2] > 1 else 0], shape)
+        return np.broadcast_to(table[:, :, time if table.shape[2] > 1 else 0].astype(np.float32, copy=False), shape)
 
     def need_propensities(self) -> None:
         """Raise UserError where no propensities are known."""
@@ -285,7 +288,7 @@ class Exposures:
     def flags(self, users: Any, items: Any, times: Any) -> tuple[Flags, Flags]:
         """Whether cells were recommended and whether they were purchased; the arguments broadcast together."""
         users, items, times = np.broadcast_arrays(users, items, times)
-        mine = self._key(self.user, self.item, self.time)
+        mine: NDArray[np.int64] = self._keys  # type: ignore[attr-defined]  # set by __post_init__
         asked = self._key(users, items, times)
         if len(mine) == 0:
             return np.zeros(asked.shape, bool), np.zeros(asked.shape, bool)
