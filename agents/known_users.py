@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.acting import GreedyPolicy
-from recsim_mnar.policy import Ints
+from recsim_mnar.policy import Ints, Policy
 
 
 class KnownUsersPolicy(GreedyPolicy):
@@ -47,8 +47,8 @@ class KnownUsersPolicy(GreedyPolicy):
         self._row[slots] = np.where((ids >= 0) & (ids < self.n_users), ids, self.n_users)
         self._ties[slots] = 0
 
-    def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        """Nothing: what a training user did is in the scores."""
+    # What a training user did is in the scores: the base class's method, so that a driver sees that nothing can change.
+    observe = Policy.observe
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._scores_of(self._row[slots])

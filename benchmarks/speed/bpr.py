@@ -5,8 +5,9 @@
 
 An update is one sampled (user, item, other item): its draw, checked not to be a purchase, and the step on three rows.
 Both do plain SGD on user and item factors and item biases, positives uniform over the interactions; implicit draws
-negatives by popularity, ours are uniform. Adam in batches of 1,000, and the draws of ULBPR, are printed too: implicit has
-no counterpart to them. CPU seconds; the best of several turns. Without implicit its column says "not measured".
+negatives by popularity, ours are uniform. Adam in batches of 1,000, and ULBPR, are printed too: implicit has neither.
+``--grow`` adds how an update's cost grows with the number of items at as many interactions. CPU seconds; the best of
+several turns. Without implicit its line says "not measured".
 """
 
 from __future__ import annotations
@@ -84,6 +85,15 @@ def peer(python: Path, counts: Any, factors: int) -> dict[str, Any] | None:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def grow(a: argparse.Namespace, n_items: int, common: dict[str, Any]) -> float:
+    """Nanoseconds an update with this number of items."""
+    rows = Observed.of_counts(interactions(a.users, n_items, a.interactions))
+    learner = BPR(draw="cell", optimizer="sgd", batch=1, **common)
+    trainer = Trainer(learner.plan(rows), Loss(pairs=True), learner.settings)
+    trainer.advance(a.updates // 10)
+    return min(nanoseconds(trainer, a.updates) for _ in range(a.turns))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--users", type=int, default=100_000)
@@ -92,6 +102,7 @@ def main() -> None:
     parser.add_argument("--factors", type=int, default=64)
     parser.add_argument("--updates", type=int, default=3_000_000)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--grow", type=int, nargs="*", default=[], help="numbers of items")
     parser.add_argument("--json", type=Path, default=HERE / "bpr.json")
     parser.add_argument("--peers", type=Path, default=Path(os.environ.get("PEERS_DIR", HERE / ".venvs")))
     a = parser.parse_args()
@@ -121,10 +132,14 @@ def main() -> None:
     for name, ns in best.items():
         print(f"{name:12s} {ns:8.0f}", f"{theirs / ns:6.2f} x implicit" if version else "")
     print(f"implicit sgd {theirs:8.0f} ({version})" if version else "implicit sgd not measured: make_peers_bpr.sh")
+    grown = {n: grow(a, n, common) for n in a.grow}
+    for n, ns in grown.items():
+        print(f"bpr sgd, {n:,} items: {ns:.0f}")
     result = {
         "users": a.users, "items": a.items, "interactions": int(counts.nnz), "factors": a.factors,
         "ns_an_update": {name: round(ns, 1) for name, ns in best.items()},
         "implicit_ns_an_update": round(theirs, 1) if version else None, "implicit_version": version,
+        "by_items": {str(n): round(ns, 1) for n, ns in grown.items()},
     }  # fmt: skip
     temporary = a.json.with_suffix(".tmp")
     temporary.write_text(json.dumps(result, indent=1) + "\n")

@@ -2,8 +2,8 @@
 
     PYTHON_OF_IMPLICIT benchmarks/speed/peer_implicit.py FILE.npz --factors 64 --epochs 1
 
-FILE.npz holds ``indptr``, ``indices`` and ``shape``. An epoch is as many updates as there are interactions. What is timed
-is the difference between a fit of ``1 + epochs`` and one of 1 epoch, so that setting up counts nowhere.
+FILE.npz holds ``indptr``, ``indices`` and ``shape``. An epoch is as many updates as there are interactions. The time is
+the difference between a fit of ``1 + epochs`` and one of 1 epoch, so that setting up counts nowhere.
 """
 
 from __future__ import annotations
