@@ -96,15 +96,16 @@ def _slot(row, slot_of, touched, count, gradient):
 
 
 @kernel
-def pair_gradients(users, items, d, drawn, signed, n, penalty, gathered):
+def pair_gradients(users, items, d, drawn, signed, n, penalties, gathered):
     """Gather the gradient of n drawn pairs' loss; returns (rows touched of users, of items, first bad sample or -1).
 
-    Loss of a pair: |w| log(1 + exp(-sign(w)(s_ui - s_uj))) + penalty (||row u||^2 + ||row i||^2 + ||row j||^2).
+    Loss of a pair: |w| log(1 + exp(-sign(w)(s_ui - s_uj))) + penalties of the three rows:
+    penalties[0] ||factors||^2 + penalties[1] ||bias and response||^2.
     """
     who, ones, others, places = drawn[0], drawn[1], drawn[2], drawn[5]
     slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
     n_u = n_i = 0
-    two = _TWO * penalty
+    two, two_own = _TWO * penalties[0], _TWO * penalties[1]
     width = users.shape[1]
     for s in range(n):
         if s + _AHEAD < n:
@@ -133,9 +134,9 @@ def pair_gradients(users, items, d, drawn, signed, n, penalty, gathered):
         gb[d] += g
         gc[d] -= g
         for k in range(d, width):
-            ga[k] += two * a[k]
-            gb[k] += two * b[k]
-            gc[k] += two * c[k]
+            ga[k] += two_own * a[k]
+            gb[k] += two_own * b[k]
+            gc[k] += two_own * c[k]
     return n_u, n_i, -1
 
 
@@ -165,18 +166,18 @@ def _couple(a, b, ga, gb, d, distance, weight):
 
 
 @kernel
-def point_gradients(users, items, d, drawn, n, form, penalty, between, gathered):
+def point_gradients(users, items, d, drawn, n, form, penalties, between, gathered):
     """Gather the gradient of n drawn points' logistic loss; returns as :func:`pair_gradients`.
 
     form: (labels of the strata or -1: purchased, response 0/1, users a table (0: one), items a table (0), distance).
-    The loss of a point adds penalty times the squares of its two rows, and between times the distance of each of its
-    coupled rows from its counterpart.
+    The loss of a point adds the penalties of its two rows, and between times the distance of each of its coupled rows
+    from its counterpart.
     """
     who, ones, strata, parts = drawn[0], drawn[1], drawn[3], drawn[4]
     labels, response, apart_u, apart_i, distance = form
     slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
     n_u = n_i = 0
-    two = _TWO * penalty
+    two, two_own = _TWO * penalties[0], _TWO * penalties[1]
     width = users.shape[1]
     for s in range(n):
         shown = 1 if parts[s] == 2 or parts[s] == 4 else 0
@@ -205,8 +206,8 @@ def point_gradients(users, items, d, drawn, n, form, penalty, between, gathered)
         ga[d + 1] += z * g
         gb[d + 1] += z * g
         for k in range(d, width):
-            ga[k] += two * a[k]
-            gb[k] += two * b[k]
+            ga[k] += two_own * a[k]
+            gb[k] += two_own * b[k]
         if apart_u:
             v = u - apart_u if shown else u + apart_u
             at, n_u = _slot(v, slot_u, touched_u, n_u, gradient_u)
@@ -281,7 +282,7 @@ def _step(users, items, moments, gathered, n_u, n_i, n, rate, betas):
 
 
 @kernel
-def train_pairs(where, draws, tables, d, signed, penalty, moments, gathered, rate, betas):
+def train_pairs(where, draws, tables, d, signed, penalties, moments, gathered, rate, betas):
     """Batches first .. last - 1; returns the batch at which the model diverged, or -1.
 
     where: (seed, stream, first, last, batch). draws: (plan, observed, n_items, drawn). Without moments: SGD.
@@ -291,7 +292,7 @@ def train_pairs(where, draws, tables, d, signed, penalty, moments, gathered, rat
     users, items = tables
     for t in range(first, last):
         draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
-        n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalty, gathered)
+        n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalties, gathered)
         if bad >= 0:
             forget(gathered[0], gathered[1], n_u)
             forget(gathered[3], gathered[4], n_i)
@@ -301,14 +302,14 @@ def train_pairs(where, draws, tables, d, signed, penalty, moments, gathered, rat
 
 
 @kernel
-def train_points(where, draws, tables, d, form, penalty, between, moments, gathered, rate, betas):
+def train_points(where, draws, tables, d, form, penalties, between, moments, gathered, rate, betas):
     """As :func:`train_pairs`, of points."""
     seed, stream, first, last, batch = where
     plan, observed, n_items, drawn = draws
     users, items = tables
     for t in range(first, last):
         draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
-        n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalty, between, gathered)
+        n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalties, between, gathered)
         if bad >= 0:
             forget(gathered[0], gathered[1], n_u)
             forget(gathered[3], gathered[4], n_i)
@@ -318,10 +319,11 @@ def train_points(where, draws, tables, d, form, penalty, between, moments, gathe
 
 
 @kernel
-def follow_pairs(users, items, d, drawn, signed, first, last, penalty, rate):
+def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
     """SGD one pair after another, of drawn pairs first .. last - 1; returns the first bad sample, or -1."""
     who, ones, others, places = drawn[0], drawn[1], drawn[2], drawn[5]
-    shrink = _F(1.0) - _TWO * penalty * _F(rate)
+    shrink = _F(1.0) - _TWO * penalties[0] * _F(rate)
+    shrink_own = _F(1.0) - _TWO * penalties[1] * _F(rate)
     speed = _F(rate)
     width = users.shape[1]
     for s in range(first, last):
@@ -340,20 +342,20 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalty, rate):
             a[k] = shrink * p - h * (q - r)
             b[k] = shrink * q - h * p
             c[k] = shrink * r + h * p
-        b[d] = shrink * b[d] - h
-        c[d] = shrink * c[d] + h
+        b[d] = shrink_own * b[d] - h
+        c[d] = shrink_own * c[d] + h
     return -1
 
 
 @kernel
-def train_pairs_singly(where, draws, tables, d, signed, penalty, rate):
+def train_pairs_singly(where, draws, tables, d, signed, penalties, rate):
     """SGD of batch 1: samples first * batch .. last * batch - 1, drawn a batch at a time; returns as train_pairs."""
     seed, stream, first, last, batch = where
     plan, observed, n_items, drawn = draws
     users, items = tables
     for t in range(first, last):
         draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
-        if follow_pairs(users, items, d, drawn, signed, 0, batch, penalty, rate) >= 0:
+        if follow_pairs(users, items, d, drawn, signed, 0, batch, penalties, rate) >= 0:
             return t
     return -1
 

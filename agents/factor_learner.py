@@ -42,6 +42,7 @@ class FactorLearner(Learner):
         factors: length of the factors.
         rate: learning rate.
         penalty: coefficient of the squares, lambda.
+        bias_penalty: that of the biases and responses, where it is another.
         batch: samples a step.
         optimizer: ``adam`` or ``sgd``, see :class:`recsim_mnar.agents.training.Settings`.
     """
@@ -50,6 +51,7 @@ class FactorLearner(Learner):
     factors: int = 100
     rate: float = 1e-4
     penalty: float = 1e-6
+    bias_penalty: float | None = None
     batch: int = 1000
     optimizer: str = "adam"
 
@@ -60,7 +62,9 @@ class FactorLearner(Learner):
             UserError: one is out of range.
         """
         try:
-            self.settings = Settings(self.factors, self.rate, self.penalty, self.batch, self.optimizer)
+            self.settings = Settings(
+                self.factors, self.rate, self.penalty, self.bias_penalty, self.batch, self.optimizer
+            )
         except UserError as error:
             raise UserError(f"{self.name}: {error}") from None
         if isinstance(self.updates, (bool, str)) or not self.updates >= 1 or self.updates != int(self.updates):

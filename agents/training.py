@@ -38,7 +38,8 @@ class Settings:
     Attributes:
         factors: length of the factors.
         rate: learning rate.
-        penalty: lambda; each sample's loss has lambda times the squares of its rows, biases included.
+        penalty: lambda; each sample's loss has lambda times the squares of its rows.
+        bias_penalty: lambda of the biases and responses; None: the same.
         batch: samples a step; a step descends the mean loss of its samples. SGD of batch 1 takes pairs one by one.
         optimizer: ``adam`` (beta .9 and .999) or ``sgd``.
         scale: standard deviation of the first factors, times 1/sqrt(factors).
@@ -47,6 +48,7 @@ class Settings:
     factors: int = 100
     rate: float = 1e-4
     penalty: float = 1e-6
+    bias_penalty: float | None = None
     batch: int = 1000
     optimizer: str = "adam"
     scale: float = 0.1
@@ -61,8 +63,12 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise UserError(f"{name} must be an integer from 1, got {value!r}")
-        for name, low in (("rate", "above 0"), ("scale", "above 0"), ("penalty", "0 or above")):
+        for name, low in (
+            ("rate", "above 0"), ("scale", "above 0"), ("penalty", "0 or above"), ("bias_penalty", "0 or above")
+        ):  # fmt: skip
             value = getattr(self, name)
+            if value is None and name == "bias_penalty":
+                continue
             if not isinstance(value, (int, float)) or not 0 <= value < np.inf or (value == 0 and low == "above 0"):
                 raise UserError(f"{name} must be a number {low}, got {value!r}")
         if self.optimizer not in OPTIMIZERS:
@@ -155,16 +161,17 @@ class Trainer:
         draws = (self.plan.arrays(), self.plan.observed.arrays(), self.plan.observed.n_items, self._drawn)
         tables = (self.model.users, self.model.items)
         signed = np.zeros(0, np.float32) if loss.signed is None else loss.signed
-        penalty, d = np.float32(settings.penalty), self.model.factors
+        own = settings.penalty if settings.bias_penalty is None else settings.bias_penalty
+        penalties, d = (np.float32(settings.penalty), np.float32(own)), self.model.factors
         rest = (self._moments, self._gathered, float(settings.rate), (0.9, 0.999))
         with np.errstate(over="ignore", invalid="ignore"):
             if self._singly:
-                bad = kernel.train_pairs_singly(where, draws, tables, d, signed, penalty, float(settings.rate))
+                bad = kernel.train_pairs_singly(where, draws, tables, d, signed, penalties, float(settings.rate))
             elif loss.pairs:
-                bad = kernel.train_pairs(where, draws, tables, d, signed, penalty, *rest)
+                bad = kernel.train_pairs(where, draws, tables, d, signed, penalties, *rest)
             else:
                 form = self._form()
-                bad = kernel.train_points(where, draws, tables, d, form, penalty, np.float32(loss.between), *rest)
+                bad = kernel.train_points(where, draws, tables, d, form, penalties, np.float32(loss.between), *rest)
         self._batches = last if bad < 0 else int(bad)
         if bad < 0 and all(np.isfinite(table).all() for table in tables):
             return None

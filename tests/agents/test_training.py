@@ -19,6 +19,7 @@ from twins.purchases_log import small_exposures
 
 FACTORS = 5
 N = 40
+PENALTIES = (np.float32(0.03), np.float32(0.07))
 FORMS = (
     (Form(), "l2"),
     (Form(response=True), "l2"),
@@ -88,7 +89,7 @@ def test_gradient_of_pairs(weighted):
     signed = np.random.default_rng(8).normal(size=N).astype(np.float32) if weighted else np.zeros(0, np.float32)
     gathered = gathering(model, N)
     n_u, n_i, bad = kernel.pair_gradients(
-        model.users, model.items, model.factors, drawn, signed, N, np.float32(0.03), gathered
+        model.users, model.items, model.factors, drawn, signed, N, PENALTIES, gathered
     )
     assert bad == -1
     dense, touched = spread(gathered, (n_u, n_i), model)
@@ -96,7 +97,7 @@ def test_gradient_of_pairs(weighted):
     samples = list(zip(*drawn[:3], weights.astype(float), strict=True))
     assert touched == [set(drawn[0].tolist()), {*drawn[1].tolist(), *drawn[2].tolist()}]
     check_against_slopes(
-        lambda users, items: twin.pair_loss(users, items, model.factors, samples, 0.03), model, dense, touched
+        lambda users, items: twin.pair_loss(users, items, model.factors, samples, PENALTIES), model, dense, touched
     )
 
 
@@ -108,7 +109,7 @@ def test_gradient_of_points(form, distance, label):
     gathered = gathering(model, N)
     code = (np.array([label]), int(form.response), 6 * form.apart_users, 9 * form.apart_items, DISTANCES[distance])
     n_u, n_i, bad = kernel.point_gradients(
-        model.users, model.items, model.factors, drawn, N, code, np.float32(0.03), np.float32(between), gathered
+        model.users, model.items, model.factors, drawn, N, code, PENALTIES, np.float32(between), gathered
     )
     assert bad == -1
     dense, touched = spread(gathered, (n_u, n_i), model)
@@ -117,17 +118,17 @@ def test_gradient_of_points(form, distance, label):
     samples = list(zip(drawn[0], drawn[1], shown, labels, strict=True))
 
     def loss(users, items):
-        return twin.point_loss(users, items, model.factors, samples, form, 0.03, between, distance)
+        return twin.point_loss(users, items, model.factors, samples, form, PENALTIES, between, distance)
 
     check_against_slopes(loss, model, dense, touched)
 
 
 def twin_gradients(trainer, samples, tables):
     """Gradients of a batch's mean pair loss, by central differences."""
-    d, penalty = trainer.model.factors, trainer.settings.penalty
+    d, penalties = trainer.model.factors, (trainer.settings.penalty, trainer.settings.bias_penalty)
 
     def loss(users, items):
-        return twin.pair_loss(users, items, d, samples, penalty) / len(samples)
+        return twin.pair_loss(users, items, d, samples, penalties) / len(samples)
 
     rows = {(0, int(u)) for u, _, _, _ in samples} | {(1, int(x)) for _, i, j, _ in samples for x in (i, j)}
     return twin.slopes(loss, tables, sorted(rows))
@@ -136,7 +137,7 @@ def twin_gradients(trainer, samples, tables):
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_steps_of_a_batch_are_the_twins(optimizer):
     exposures = small_exposures(8, 6)
-    learner = ULBPR(factors=3, batch=8, rate=0.05, penalty=0.01, optimizer=optimizer)
+    learner = ULBPR(factors=3, batch=8, rate=0.05, penalty=0.01, bias_penalty=0.2, optimizer=optimizer)
     trainer = learner.trainer(exposures, seed=2)
     tables = [trainer.model.users.astype(float), trainer.model.items.astype(float)]
     adams = [twin.Adam(table.shape, 0.05) for table in tables]
@@ -158,7 +159,9 @@ def test_steps_of_a_batch_are_the_twins(optimizer):
 
 def test_pairs_one_by_one_are_the_twins():
     exposures = small_exposures(8, 6)
-    trainer = BPR(factors=3, batch=1, rate=0.05, penalty=0.01, optimizer="sgd").trainer(exposures, seed=2)
+    trainer = BPR(factors=3, batch=1, rate=0.05, penalty=0.01, bias_penalty=0.2, optimizer="sgd").trainer(
+        exposures, seed=2
+    )
     tables = [trainer.model.users.astype(float), trainer.model.items.astype(float)]
     users, ones, others, *_ = trainer.plan.draw(trainer._draw_seed, 0, 1000)
     d = trainer.model.factors
@@ -166,8 +169,10 @@ def test_pairs_one_by_one_are_the_twins():
         p, q, r = tables[0][u].copy(), tables[1][i].copy(), tables[1][j].copy()
         g = -1.0 / (1.0 + np.exp(p[:d] @ (q - r)[:d] + q[d] - r[d]))
         tables[0][u, :d] -= 0.05 * (g * (q - r) + 0.02 * p)[:d]
-        tables[1][i] -= 0.05 * (g * np.concatenate([p[:d], [1.0], np.zeros(EXTRAS - 1)]) + 0.02 * q)
-        tables[1][j] -= 0.05 * (0.02 * r - g * np.concatenate([p[:d], [1.0], np.zeros(EXTRAS - 1)]))
+        step = g * np.concatenate([p[:d], [1.0], np.zeros(EXTRAS - 1)])
+        shrink = np.where(np.arange(d + EXTRAS) < d, 0.02, 0.4)
+        tables[1][i] -= 0.05 * (step + shrink * q)
+        tables[1][j] -= 0.05 * (shrink * r - step)
     assert trainer.advance(1000) is None
     np.testing.assert_allclose(trainer.model.users, tables[0], atol=1e-4)
     np.testing.assert_allclose(trainer.model.items, tables[1], atol=1e-4)
@@ -277,6 +282,7 @@ def test_divergence_stops_with_one_line_and_keeps_the_last_good_model(batch):
         ({"rate": 0.0}, "rate must be a number above 0"),
         ({"rate": float("nan")}, "rate must be"),
         ({"penalty": -1.0}, "penalty must be"),
+        ({"bias_penalty": -1.0}, "bias_penalty must be"),
         ({"batch": 1.5}, "batch must be an integer"),
         ({"optimizer": "adamw"}, "optimizer must be one of adam, sgd"),
         ({"updates": 0}, "updates must be"),

@@ -60,13 +60,17 @@ def softplus(x):
     return np.logaddexp(0.0, x)
 
 
-def pair_loss(users, items, d, samples, penalty):
+def squares(row, d, penalties):
+    return penalties[0] * (row[:d] ** 2).sum() + penalties[1] * (row[d:] ** 2).sum()
+
+
+def pair_loss(users, items, d, samples, penalties):
     """Sum over samples (u, i, j, w) of the weighted pair loss, tables in float64."""
     total = 0.0
     for u, i, j, w in samples:
         x = users[u, :d] @ (items[i, :d] - items[j, :d]) + items[i, d] - items[j, d]
-        squares = sum((row**2).sum() for row in (users[u], items[i], items[j]))
-        total += abs(w) * softplus(-np.sign(w) * x) + penalty * squares
+        total += abs(w) * softplus(-np.sign(w) * x)
+        total += sum(squares(row, d, penalties) for row in (users[u], items[i], items[j]))
     return total
 
 
@@ -78,7 +82,7 @@ def distance(a, b, d, kind):
     return 1.0 - a[:d] @ b[:d] / np.sqrt((a[:d] @ a[:d]) * (b[:d] @ b[:d]))
 
 
-def point_loss(users, items, d, samples, form, penalty, between=0.0, kind="l2"):
+def point_loss(users, items, d, samples, form, penalties, between=0.0, kind="l2"):
     """Sum over samples (u, i, shown, label) of the logistic loss, tables in float64."""
     n_users, n_items = len(users) // (1 + form.apart_users), len(items) // (1 + form.apart_items)
     total = 0.0
@@ -87,7 +91,7 @@ def point_loss(users, items, d, samples, form, penalty, between=0.0, kind="l2"):
         b = items[i + shown * n_items * form.apart_items]
         x = a[:d] @ b[:d] + a[d] + b[d] + shown * form.response * (a[d + 1] + b[d + 1])
         total += softplus(-x) if label else softplus(x)
-        total += penalty * ((a**2).sum() + (b**2).sum())
+        total += squares(a, d, penalties) + squares(b, d, penalties)
         if form.apart_users:
             total += between * distance(users[u], users[u + n_users], d, kind)
         if form.apart_items:
