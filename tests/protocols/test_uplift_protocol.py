@@ -13,6 +13,7 @@ from recsim_mnar.exposures import Exposures
 from recsim_mnar.log import Log
 from recsim_mnar.protocols import uplift
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.uplift_judgement import headline, judge
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
@@ -136,16 +137,16 @@ def test_metrics_are_held_against_the_truth_and_references_are_not_picked():
             made_up("uplift", agent, "uplift_snips@5", snips, reference),
             made_up("truth", agent, "cp@5", truth, reference),
         ]
-    precision, snips = uplift.judge(records)
+    precision, snips = judge(records)
     assert (precision.pick, precision.best, precision.kendall_tau) == ("a", "b", -1)
     assert precision.cost == pytest.approx(0.06)
     assert (snips.pick, snips.cost, snips.kendall_tau) == ("b", 0, 1)
-    assert uplift.headline([precision, snips]) == (
+    assert headline([precision, snips]) == (
         "The largest true uplift is that of b, 0.0800 purchases an item: UpliftSNIPS@5 picks it; Precision@5 picks a, "
         "which costs 75.0%."
     )
-    assert "no metric picks it" in uplift.headline([precision])
-    assert uplift.headline([]) == ""
+    assert "no metric picks it" in headline([precision])
+    assert headline([]) == ""
 
 
 def test_the_oracle_is_the_largest_true_uplift():
