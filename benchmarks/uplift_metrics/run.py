@@ -84,7 +84,24 @@ def tables(found: dict[str, list[dict]]) -> str:
     for agent in agents:
         cells = [f"{np.mean([run['values'][agent]['truth cp@10'] for run in runs]):.4f}" for runs in found.values()]
         lines.append(f"| {agent} | " + " | ".join(cells) + " |")
+    lines += ["", "Mean of the metric less true uplift, over agents and catalogues:", ""]
+    lines += ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
+    for metric in ("uplift uplift@10", "uplift uplift_snips@10", "uplift uplift_ips@10", "ab_test uplift@10"):
+        cells = [
+            f"{np.mean([error(v, metric) for run in runs for v in agents_of(run)]):+.4f}" for runs in found.values()
+        ]
+        lines.append(f"| {metric} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def agents_of(run: dict) -> list[dict[str, float]]:
+    """Each agent's values; without the references, which are no agents."""
+    return [run["values"][agent] for agent in s.AGENTS]
+
+
+def error(values: dict[str, float], metric: str) -> float:
+    """Of one agent on one catalogue."""
+    return values[metric] - values["truth cp@10"]
 
 
 def main() -> None:
