@@ -74,7 +74,7 @@ def tables(found: dict[str, list[dict]]) -> str:
         for row in range(len(runs[0]["judgements"])):
             own = [run["judgements"][row] for run in runs]
             picks = [j["pick"] for j in own]
-            counts = ", ".join(f"{p} {picks.count(p)}" for p in sorted(set(picks), key=lambda p: -picks.count(p)))
+            counts = ", ".join(f"{p} {picks.count(p)}" for p in sorted(set(picks), key=lambda p: (-picks.count(p), p)))
             right = sum(j["pick"] == j["best"] for j in own)
             cost, tau = interval([j["cost"] for j in own]), interval([j["tau"] for j in own])
             lines.append(f"| {preset} | {own[0]['metric']} | {right} of {len(own)} | {cost} | {tau} | {counts} |")

@@ -13,11 +13,11 @@ PROTOCOLS = ("uplift", "ab_test")
 
 TITLES = {
     "precision": "Precision",
-    "precision_recommended": "Precision, recommended,",
+    "precision_recommended": "Precision (recommended)",
     "uplift": "Uplift",
     "uplift_snips": "UpliftSNIPS",
     "uplift_ips": "UpliftIPS",
-    "uplift_pooled": "UpliftSNIPS, pooled,",
+    "uplift_pooled": "UpliftSNIPS (pooled)",
 }
 
 
