@@ -6,10 +6,11 @@ recommended, Y^C where it is not. Uplift is tau = Y^T - Y^C; only one of the two
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -193,6 +194,12 @@ class PurchasesWorld(World):
         n_items = np.asarray(control).shape[1]
         sizes = {"n_items": n_items, "n_periods": 1, "slate_size": min(10, (n_items + 1) // 2)}
         return cls(PurchasesParams(**{**sizes, **params}), control=control, treated=treated, propensities=propensities)
+
+    def lasting(self, n_periods: int) -> PurchasesWorld:
+        """The same world, users and draws, with lives of ``n_periods``."""
+        longer = copy.copy(self)
+        longer.params = replace(self.params, n_periods=n_periods)
+        return longer
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
