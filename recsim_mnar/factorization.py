@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.contexts import Contexts, LinearObjective
+from recsim_mnar.contexts import RewardMoments, Ridge, Solution, ViewMap, check_log
 from recsim_mnar.errors import UserError
+from recsim_mnar.joint import Contexts, JointObjective
 from recsim_mnar.lbfgs import Minimum, NotConverged, minimise
 from recsim_mnar.ratings import Ratings, split_folds
 
@@ -30,10 +31,15 @@ __all__ = [
     "Factors",
     "Fit",
     "Form",
-    "LinearObjective",
+    "JointObjective",
     "NotConverged",
     "Objective",
     "Ratings",
+    "RewardMoments",
+    "Ridge",
+    "Solution",
+    "ViewMap",
+    "check_log",
     "factorise",
     "fold_in",
     "split_folds",
