@@ -9,16 +9,15 @@ from recsim_mnar._jit import kernel
 
 
 @kernel
-def next_view_sums(starts, items, shrinkage, after, gram, following, total):
-    """Sums over views of x x', of x where item i was viewed, and of x, the state of counts before the view.
+def next_view_sums(starts, items, shrinkage, after, squares, following, total):
+    """Sums over views of x_p^2, of x where item i was viewed, and of x, the state of counts before the view.
 
     x = h / (n + shrinkage) of a user's n earlier views with counts h. starts (U + 1,): a user's views are
-    starts[u]:starts[u + 1] of items; after (longest + 1,): scratch; gram (P, P), following (P, P) by [x's entry, item
-    viewed] and total (P,) are added to. Of gram only one of the entries [i, j] and [j, i] is filled, and twice the
-    other's share in it, where i != j: gram + gram' has all entries, its diagonal twice.
+    starts[u]:starts[u + 1] of items; after (longest + 1,): scratch; squares (P,), following (P, P) by [x's entry, item
+    viewed] and total (P,) are added to.
 
-    A pair of views, the later of them number t of the user's, counts in every state after t, with 1 / (n + shrinkage)^2
-    each: so pairs of views are summed, not pairs of items a state.
+    A pair of views of one item, the later of them number t of the user's, counts in every state after t, with
+    1 / (n + shrinkage)^2 each: so pairs of views are summed, not items of states.
     """
     for u in range(starts.size - 1):
         begin = starts[u]
@@ -29,13 +28,34 @@ def next_view_sums(starts, items, shrinkage, after, gram, following, total):
         for t in range(n):
             item = items[begin + t]
             share = 1.0 / (t + shrinkage)
-            both = after[t + 1]
-            gram[item, item] += 0.5 * both
+            squares[item] += after[t + 1]
             for s in range(t):
                 other = items[begin + s]
                 following[other, item] += share
                 total[other] += share
-                gram[item, other] += both
+                if other == item:
+                    squares[item] += 2.0 * after[t + 1]
+
+
+@kernel
+def state_sums(starts, items, shrinkage, mapping, centre, u, gram):
+    """Gram (K, K) += u u' over the states before views, u = x M - centre; the entries with row <= column.
+
+    Arguments as in next_view_sums and reward_sums; u: scratch of 2 K entries.
+    """
+    k = centre.size
+    for user in range(starts.size - 1):
+        for j in range(k):
+            u[k + j] = 0.0
+        for t in range(starts[user + 1] - starts[user]):
+            scale = 1.0 / (t + shrinkage)
+            m = mapping[items[starts[user] + t]]
+            for j in range(k):
+                u[j] = u[k + j] * scale - centre[j]
+                u[k + j] += m[j]
+            for i in range(k):
+                for j in range(i, k):
+                    gram[i, j] += u[i] * u[j]
 
 
 @kernel
