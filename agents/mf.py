@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import rng
 from recsim_mnar.agents.acting import GreedyPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.factorization import Contexts, JointObjective, RewardMoments, Ridge, Solution, ViewMap, check_log
@@ -26,7 +26,25 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-SPREADS = (0.00125, 0.0018, 0.0025, 0.0035, 0.005, 0.007, 0.01, 0.014, 0.02, 0.03, 0.06, 0.2, 1.0)
+SPREADS = (
+    0.00125,
+    0.0018,
+    0.0025,
+    0.003,
+    0.0035,
+    0.004,
+    0.005,
+    0.006,
+    0.007,
+    0.0085,
+    0.01,
+    0.014,
+    0.02,
+    0.03,
+    0.06,
+    0.2,
+    1.0,
+)
 OFFSET_SPREADS = (0.01, 0.03, 0.06, 0.12, 0.3, 1.0)
 MAP_SPREADS = (0.0, 0.1)
 """Tried in cross-validation, in units of the reward's standard deviation (the map's: of a user's factors)."""
@@ -153,27 +171,27 @@ class _Problem:
         offset = learner.offset_spread
         if offset == "auto":
             # Offsets alone; items' factors change little in which of these is best.
-            offset = min(OFFSET_SPREADS, key=lambda s: self._score(Ridge(1e-6, s)))
+            offset = min(OFFSET_SPREADS, key=lambda s: self._score(Ridge(1e-6, s)).sum())
         spread = learner.spread
         if spread == "auto":
-            spread = min(SPREADS, key=lambda s: self._score(Ridge(s, float(offset))))
+            spread = _smallest_good(SPREADS, [self._score(Ridge(s, float(offset))) for s in SPREADS])
         ridge = Ridge(float(spread), float(offset))
         map_spread = learner.map_spread
         if map_spread == "auto":
-            map_spread = min(MAP_SPREADS, key=lambda s: self._score(ridge, s))
+            map_spread = _smallest_good(MAP_SPREADS, [self._score(ridge, s) for s in MAP_SPREADS])
         return ridge, float(map_spread)
 
-    def _score(self, ridge: Ridge, map_spread: float = 0.0) -> float:
-        """Weighted squared error on held-out users, summed over folds, less that of predicting the mean."""
-        total = 0.0
-        for fold in range(len(self.moments.rows)):
+    def _score(self, ridge: Ridge, map_spread: float = 0.0) -> Floats:
+        """(folds,) weighted squared error on held-out users, less that of predicting the mean."""
+        scores = np.empty(len(self.moments.rows))
+        for fold in range(len(scores)):
             if map_spread == 0.0:
                 solution = self.moments.solve(self.view_map.places, ridge, without=fold)
-                total += self.moments.held_out(solution, fold)
+                scores[fold] = self.moments.held_out(solution, fold)
             else:
                 view_map, solution = self.solve(ridge, map_spread, without=fold)
-                total += self._held_out(view_map, solution, fold)
-        return total
+                scores[fold] = self._held_out(view_map, solution, fold)
+        return scores
 
     def solve(self, ridge: Ridge, map_spread: float, without: int | None = None) -> tuple[ViewMap, Solution]:
         """The map and the items' parameters, of all users or all but a fold's."""
@@ -184,7 +202,7 @@ class _Problem:
         kept = np.ones(len(rewards), bool) if without is None else fold != without
         objective = JointObjective(
             data.only(kept),
-            self.weights[kept],
+            (self.weights / self.moments.noise[data.actions])[kept],
             rewards[kept],
             view_map=self.view_map,
             solution=solution,
@@ -209,6 +227,20 @@ class _Problem:
         actions = data.actions[rows]
         guess = np.einsum("nk,nk->n", u[data.context[rows]], solution.factors[actions]) + solution.offsets[actions]
         return float((self.weights[rows] * guess * (guess - 2.0 * rewards[rows])).sum())
+
+
+def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
+    """The smallest value, which shrinks most, whose score is within one standard error of the best.
+
+    Not the best itself (Breiman et al. 1984): acting takes the largest of many predictions, and so suffers more from
+    too little shrinkage than from too much.
+    """
+    best = min(scores, key=np.sum)
+    for value, score in zip(values, scores, strict=True):
+        behind = score - best
+        if behind.sum() <= math.sqrt(len(behind)) * behind.std(ddof=1):
+            return value
+    raise AssertionError("the best value is as good as itself")
 
 
 class MFPolicy(GreedyPolicy):

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from recsim_mnar._jit import kernel
 
 

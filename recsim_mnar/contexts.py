@@ -30,6 +30,8 @@ _MAPPED_ITEMS = 3000
 """Items whose views the map reads, the most viewed ones: its correlations are a matrix of this size."""
 _DENSE = 400
 """Items up to which singular vectors come from a full decomposition."""
+_SPREAD_OF_NOISE = 0.3
+"""Variance, relative to their mean's square, that items' reward variances are thought to have among themselves."""
 _RIDGE, _DOUBT = 0.1, 4.0
 """Added to x's variances, in shares of views, against items hardly viewed; views that an item's place lacks."""
 
@@ -96,7 +98,7 @@ class ViewMap:
         used = np.sort(np.argsort(-counts, kind="stable")[:_MAPPED_ITEMS])
         k = min(rank, len(used) - 1)
         nothing = cls(np.zeros((n_items, 0)), np.zeros(0), np.zeros((n_items, 0)), shares, shrinkage)
-        if k < 1:
+        if k < 1 or np.all(users[1:] != users[:-1]):  # nobody's views, or at most one of each user
             return nothing
         from recsim_mnar import _contexts_kernel
 
@@ -179,6 +181,8 @@ class RewardMoments:
     Attributes:
         gram: (F, P, K + 1, K + 1), of w u u' with u = (x M - centre, 1).
         cross: (F, P, K + 1), of w u r.
+        noise: (P,) variance of each item's rewards, drawn to 1 where an item was recommended seldom. Rewards that are
+            seldom 1 vary the more the likelier they are: without this the best items would be shrunk too little.
         rows: (F,) number of recommendations.
         mean: of rewards, weighted, and
         sd: their standard deviation; r = (reward - mean) / sd.
@@ -186,6 +190,7 @@ class RewardMoments:
 
     gram: Floats
     cross: Floats
+    noise: Floats
     rows: NDArray[np.int64]
     mean: float
     sd: float
@@ -219,21 +224,23 @@ class RewardMoments:
         n_items, k = view_map.mapping.shape
         gram, cross = np.zeros((folds, n_items, k + 1, k + 1)), np.zeros((folds, n_items, k + 1))
         by_row = np.zeros((2, len(users)))
-        by_row[0, bandit], by_row[1, bandit] = (rewards - mean) / sd, weights
+        standard = (rewards - mean) / sd
+        by_row[0, bandit], by_row[1, bandit] = standard, weights
         _contexts_kernel.reward_sums(
             users, bandit.view(np.uint8), log["item"], log["action"], by_row[0], by_row[1], fold,
             view_map.mapping, view_map.centre, view_map.shrinkage, np.empty(2 * k + 1), gram, cross,
         )  # fmt: skip
         upper = np.triu(np.ones((k + 1, k + 1)), 1)
         gram += np.swapaxes(gram * upper, 2, 3)
-        return cls(gram, cross, np.bincount(fold[bandit], minlength=folds), mean, sd)
+        noise = _noise(log["action"][bandit], standard, weights, n_items)
+        return cls(gram, cross, noise, np.bincount(fold[bandit], minlength=folds), mean, sd)
 
     def fold_of(self, users: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         """The fold of each user, for the seed of :meth:`from_log`."""
         return _folds(users, len(self.rows), seed)
 
     def solve(self, places: Floats, ridge: Ridge, *, without: int | None = None) -> Solution:
-        """Minimise sum w (r - u . theta_a)^2 + sum_a precision . (theta_a - stretch * place_a)^2 over theta and stretch.
+        """Minimise sum w/noise_a (r - u . theta_a)^2 + sum_a precision . (theta_a - stretch * place_a)^2 over both.
 
         Given the stretch an item's theta is one ridge regression; the stretch that minimises what is left is a
         generalised least-squares estimate (the hierarchical model's, its variances given).
@@ -246,6 +253,7 @@ class RewardMoments:
         gram, cross = self.gram.sum(axis=0), self.cross.sum(axis=0)
         if without is not None:
             gram, cross = gram - self.gram[without], cross - self.cross[without]
+        gram, cross = gram / self.noise[:, None, None], cross / self.noise[:, None]
         k = places.shape[1]
         precision = ridge.precision(k)
         known = np.concatenate([places, np.ones((len(places), 1))], axis=1)
@@ -268,3 +276,16 @@ class RewardMoments:
 
 def _folds(users: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
     return (rng.uniforms(seed, rng.Stream.FIT, users, 1) * folds).astype(np.int64)
+
+
+def _noise(actions: NDArray[np.integer], rewards: Floats, weights: Floats, n_items: int) -> Floats:
+    """Variance of each item's standardised rewards, the average of what they show and 1.
+
+    n rewards of kurtosis c show a variance with a relative error of about c / n: so 1 counts for c / _SPREAD_OF_NOISE.
+    """
+    mass = np.bincount(actions, weights, n_items)
+    seen = np.maximum(mass, 1e-300)
+    mean = np.bincount(actions, weights * rewards, n_items) / seen
+    squares = np.bincount(actions, weights * rewards**2, n_items) - mass * mean**2
+    doubt = float(np.average(rewards**4, weights=weights)) / _SPREAD_OF_NOISE
+    return (np.maximum(squares, 0.0) + doubt) / (mass + doubt)

@@ -93,7 +93,7 @@ class JointObjective:
 
     Args:
         data: recommendations.
-        weights: (n,).
+        weights: (n,), divided by the items' noise.
         rewards: (n,) standardised.
         view_map: M_0.
         solution: its stretch and common offset are kept; its factors and offsets are where :meth:`start` is.

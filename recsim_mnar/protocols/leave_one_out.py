@@ -145,9 +145,7 @@ def leave_one_out(
             records += _records(ranks, by_user, ks, level, (world, name, len(eligible), seconds), told)
         return records
     ready, choosing = _with_choices(log, learners, n_items, seed)
-    jobs = (
-        functools.partial(_fold, log, ready, views, eligible, n_items, unseen, seed, fold) for fold in range(folds)
-    )
+    jobs = (functools.partial(_fold, log, ready, views, eligible, n_items, unseen, seed, fold) for fold in range(folds))
     results = list(run_in_order(jobs, executor))
     for index, name in enumerate(learners):
         ranks = np.stack([ranks[index] for ranks, _ in results])
