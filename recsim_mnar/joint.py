@@ -168,7 +168,23 @@ class JointObjective:
         gm += self._scale * (self._transposed @ gu)
         return float(value)
 
+    def metric(self) -> Floats:
+        """About the Hessian's diagonal at the start, for :func:`recsim_mnar.lbfgs.minimise`; u has variance 1."""
+        data, k = self.data, self.k
+        out = np.zeros(self.size)
+        m, w, b = self._split(out)
+        mass = np.bincount(data.actions, self._weights, data.n_items)
+        of_context = np.bincount(data.context, self._weights, data.features.shape[0])
+        squares = self._transposed.power(2) @ of_context
+        m[:] = self._penalties[0]
+        m[:, :k] += self._scale**2 * squares[:, None] * (self.solution.factors**2).mean(axis=0)
+        w[:] = (mass + self._penalties[1])[:, None]
+        b[:] = mass + self._penalties[2]
+        return out
+
     def fit(self) -> tuple[ViewMap, Solution, Minimum]:
         """Minimise from :meth:`start`."""
-        found = minimise(self, self.start(), max_iterations=300, gradient_tolerance=1e-9, value_tolerance=1e-8)
+        found = minimise(
+            self, self.start(), metric=self.metric(), max_iterations=300, gradient_tolerance=1e-9, value_tolerance=1e-8
+        )
         return *self.parts(found.x), found
