@@ -246,6 +246,8 @@ def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
 class MFPolicy(GreedyPolicy):
     """Greedy on the predicted reward (h M) . w_a / (n + shrinkage) + b_a; a user's h M is updated a view at a time.
 
+    Scores are in units of the reward, so a ``+temperature`` is too: .001 where a click is one in a hundred.
+
     Args:
         n_items: number of items.
         name: the name under which results are reported.
