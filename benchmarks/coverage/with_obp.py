@@ -32,7 +32,7 @@ from settings import GRID, LEVEL, Setting  # noqa: E402
 from worlds import World  # noqa: E402
 
 RESAMPLES = 200  # obp's own default is 10,000, which takes fifty times as long
-ROWS = 8_000_000  # of a setting; some 15 CPU minutes in all
+ROWS = 8_000_000  # of a setting; some 23 CPU minutes in all
 BATCH = 4_000_000  # rows handed to obp's environment at once
 SNIPS_CHECKED = 3  # logs of a batch
 LAW_DRAWS = 4242  # part of the seed of the draws from the law
