@@ -191,19 +191,21 @@ def largest(a):
 
 
 @kernel
-def remember(x, x_new, g, g_new, s, y):
-    """S = x_new - x and y = g_new - g; returns (s.y, y.y)."""
+def remember(x, x_new, g, g_new, s, y, inverse_metric, spare):
+    """S = x_new - x and y = g_new - g; returns (s.y, y.D^-1 y), D^-1 diagonal; ``spare`` (N,) is overwritten."""
     for i in range(x.size):
         s[i] = x_new[i] - x[i]
         y[i] = g_new[i] - g[i]
-    return _dot(s, y), _dot(y, y)
+    for i in range(x.size):
+        spare[i] = y[i] * inverse_metric[i]
+    return _dot(s, y), _dot(y, spare)
 
 
 @kernel
-def direction(g, steps, changes, inverse, order, scale, alpha, out):
+def direction(g, steps, changes, inverse, order, scale, inverse_metric, alpha, out):
     """The two-loop recursion (Nocedal & Wright, algorithm 7.4): out = -H g.
 
-    steps, changes (m, N) hold s and y, inverse (m,) 1 / s.y; order their rows, oldest first; H_0 = scale I.
+    steps, changes (m, N) hold s and y, inverse (m,) 1 / s.y; order their rows, oldest first; H_0 = scale D^-1.
     """
     for i in range(g.size):
         out[i] = -g[i]
@@ -215,7 +217,7 @@ def direction(g, steps, changes, inverse, order, scale, alpha, out):
         for i in range(out.size):
             out[i] -= size * y[i]
     for i in range(out.size):
-        out[i] *= scale
+        out[i] *= scale * inverse_metric[i]
     for t in range(order.size):
         j = order[t]
         size = alpha[j] - inverse[j] * _dot(changes[j], out)

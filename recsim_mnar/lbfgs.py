@@ -58,6 +58,7 @@ def minimise(
     start: Vector,
     *,
     memory: int = 10,
+    metric: Vector | None = None,
     max_iterations: int = 500,
     gradient_tolerance: float = 1e-6,
     value_tolerance: float = 1e-9,
@@ -70,6 +71,8 @@ def minimise(
         objective: value and gradient.
         start: (N,) where to begin; not changed.
         memory: pairs of step and gradient change that are kept.
+        metric: (N,) positive: about the Hessian's diagonal, up to a factor. The first guess of its inverse is then
+            diagonal instead of a multiple of the identity: as if each variable were scaled by the root of its entry.
         max_iterations: after which it gives up.
         gradient_tolerance: stop where no entry of the gradient is larger.
         value_tolerance: stop where an iteration lowers the value by less than this times max(|value|, 1).
@@ -83,6 +86,8 @@ def minimise(
 
     x = np.array(start, dtype=np.float64)
     n = x.size
+    inverse_metric = np.ones(n) if metric is None else 1.0 / metric
+    spare = np.empty(n)
     g, x_new, g_new, p = (np.empty(n) for _ in range(4))
     steps, changes = np.empty((memory, n)), np.empty((memory, n))
     inverse, alpha = np.zeros(memory), np.zeros(memory)
@@ -92,7 +97,7 @@ def minimise(
     evaluations, iterations = 1, 0
     converged = bool(k.largest(g) <= gradient_tolerance)
     while not converged and iterations < max_iterations and value > target and math.isfinite(value):
-        k.direction(g, steps, changes, inverse, np.array(kept, np.int64), scale, alpha, p)
+        k.direction(g, steps, changes, inverse, np.array(kept, np.int64), scale, inverse_metric, alpha, p)
         slope = float(k.dot(p, g))
         if not slope < 0.0:
             # Rounding has spoilt the curvature pairs: steepest descent from here.
@@ -100,7 +105,7 @@ def minimise(
                 break
             kept, scale = [], 1.0
             continue
-        first = 1.0 if kept else min(1.0, 1.0 / float(np.abs(g).sum()))
+        first = 1.0 if kept else min(1.0, 1.0 / float(np.abs(p).sum()))
         step, made = _search(objective, x, p, _Point(0.0, value, slope), first, x_new, g_new)
         evaluations += made
         iterations += 1
@@ -110,7 +115,7 @@ def minimise(
             kept, scale = [], 1.0
             continue
         row = kept.pop(0) if len(kept) == memory else next(j for j in range(memory) if j not in kept)
-        product, square = k.remember(x, x_new, g, g_new, steps[row], changes[row])
+        product, square = k.remember(x, x_new, g, g_new, steps[row], changes[row], inverse_metric, spare)
         if product > 1e-10 * square:
             inverse[row], scale = 1.0 / product, product / square
             kept.append(row)

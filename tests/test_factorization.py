@@ -120,3 +120,35 @@ def test_bad_input_gets_one_line(call, text):
     with pytest.raises(UserError, match=text) as caught:
         call(ratings)
     assert "\n" not in str(caught.value)
+
+
+def test_the_metric_is_the_hessians_diagonal_where_factors_are_of_the_size_it_takes():
+    ratings, g = some_ratings(30, 20, 300)
+    objective = Objective(ratings, g.uniform(1, 20, 300), Form(4, 0.05))
+    square = 0.5 * ratings.values.std() / 2.0
+    x = np.zeros(objective.size)
+    for part in objective.parts(x)[:2]:
+        part[:] = np.sqrt(square) * g.choice([-1.0, 1.0], part.shape)
+    metric, up, down = objective.metric(), np.empty_like(x), np.empty_like(x)
+    for i in range(0, x.size, 7):
+        move = np.zeros_like(x)
+        move[i] = 1e-4
+        objective(x + move, up)
+        objective(x - move, down)
+        assert (up[i] - down[i]) / 2e-4 == pytest.approx(2.0 * metric[i], rel=1e-5)
+
+
+def test_the_metric_makes_fewer_evaluations_reach_the_same_value():
+    g = np.random.default_rng(0)
+    often = 1.0 / (np.arange(60) + 1.0)
+    cells = np.unique(g.integers(0, 80, 3000) * 60 + g.choice(60, 3000, p=often / often.sum()))
+    ratings = Ratings(cells // 60, cells % 60, g.integers(1, 6, len(cells)).astype(float), 80, 60)
+    objective = Objective(ratings, None, Form(5, 2e-3))
+    start = objective.start(0)
+    with_metric = minimise(objective, start, metric=objective.metric(), value_tolerance=1e-12, max_iterations=3000)
+    without = minimise(objective, start, value_tolerance=0.0, target=1.001 * with_metric.value, max_iterations=3000)
+    scaled = minimise(
+        objective, start, metric=objective.metric(), value_tolerance=0.0, target=1.001 * with_metric.value
+    )
+    assert without.value <= 1.001 * with_metric.value
+    assert scaled.evaluations < 0.7 * without.evaluations

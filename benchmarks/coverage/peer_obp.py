@@ -1,10 +1,9 @@
 """Intervals of obp's own code for logs in an .npz file; runs in obp's environment (benchmarks/speed/make_peers_obp.sh).
 
-    python peer_obp.py LOGS.npz OUT.json
+    python peer_obp.py LOGS.npz RESAMPLES OUT.json
 
 obp wants the target's probabilities of all actions and reads that of the logged one: two actions stand for all, the
-logged one and the rest. Its bootstrap, with 200 resamples where its default is 10,000,
-which changes its coverage by less than the study can see.
+logged one and the rest. The file says for how many logs SNIPS is asked for too.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ import numpy as np
 import peer_obp_modules  # noqa: F401 - puts empty modules in place of torch and seaborn, before obp asks for them
 from obp.ope.estimators import InverseProbabilityWeighting, SelfNormalizedInverseProbabilityWeighting
 
-RESAMPLES = 200
-
 
 def main() -> None:
     logs = np.load(sys.argv[1])
-    ends = {"obp ips, bootstrap": [], "obp snips, bootstrap": []}
-    for number in range(int(logs["number"])):
+    ends = {"ips": [], "snips": []}
+    kinds = {"ips": InverseProbabilityWeighting, "snips": SelfNormalizedInverseProbabilityWeighting}
+    for place, number in enumerate(logs["numbers"].tolist()):
         reward, propensity, target = (logs[f"{name}{number}"] for name in ("reward", "propensity", "target"))
         data = {
             "reward": reward,
@@ -34,12 +32,11 @@ def main() -> None:
             "action_dist": np.stack([target, 1.0 - target], axis=1)[:, :, None],
             "position": np.zeros(reward.size, int),
         }
-        for name, kind in zip(
-            ends, (InverseProbabilityWeighting, SelfNormalizedInverseProbabilityWeighting), strict=True
-        ):
-            found = kind().estimate_interval(**data, n_bootstrap_samples=RESAMPLES, random_state=number)
-            ends[name].append([v for k, v in found.items() if k != "mean"])
-    Path(sys.argv[2]).write_text(json.dumps(ends))
+        for name, kind in kinds.items():
+            if name == "ips" or place < int(logs["snips"]):
+                found = kind().estimate_interval(**data, n_bootstrap_samples=int(sys.argv[2]), random_state=number)
+                ends[name].append([v for k, v in found.items() if k != "mean"])
+    Path(sys.argv[3]).write_text(json.dumps(ends))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,26 @@
-"""Speed of the factorisation: one evaluation beside NumPy, a fit beside scipy's L-BFGS-B, at ML-100K's size, d = 20.
+"""Speed of the factorisation beside its peers: `python benchmarks/speed/factorization.py [--quick] [--out FILE]`.
 
-    python benchmarks/speed/factorization.py
+Ratings of ML-100K's size (943 x 1,682, 100,000) and of Yahoo R3's (15,400 x 1,000, 311,704), d = 20, with their long
+tails, from a noisy rank-5 model. CPU seconds of one thread, the best of several turns, the peers measured in turn in
+the same run:
 
-CPU seconds of one thread, the best of several turns; the fits are timed to the same loss.
+- one evaluation of loss and gradient: the fused kernel beside NumPy's bincount;
+- a weighted fit to the same loss: our L-BFGS and ALS beside scipy's L-BFGS-B driving the same kernel, as it comes (ten
+  pairs), with twenty pairs, and told the scales that ours is told;
+- an unweighted fit to the squared error that surprise's SVD and cornac's MF reach with their defaults: beside them
+  (virtual environment by make_peers_mf.sh; without it "not measured").
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -19,23 +30,31 @@ import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
 
 from recsim_mnar.factorization import Form, Objective, Ratings, _alternate  # noqa: E402
 from recsim_mnar.lbfgs import minimise  # noqa: E402
+from recsim_mnar.runs import write_json  # noqa: E402
 
-N_USERS, N_ITEMS, N, RANK = 943, 1682, 100_000, 20
+HERE = Path(__file__).resolve().parent
+SIZES = {"ML-100K": (943, 1682, 100_000), "Yahoo R3": (15_400, 1000, 311_704)}
+RANK = 20
+ABOVE = 1.001
+"""Fits are timed to this multiple of the loss at which a long run ends."""
 
 
-def data() -> Objective:
-    """Ratings of ML-100K's size, with its long tail of items, from a noisy rank-5 model; weights as in MF-IPS."""
+class ReachedError(Exception):
+    """The loss aimed at."""
+
+
+def ratings(n_users: int, n_items: int, n: int) -> Ratings:
+    """Distinct pairs, items with a long tail, rounded values from 1 to 5."""
     g = np.random.default_rng(0)
-    popularity = 1.0 / (np.arange(N_ITEMS) + 20.0)
-    users = g.integers(0, N_USERS, 2 * N)
-    items = g.choice(N_ITEMS, 2 * N, p=popularity / popularity.sum())
-    cells = np.unique(users * N_ITEMS + items)
-    cells = np.sort(g.choice(cells, min(N, len(cells)), replace=False))
-    users, items = np.divmod(cells, N_ITEMS)
-    v, w = g.normal(size=(N_USERS, 5)), g.normal(size=(N_ITEMS, 5))
+    popularity = 1.0 / (np.arange(n_items) + 20.0)
+    users = g.integers(0, n_users, 2 * n)
+    items = g.choice(n_items, 2 * n, p=popularity / popularity.sum())
+    cells = np.unique(users * n_items + items)
+    cells = np.sort(g.choice(cells, min(n, len(cells)), replace=False))
+    users, items = np.divmod(cells, n_items)
+    v, w = g.normal(size=(n_users, 5)), g.normal(size=(n_items, 5))
     values = np.clip(np.rint(3.5 + 0.4 * (v[users] * w[items]).sum(axis=1) + g.normal(size=len(cells))), 1, 5)
-    weights = g.uniform(5, 40, len(cells))
-    return Objective(Ratings(users, items, values, N_USERS, N_ITEMS), weights, Form(rank=RANK, penalty=3e-4))
+    return Ratings(users, items, values, n_users, n_items)
 
 
 def with_bincount(o: Objective, x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -55,54 +74,125 @@ def with_bincount(o: Objective, x: np.ndarray) -> tuple[float, np.ndarray]:
     return o.form.penalty * (x[:-1] @ x[:-1]) + (o.weights * e * e).sum(), g
 
 
-def timed(call: Callable[[], Any], turns: int) -> float:
-    best = float("inf")
+def timed(call: Callable[[], Any], turns: int) -> tuple[float, Any]:
+    """CPU seconds of the fastest turn, and what the call gave."""
+    best, found = float("inf"), None
     for _ in range(turns):
         began = time.process_time()
-        call()
+        found = call()
         best = min(best, time.process_time() - began)
-    return best
+    return best, found
+
+
+def scipy_fit(o: Objective, x: np.ndarray, target: float, pairs: int, scale: np.ndarray) -> int:
+    """Until the loss is reached; returns the number of evaluations."""
+    from scipy.optimize import minimize
+
+    made = 0
+
+    def f(y: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal made
+        made += 1
+        out = np.empty_like(y)
+        loss = o(y / scale, out)
+        if loss <= target:
+            raise ReachedError
+        return loss, out / scale
+
+    options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 0, "gtol": 0, "maxcor": pairs}
+    try:
+        minimize(f, x * scale, jac=True, method="L-BFGS-B", options=options)
+    except ReachedError:
+        return made
+    raise RuntimeError("scipy's L-BFGS-B stopped above the loss aimed at")
+
+
+def own_fits(o: Objective, x: np.ndarray, target: float, turns: int) -> dict[str, tuple[float, int]]:
+    """Seconds and evaluations (sweeps) of our solvers until the loss is reached."""
+    spare = np.empty(o.size)
+    lbfgs, found = timed(
+        lambda: minimise(o, x, metric=o.metric(), max_iterations=5000, value_tolerance=0.0, target=target, warn=False),
+        turns,
+    )
+    als, fit = timed(lambda: _alternate(o, x, 500, 0.0, warn=False, watch=lambda y: o(y, spare) <= target), turns)
+    return {"own L-BFGS": (lbfgs, found.evaluations), "own ALS": (als, fit.iterations)}
+
+
+def weighted(data: Ratings, turns: int) -> dict[str, Any]:
+    """One evaluation, and fits to the same loss, with weights as in MF-IPS."""
+    given = np.random.default_rng(1).uniform(5, 40, len(data))
+    # As strong at both sizes: a row's weights sum to about 1 / rows, so the penalty shrinks with the rows.
+    o = Objective(data, given, Form(rank=RANK, penalty=0.8 / sum(data.shape)))
+    x, g = o.start(0), np.empty(o.size)
+    value, (expected, gradient) = o(x, g), with_bincount(o, x)
+    ours, _ = timed(lambda: o(x, g), 10 * turns)
+    numpy_, _ = timed(lambda: with_bincount(o, x), 2 * turns)
+    target = ABOVE * minimise(o, x, metric=o.metric(), max_iterations=150, value_tolerance=0.0, warn=False).value
+    fits: dict[str, tuple[float, int]] = {}
+    one, scale = np.ones(o.size), np.sqrt(o.metric())
+    for name, pairs, scaled in (("", 10, one), (", 20 pairs", 20, one), (", same scales", 10, scale / scale.mean())):
+        fits[f"scipy L-BFGS-B{name}"] = timed(lambda p=pairs, s=scaled: scipy_fit(o, x, target, p, s), turns)
+    fits |= own_fits(o, x, target, turns)
+    return {
+        "agreement": [abs(value - expected), float(np.abs(g - gradient).max())],
+        "evaluation": {"numpy": numpy_, "kernel": ours, "ratio": numpy_ / ours},
+        "loss": target,
+        "fits": {name: {"seconds": s, "evaluations": n} for name, (s, n) in fits.items()},
+    }
+
+
+def beside(peer: str, data: Ratings, turns: int) -> dict[str, Any] | None:
+    """A peer's fit, and ours to the squared error that it reached; None where it is not there."""
+    python = Path(os.environ.get("PEERS_DIR", HERE / ".venvs")) / "mf" / "bin" / "python"
+    if not python.exists():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ratings.npz"
+        np.savez(path, users=data.users, items=data.items, values=data.values)
+        done = subprocess.run(
+            [str(python), str(HERE / "peer_mf.py"), peer, str(path), str(RANK)], capture_output=True, text=True
+        )
+    if done.returncode != 0:
+        return None
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    # Next to no penalty: what counts is the error on the ratings, on which the peers' own penalty weighs little.
+    o = Objective(data, None, Form(rank=RANK, penalty=1e-6))
+    fits = own_fits(o, o.start(0), found["mse"], turns)
+    found["fits"] = {name: {"seconds": s, "evaluations": n} for name, (s, n) in fits.items()}
+    return found
 
 
 def main() -> None:
-    from scipy.optimize import minimize
-
-    o = data()
-    x, g = o.start(0), np.empty(o.size)
-    value, (expected, gradient) = o(x, g), with_bincount(o, x)
-    print(f"value differs by {abs(value - expected):.1e}, gradient by {np.abs(g - gradient).max():.1e}")
-    ours, numpy_ = timed(lambda: o(x, g), 30), timed(lambda: with_bincount(o, x), 7)
-    print(f"one evaluation: {ours * 1e3:.2f} ms, NumPy bincount {numpy_ * 1e3:.1f} ms: {numpy_ / ours:.1f} times")
-
-    class ReachedError(Exception):
-        pass
-
-    found = minimise(o, x, max_iterations=400, value_tolerance=1e-6, warn=False)
-    target = found.value * 1.001
-    minimise(o, x, max_iterations=2, warn=False)
-    _alternate(o, x, 1, 0.0, warn=False)
-
-    def scipy_fit() -> None:
-        def f(y: np.ndarray) -> tuple[float, np.ndarray]:
-            out = np.empty_like(y)
-            loss = o(y, out)
-            if loss <= target:
-                raise ReachedError
-            return loss, out
-
-        try:
-            minimize(
-                f, x, jac=True, method="L-BFGS-B", options={"maxiter": 5000, "maxfun": 10_000, "ftol": 0, "gtol": 0}
-            )
-        except ReachedError:
-            return
-
-    spare = np.empty(o.size)
-    theirs = timed(scipy_fit, 3)
-    lbfgs = timed(lambda: minimise(o, x, max_iterations=5000, value_tolerance=0.0, target=target, warn=False), 3)
-    als = timed(lambda: _alternate(o, x, 500, 0.0, warn=False, watch=lambda y: o(y, spare) <= target), 3)
-    print(f"fit to loss {target:.6f}: scipy L-BFGS-B {theirs:.2f} s; own L-BFGS {lbfgs:.2f} s ({theirs / lbfgs:.1f}); "
-          f"ALS {als:.2f} s ({theirs / als:.1f} times)")  # fmt: skip
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the ratings, one turn")
+    parser.add_argument("--out", type=Path, help="write JSON here")
+    arguments = parser.parse_args()
+    turns, results = 1 if arguments.quick else 3, {}
+    for size, (n_users, n_items, n) in SIZES.items():
+        if arguments.quick:
+            n_users, n_items, n = n_users // 8, n_items // 8, n // 20
+        data = ratings(n_users, n_items, n)
+        found = results[size] = weighted(data, turns)
+        e, fits = found["evaluation"], found["fits"]
+        print(f"{size}: {n_users:,} x {n_items:,}, {len(data):,} ratings, d = {RANK}")
+        print("  agreement of value and gradient: {:.1e}, {:.1e}".format(*found["agreement"]))
+        print(f"  one evaluation: kernel {e['kernel'] * 1e3:.2f} ms, NumPy bincount {e['numpy'] * 1e3:.1f} ms: "
+              f"{e['ratio']:.1f} times")  # fmt: skip
+        print(f"  weighted fit to loss {found['loss']:.6f}:")
+        for name, fit in fits.items():
+            ratio = fits["scipy L-BFGS-B"]["seconds"] / fit["seconds"]
+            print(f"    {name:30s} {fit['seconds']:8.3f} s  {fit['evaluations']:5d} evaluations  {ratio:6.1f} times")
+        for peer in ("surprise", "cornac"):
+            found[peer] = beside(peer, data, turns)
+            if found[peer] is None:
+                print(f"  {peer}: not measured (make_peers_mf.sh)")
+                continue
+            print(f"  unweighted fit to {peer}'s squared error {found[peer]['mse']:.4f}: "
+                  f"{peer} {found[peer]['seconds']:.3f} s; " + "; ".join(
+                      f"{name} {fit['seconds']:.3f} s ({found[peer]['seconds'] / fit['seconds']:.1f} times)"
+                      for name, fit in found[peer]["fits"].items()))  # fmt: skip
+    if arguments.out:
+        write_json(arguments.out, results)
 
 
 if __name__ == "__main__":

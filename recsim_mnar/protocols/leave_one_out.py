@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -143,13 +144,12 @@ def leave_one_out(
             told = {**details, "exhaustive": True, "held_out": len(kept)}
             records += _records(ranks, by_user, ks, level, (world, name, len(eligible), seconds), told)
         return records
-    jobs = (
-        functools.partial(_fold, log, learners, views, eligible, n_items, unseen, seed, fold) for fold in range(folds)
-    )
+    ready, choosing = _with_choices(log, learners, n_items, seed)
+    jobs = (functools.partial(_fold, log, ready, views, eligible, n_items, unseen, seed, fold) for fold in range(folds))
     results = list(run_in_order(jobs, executor))
     for index, name in enumerate(learners):
         ranks = np.stack([ranks[index] for ranks, _ in results])
-        seconds = sum(times[index] for _, times in results)
+        seconds = choosing[index] + sum(times[index] for _, times in results)
         told = {**details, "folds": folds, "held_out": int(ranks.size)}
         records += _records(ranks, _mean_over_folds, ks, level, (world, name, len(eligible), seconds), told)
     return records
@@ -173,6 +173,32 @@ def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
     draw = uniforms(seed, Stream.PROTOCOL, views.users[eligible], fold)
     n_views = np.diff(views.starts)[eligible]
     return views.starts[eligible] + np.minimum((draw * n_views).astype(np.int64), n_views - 1)
+
+
+def _with_choices(
+    log: Log, learners: Mapping[str, Learner], n_items: int, seed: int
+) -> tuple[dict[str, Learner], list[float]]:
+    """The learners, those that choose settings of their own having done so on the whole log; and the seconds it took.
+
+    A learner says that it does by a method ``chosen_on``. Its settings (a few strengths of shrinkage) are then the same
+    in every fold, as if they had been given; everything else is fitted on the fold's rows. Choosing them anew in each
+    fold would cost a cross-validation within a cross-validation, for settings that one view a user less hardly moves.
+    """
+    ready, seconds = {}, []
+    for name, learner in learners.items():
+        began = time.perf_counter()
+        inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
+        choose = getattr(inner, "chosen_on", None)
+        if choose is not None:
+            chosen = choose(log, n_items=n_items, seed=derive_seed(seed, "fit"))
+            if inner is learner:
+                learner = chosen
+            else:
+                learner = copy.copy(learner)
+                learner.inner = chosen  # type: ignore[attr-defined]
+        ready[name] = learner
+        seconds.append(time.perf_counter() - began)
+    return ready, seconds
 
 
 def _fold(

@@ -200,8 +200,9 @@ def advance(dynamics, tables, lanes, which, first, edges, actions, propensities,
     """Lane by lane: answer the actions where one is awaited, then browse to the next decision or the end.
 
     Those of lane ``which[j]`` are edges[j]:edges[j + 1] of ``actions``: one, or several of which only the last can
-    change the user's state. ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows used); fewer lanes than
-    given means that the rows are full: call again with more room, ``first`` being the number finished.
+    change the user's state. ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows
+    used); fewer lanes than given means that the rows are full: call again with more room, ``first`` being the number
+    finished.
     """
     capacity = rows.user.size
     for j in range(first, which.size):

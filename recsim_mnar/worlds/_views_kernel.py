@@ -31,8 +31,8 @@ Lanes = namedtuple(
     "seed user phase step n_organic n_decisions n_drifts time omega stale known shift weights sums",
 )
 """One entry a lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, Q), exp(logit - shift), and
-``sums`` (n, G) were made, where ``known`` is set. Without a stale sampler nothing is remembered, and all lanes share one row of weights
-and sums."""
+``sums`` (n, G) were made, where ``known`` is set. Without a stale sampler nothing is remembered, and all lanes share
+one row of weights and sums."""
 
 _S_VIEW = np.uint64(5)
 

@@ -1,0 +1,171 @@
+import numpy as np
+import pytest
+
+from recsim_mnar import registry, rng
+from recsim_mnar.agents.mf import MFIPS, MFPolicy
+from recsim_mnar.agents.stored import Stored
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.protocols.ab_test import run_arm
+from recsim_mnar.protocols.leave_one_out import leave_one_out
+from recsim_mnar.simulate import simulate
+from recsim_mnar.testing import PolicyContract
+from recsim_mnar.worlds import make_world
+
+N_ITEMS = 12
+WORLD = make_world("sessions", "recogym-v1", [f"n_items={N_ITEMS}", "n_flips=6", "sigma_mu_organic=1"])
+FIXED = "+spread=0.02+offset_spread=0.1+map_spread=0"
+
+
+def uniform(n_items=N_ITEMS):
+    return registry.learner("random").fit(Log({}), n_items=n_items)
+
+
+LOG = simulate(WORLD, uniform(), 300, 3)
+
+
+@pytest.mark.parametrize("spec", ["mf-ips", f"mf-naive{FIXED}", f"mf-ips+rank=2{FIXED}+epsilon=0.2"])
+class TestContract(PolicyContract):
+    @pytest.fixture(autouse=True)
+    def _spec(self, spec):
+        self.spec = spec
+
+    def make_policy(self):
+        return registry.learner(self.spec).fit(LOG, n_items=N_ITEMS, seed=3)
+
+    def test_saved_and_loaded(self, policy, users, views, tmp_path):
+        if not isinstance(policy, Stored):
+            pytest.skip("a wrapper is made again from its spec")
+        policy.save(tmp_path / "policy.npz")
+        again = Stored.load(tmp_path / "policy.npz")
+        self.tell(policy, users, views)
+        self.tell(again, users, views)
+        assert again.describe() == policy.describe()
+        np.testing.assert_array_equal(again.scores(users), policy.scores(users))
+
+
+def test_scores_are_the_fitted_model_and_unseen_users_are_folded_in():
+    policy = MFIPS(rank=3, spread=0.02, offset_spread=0.1, map_spread=0.1).fit(LOG, n_items=N_ITEMS)
+    assert isinstance(policy, MFPolicy)
+    users = np.array([2**50, 2**50 + 9])
+    policy.reset(users)
+    policy.observe(np.full(3, users[0]), np.array([1, 1, 5]))
+    h = np.zeros(N_ITEMS)
+    h[[1, 5]] = 2, 1
+    arrays, told = policy.fitted()
+    expected = (h @ arrays["mapping"]) @ arrays["factors"] / (3 + told["shrinkage"]) + arrays["offsets"]
+    scores = policy.scores(users)
+    assert scores[0] == pytest.approx(expected, abs=1e-6)
+    assert scores[1] == pytest.approx(arrays["offsets"], abs=1e-6)
+
+
+def test_predictions_are_on_the_scale_of_rewards():
+    policy = registry.learner(f"mf-ips{FIXED}").fit(LOG, n_items=N_ITEMS)
+    policy.reset(np.arange(5))
+    policy.observe(np.arange(5), np.arange(5))
+    rewards = LOG["reward"][LOG.is_bandit]
+    assert abs(policy.scores(np.arange(5)).mean() - rewards.mean()) < 0.5 * rewards.mean()
+
+
+def test_weights_undo_a_skewed_logging_policy():
+    both = [registry.learner(name + FIXED).fit(LOG, n_items=N_ITEMS) for name in ("mf-naive", "mf-ips")]
+    np.testing.assert_allclose(both[0].fitted()[0]["offsets"], both[1].fitted()[0]["offsets"])  # uniform logging
+    # Item 0 pays 1 to users of kind A (they viewed item 0), 0 to kind B; it was recommended to A far more often.
+    g = np.random.default_rng(0)
+    n = 4000
+    kind = g.integers(0, 2, n)
+    shown = np.where(g.random(n) < np.where(kind == 0, 0.9, 0.1), 0, 1)
+    p = np.where(shown == 0, np.where(kind == 0, 0.9, 0.1), np.where(kind == 0, 0.1, 0.9))
+    reward = np.where(shown == 0, (kind == 0) * 1.0, 0.6)
+    nothing = np.full(n, -1)
+    log = Log(
+        {
+            "user": np.repeat(np.arange(n), 2),
+            "step": np.tile([0, 1], n),
+            "time": np.tile([0.0, 1.0], n),
+            "event": np.tile(np.array([0, 1], np.int8), n),
+            "item": np.stack([kind, nothing], 1).ravel(),
+            "action": np.stack([nothing, shown], 1).ravel(),
+            "propensity": np.stack([np.full(n, np.nan), p], 1).ravel(),
+            "reward": np.stack([np.full(n, np.nan), reward], 1).ravel(),
+        }
+    )
+    # Factors held at 0: the model sees no kinds, so only weights can tell 1/2 from the logged mean of .9.
+    constant = "+spread=0.000001+offset_spread=100+map_spread=0+rank=1+shrinkage=1000000000"
+    naive, weighted = (
+        registry.learner(name + constant).fit(log, n_items=2).fitted()[0]["offsets"] for name in ("mf-naive", "mf-ips")
+    )
+    # 4,000 users: a standard error of at most sqrt(1 / .1 / 4000) = .05 of the weighted mean.
+    assert weighted == pytest.approx([0.5, 0.6], abs=0.15)
+    assert naive[0] == pytest.approx(0.9, abs=0.03)
+    assert weighted.argmax() == 1
+    assert naive.argmax() == 0
+
+
+def test_chosen_settings_are_kept_and_make_the_same_policy():
+    learner = MFIPS()
+    chosen = learner.chosen_on(LOG, n_items=N_ITEMS, seed=4)
+    assert learner.spread == "auto"
+    assert all(isinstance(s, float) for s in (chosen.spread, chosen.offset_spread, chosen.map_spread))
+    first, second = (a.fit(LOG, n_items=N_ITEMS, seed=4) for a in (learner, chosen))
+    assert first.describe() == second.describe()
+    np.testing.assert_allclose(first.fitted()[0]["factors"], second.fitted()[0]["factors"], rtol=1e-6, atol=1e-12)
+
+
+def test_leave_one_out_chooses_once(monkeypatch):
+    made = []
+    original = MFIPS.chosen_on
+    monkeypatch.setattr(MFIPS, "chosen_on", lambda self, *a, **k: made.append(self) or original(self, *a, **k))
+    monkeypatch.setattr("recsim_mnar.agents.mf._Problem._score", _counted(made))
+    records = leave_one_out(LOG, {"a": registry.learner("mf-ips+epsilon=0.1")}, n_items=N_ITEMS, folds=3)
+    assert [type(m) for m in made].count(MFIPS) == 1
+    scored = made.count("score")
+    made.clear()
+    MFIPS().chosen_on(LOG, n_items=N_ITEMS)
+    assert made.count("score") == scored  # no cross-validation but the one
+    assert 0.0 < records[0].value < 1.0
+
+
+def _counted(made):
+    from recsim_mnar.agents.mf import _Problem
+
+    original = _Problem._score
+
+    def score(self, *arguments):
+        made.append("score")
+        return original(self, *arguments)
+
+    return score
+
+
+@pytest.mark.verify
+def test_where_views_mislead_mf_ips_beats_what_learns_from_views():
+    world = make_world("sessions", "recogym-v1", ["n_items=20", "n_flips=10", "sigma_mu_organic=3"])
+    log = simulate(world, uniform(20), 4000, 1)
+    ctr = {}
+    for name in ("mf-ips", "popularity", "svd", "item-knn"):
+        arm = run_arm(world, registry.learner(name).fit(log, n_items=20), 1000, rng.derive_seed(1, "arm"))
+        ctr[name] = arm.means.sum() / arm.decisions.sum()
+    assert ctr.pop("mf-ips") > 1.2 * max(ctr.values())
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: MFIPS(rank=0), "rank must be an integer from 1"),
+        (lambda: MFIPS(rank=2.5), "rank must be an integer"),
+        (lambda: MFIPS(folds=1), "folds must be"),
+        (lambda: MFIPS(shrinkage=0.0), "shrinkage must be a number above 0"),
+        (lambda: MFIPS(spread=-1.0), "spread must be a number above 0 or auto"),
+        (lambda: MFIPS(map_spread="much"), "map_spread must be a number from 0 or auto"),
+        (lambda: MFIPS(clip="auto"), "clip must be a number from 0"),
+        (lambda: MFIPS().fit(LOG.organic(), n_items=N_ITEMS), "no bandit rows"),
+        (lambda: MFIPS().fit(LOG, n_items=3), "n_items = 3"),
+        (lambda: MFIPS(folds=900).fit(LOG, n_items=N_ITEMS), r"fold \d+ of 900 has no recommendations"),
+        (lambda: MFIPS().fit(LOG.select(~(LOG["reward"] > 0)), n_items=N_ITEMS), "all recorded rewards are the same"),
+    ],
+)
+def test_bad_input_gets_one_line(call, text):
+    with pytest.raises(UserError, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)
