@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policy import Ints, Learner, Policy
 
 if TYPE_CHECKING:
+    from recsim_mnar.agents.downdate import ItemDowndate
     from recsim_mnar.log import Log
 
 _ROWS_AT_A_TIME = 4096
@@ -73,11 +74,16 @@ class ItemKNN(Learner):
         self, log: Log, *, n_items: int, chunk: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
-        from recsim_mnar.agents.downdate import scores_without_each_view
+        return self._downdate(log, n_items).scores(chunk)
 
-        return scores_without_each_view(
-            log, n_items=n_items, chunk=chunk, k=self.neighbours, include_self=self.include_self
-        )
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """See :meth:`recsim_mnar.agents.baselines.Popularity.places_without_each_view`."""
+        return self._downdate(log, n_items).places(unseen)
+
+    def _downdate(self, log: Log, n_items: int) -> ItemDowndate:
+        from recsim_mnar.agents.downdate import ItemDowndate
+
+        return ItemDowndate(log, n_items=n_items, k=self.neighbours, include_self=self.include_self)
 
 
 def squared_norms(counts: Any) -> NDArray[np.int64]:
@@ -234,6 +240,12 @@ class UserKNN(Learner):
             users=users,
             parameters={"neighbours": self.neighbours},
         )
+
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """See :meth:`recsim_mnar.agents.baselines.Popularity.places_without_each_view`."""
+        from recsim_mnar.agents.downdate import user_places
+
+        return user_places(log, n_items, self.neighbours, unseen)
 
 
 class UserKNNPolicy(GreedyPolicy):
