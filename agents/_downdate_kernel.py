@@ -59,7 +59,7 @@ def _without(user, item, columns, table, gram, squares, scale, k, include_self, 
     by_item, users, counts_by_item = columns
     by_user, items, counts_by_user = table
     row_items, row_values, row_length, last_item, last_value, next_item, next_value = rows
-    dots, candidates, bits, histogram, values = work
+    dots, candidates, bits, _, values, _ = work
     n_items = own.size
     count = own[item]
     for j in range(n_items):
@@ -120,7 +120,7 @@ def _without(user, item, columns, table, gram, squares, scale, k, include_self, 
         threshold = np.int64(0)
         left = np.int64(n)
         if n > k:
-            threshold, above = _kth_largest(bits, n, k, histogram)
+            threshold, above = _kth_largest(bits, n, k)
             left = k - above
         for t in range(n):
             b = np.int64(bits[t])

@@ -95,6 +95,8 @@ def squared_norms(counts: Any) -> NDArray[np.int64]:
 
 def work_space(squares: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
     """What the kernels that find neighbours write to in passing."""
+    from recsim_mnar.agents import _neighbours_kernel
+
     n_items = len(squares)
     bits = np.zeros(n_items, np.int32)
     # No dot product of columns is larger than the largest squared norm; half the bytes, where they suffice, are faster.
@@ -103,8 +105,9 @@ def work_space(squares: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         np.zeros(n_items, kind),
         np.empty(n_items, np.int32),
         bits,
-        np.empty(2048, np.int64),
+        np.empty(n_items, np.int32),
         bits.view(np.float32),
+        np.empty(-(-n_items // _neighbours_kernel.BLOCK), np.int32),
     )
 
 
@@ -194,6 +197,25 @@ class ItemKNNPolicy(GreedyPolicy):
 
         super()._view(slots, items)
         _neighbours_kernel.add_rows(self._sums, slots, items, *self._rows)
+
+    def top(self, views: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The best items for many users at once, without a state for any of them.
+
+        Args:
+            views: (n_users, n_items) scipy CSR array of view counts.
+            n: how many items.
+
+        Returns:
+            (n_users, n) items, best first, equals by lower index, -1 where fewer have a positive score; and their
+            scores, 0 there.
+        """
+        from recsim_mnar.agents import _neighbours_kernel
+
+        if views.shape[1] != self.n_items:
+            raise UserError(f"views have {views.shape[1]} items, {self.name} was made for {self.n_items}")
+        items, scores = np.empty((views.shape[0], n), np.int32), np.empty((views.shape[0], n))
+        _neighbours_kernel.top_items(*compressed(views), *self._rows, np.zeros(self.n_items), items, scores)
+        return items, scores
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
         return self._sums[slots]

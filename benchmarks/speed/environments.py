@@ -92,10 +92,12 @@ def rows(quick: bool) -> list[Row]:
         "floor": copy,
         "floor_is": "a copy of the observation, 400 bytes read and written",
     }
-    assert rate["single"] is not None and rate["vector"] is not None
+    assert rate["single"] is not None
+    assert rate["vector"] is not None
     return [
         Row(f"single environment, {N_ITEMS} items", "SARDINE", rate["single"], rate["sardine"], bar=15, **floor),
-        Row("vector environment, 1,024 lanes", "SyncVectorEnv of ours", rate["vector"], rate["synced"], bar=10, **floor),
+        Row("vector environment, 1,024 lanes", "SyncVectorEnv of ours", rate["vector"], rate["synced"], bar=10,
+            **floor),
         Row(
             "vector environment, 1,024 lanes", "SyncVectorEnv of SARDINE", rate["vector"], rate["sardine, synced"],
             bar=200, **floor,

@@ -183,7 +183,7 @@ def hit_chances(profiles: Profiles, learner: Learner, k: int, *, name: str | Non
     inner: Any = getattr(learner, "inner", learner)
     log = profiles.to_log()
     if hasattr(inner, "places_without_each_view"):
-        places = inner.places_without_each_view(log, n_items=profiles.n_items, unseen=True)
+        places: tuple[Any, Any] | None = inner.places_without_each_view(log, n_items=profiles.n_items, unseen=True)
         if places is not None:
             return chance_of_places(*places, k)
     listed: NDArray[np.bool_] | None = None
