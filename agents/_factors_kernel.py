@@ -7,26 +7,34 @@ import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
 
+_TILE = 256
+
 
 @kernel
 def project(states, slots, factors, out):
-    """out[j] = states[slots[j]] @ factors in float32, summed in the order of the k rows of factors; 4 divides k."""
-    for j in range(slots.size):
-        state = states[slots[j]]
-        row = out[j]
-        for i in range(row.size):
-            row[i] = 0.0
-        for first in range(0, state.size, 4):
-            a = state[first]
-            b = state[first + 1]
-            c = state[first + 2]
-            d = state[first + 3]
-            fa = factors[first]
-            fb = factors[first + 1]
-            fc = factors[first + 2]
-            fd = factors[first + 3]
+    """out[j] = states[slots[j]] @ factors in float32, summed in the order of the k rows of factors; 4 divides k.
+
+    By tiles of items, whose factors stay in the first-level cache while all users pass.
+    """
+    n = out.shape[1]
+    for begin in range(0, n, _TILE):
+        end = min(begin + _TILE, n)
+        for j in range(slots.size):
+            state = states[slots[j]]
+            row = out[j, begin:end]
             for i in range(row.size):
-                row[i] = (((row[i] + a * fa[i]) + b * fb[i]) + c * fc[i]) + d * fd[i]
+                row[i] = 0.0
+            for first in range(0, state.size, 4):
+                a = state[first]
+                b = state[first + 1]
+                c = state[first + 2]
+                d = state[first + 3]
+                fa = factors[first, begin:end]
+                fb = factors[first + 1, begin:end]
+                fc = factors[first + 2, begin:end]
+                fd = factors[first + 3, begin:end]
+                for i in range(row.size):
+                    row[i] = (((row[i] + a * fa[i]) + b * fb[i]) + c * fc[i]) + d * fd[i]
 
 
 @inlined

@@ -180,22 +180,29 @@ class ItemKNNPolicy(GreedyPolicy):
 
     def _start(self) -> None:
         self._sums = np.empty((0, self.n_items))
+        self._used = np.zeros(0, np.bool_)
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
         super()._resize(n_slots)
-        sums = np.zeros((n_slots, self.n_items))
-        sums[: len(self._sums)] = self._sums
-        self._sums = sums
+        sums, used = np.zeros((n_slots, self.n_items)), np.zeros(n_slots, np.bool_)
+        before = np.flatnonzero(self._used)
+        sums[before] = self._sums[before]
+        used[before] = True
+        self._sums, self._used = sums, used
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
         super()._clear(slots)
-        self._sums[slots] = 0.0
+        # Zeros that were never written to take no memory yet, and are left alone.
+        used = slots[self._used[slots]]
+        self._sums[used] = 0.0
+        self._used[used] = False
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         from recsim_mnar.agents import _neighbours_kernel
 
         super()._view(slots, items)
+        self._used[slots] = True
         _neighbours_kernel.add_rows(self._sums, slots, items, *self._rows)
 
     def top(self, views: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

@@ -67,8 +67,8 @@ def agreement(counts: Any, ours: Any, theirs: Any) -> tuple[float, float]:
     """Share of their entries that are in our lists: as they are, and but for ties.
 
     Ties are many, in the neighbourhoods and in the lists: counts are small. Ours go to the lower item, implicit's to
-    the higher; so the second figure is of a fit on the items in reverse order, and counts an item that scores as much as
-    the last of our list (within 1e-6 of it: implicit's sums of products round, our cosines are of whole numbers).
+    the higher; so the second figure is of a fit on the items in reverse order, and counts an item that scores as much
+    as the last of our list (within 1e-6 of it: implicit's sums of products round, our cosines are of whole numbers).
     """
     n_items = counts.shape[1]
     turned = counts[:, ::-1].tocsr()
