@@ -68,7 +68,11 @@ class Row:
         return {**asdict(self), "ratio": self.ratio, "met": self.met, "times_the_floor": self.distance}
 
 
-HEADER = f"{'path':58} {'ours':>10} {'peer':>12} {'ratio':>8} {'bar':>9} {'met':>4} {'floor':>10} {'x floor':>8}  unit; beside"
+_NAMES = ("path", "ours", "peer", "ratio", "bar", "met", "floor", "x floor")
+_WIDTHS = (58, 10, 12, 8, 9, 4, 10, 8)
+HEADER = (
+    f"{_NAMES[0]:58} " + " ".join(f"{n:>{w}}" for n, w in zip(_NAMES[1:], _WIDTHS[1:], strict=True)) + "  unit; beside"
+)
 
 
 def line(row: Row) -> str:
