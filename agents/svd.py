@@ -217,7 +217,10 @@ def _orthonormalise(
     from recsim_mnar.agents import _factors_kernel as kernels
 
     whole = np.eye(len(small))
-    for others in (basis, basis[-1:]):
+    kernels.inner(block, block, small)
+    before = small.trace()
+    others = basis
+    for _ in range(2):
         for other in others:
             kernels.inner(other, block, small)
             kernels.take_away(other, small.astype(np.float32), block)
@@ -229,6 +232,8 @@ def _orthonormalise(
         kernels.take_away(block, -(turn / length).astype(np.float32), mixed)
         block[:] = mixed
         whole = (length[:, None] * turn.T) @ whole
+        if squares[0] > 1e-6 * before:
+            others = basis[-1:]  # nothing was lost in the differences, and what is left needs little mending
     return whole
 
 

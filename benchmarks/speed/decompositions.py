@@ -3,8 +3,8 @@
     bash benchmarks/speed/make_peers_sklearn.sh
     python benchmarks/speed/decompositions.py [--rounds N]
 
-One thread each; the interactions are those of neighbours.py. Captured energy is the squared norm of the counts projected
-on the vectors found, as a share of that on the exact ones (ours at tolerance 1e-9).
+One thread each; the interactions are those of neighbours.py. Captured energy is the squared norm of the counts
+projected on the vectors found, as a share of that on the exact ones (ours at tolerance 1e-9).
 """
 
 from __future__ import annotations
