@@ -117,7 +117,7 @@ def measured(n_users: int, n_items: int, n: int, rounds: int) -> list[Row]:
         note = f"but for ties; {100 * given:.2f} with them"
         rows.append(Row(f"agreement of the lists, {size}", "", 100 * but_for_ties, None, "%", 99.5, note=note))
     else:
-        rows.append(Row(f"agreement of the lists, {size}", "implicit", float("nan"), None, "%", 99.5))
+        rows.append(Row(f"agreement of the lists, {size}", "implicit", None, None, "%", 99.5))
     return rows
 
 

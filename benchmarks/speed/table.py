@@ -16,7 +16,7 @@ class Row:
     Attributes:
         path: what was run.
         peer: beside what.
-        ours, theirs: measured; ``theirs`` is None where the peer was not run.
+        ours, theirs: measured; None where the peer was not run (``ours`` too, where it says how both compare).
         unit: of both, ``events a CPU second`` or ``CPU s``, say.
         bar: what must be reached, by ``ratio`` or, where there is no peer, by ``ours``.
         at_least: the bar is a lower bound (else an upper one).
@@ -28,7 +28,7 @@ class Row:
 
     path: str
     peer: str
-    ours: float
+    ours: float | None
     theirs: float | None
     unit: str
     bar: float | None
@@ -41,7 +41,7 @@ class Row:
     @property
     def ratio(self) -> float | None:
         """How many times better we are (lower bars), or how many times as dear (upper bars)."""
-        if self.theirs is None:
+        if self.theirs is None or self.ours is None:
             return None
         swapped = self.of_costs == self.at_least
         return self.theirs / self.ours if swapped else self.ours / self.theirs
@@ -59,7 +59,7 @@ class Row:
     @property
     def distance(self) -> float | None:
         """How many times the floor we take."""
-        if self.floor is None:
+        if self.floor is None or self.ours is None:
             return None
         return self.ours / self.floor if self.of_costs else self.floor / self.ours
 
