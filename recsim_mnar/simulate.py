@@ -250,7 +250,7 @@ def drive(
             moment = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
             policy.reset(arriving)
             yield moment, lanes, which
-            show(policy, moment)
+            show(world, policy, moment)
             if forget is not None and not moment.alive.all():
                 forget(arriving[~moment.alive])
             waiting = np.concatenate([waiting, which[moment.alive]])
@@ -274,7 +274,7 @@ def drive(
         yield moment, lanes, waiting
         if learn is not None:
             learn(users, actions, moment.columns["reward"][moment.starts[:-1]])
-        show(policy, moment)
+        show(world, policy, moment)
         if not moment.alive.all():
             if forget is not None:
                 forget(users[~moment.alive])
@@ -282,9 +282,13 @@ def drive(
             waiting = waiting[moment.alive]
 
 
-def show(policy: Policy, moment: Moment) -> None:
+def show(world: World, policy: Policy, moment: Moment) -> None:
     """Let a policy observe the views or ratings of a moment."""
     c = moment.columns
-    views = c["event"] == schema.ORGANIC
-    if views.any():
+    views = np.flatnonzero(c["event"] == schema.ORGANIC)
+    if len(views) == 0:
+        return
+    if world.rates:
         tell(policy, c["user"][views], c["item"][views], c["reward"][views])
+    else:
+        policy.observe(c["user"][views], c["item"][views])
