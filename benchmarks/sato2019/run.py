@@ -3,7 +3,7 @@
     python benchmarks/sato2019/run.py illustration
     python benchmarks/sato2019/run.py statistics [--dunnhumby DIR] [--tafeng FILE]
     python benchmarks/sato2019/run.py semisynthetic --dunnhumby DIR --ml100k FILE [--worlds NAME ...]
-    python benchmarks/sato2019/run.py dunnhumby --dunnhumby DIR
+    python benchmarks/sato2019/run.py dunnhumby|density --dunnhumby DIR
     python benchmarks/sato2019/run.py tafeng --tafeng FILE
 
 Each part prints tables and what must hold (PASS or short), and writes ``PART.json``, ``PART.md`` and, for figures,
@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE))
 from recsim_mnar.errors import UserError  # noqa: E402
 from recsim_mnar.runs import write_json  # noqa: E402
 
-PARTS = ("illustration", "statistics", "semisynthetic", "dunnhumby", "tafeng")
+PARTS = ("illustration", "statistics", "semisynthetic", "dunnhumby", "density", "tafeng")
 
 
 def main(given: list[str] | None = None) -> int:
@@ -155,11 +155,18 @@ def make_log(name: str) -> Any:
     return make
 
 
+def make_density(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+    import real
+
+    return real.density(files_of(arguments), settings, arguments.out)
+
+
 MAKERS = {
     "illustration": make_illustration,
     "statistics": make_statistics,
     "semisynthetic": make_semisynthetic,
     "dunnhumby": make_log("dunnhumby"),
+    "density": make_density,
     "tafeng": make_log("tafeng"),
 }
 
