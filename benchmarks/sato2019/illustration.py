@@ -6,6 +6,7 @@ and total uplift rank them in opposite order, and precision among the recommende
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -47,4 +48,4 @@ def row(shown: list[str], hidden: list[str]) -> dict[str, float]:
 
 
 def falls(values: list[float]) -> bool:
-    return all(a > b for a, b in zip(values, values[1:], strict=False))
+    return all(a > b for a, b in itertools.pairwise(values))

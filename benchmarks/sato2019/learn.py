@@ -88,7 +88,8 @@ class Fit:
 
 def fit(
     method: str, candidate: Candidate, data: Data, training: dict[str, Any], *,
-    seed: int, updates: int | None = None, validate: Callable[[Scores], float] | None = None, factors: int | None = None,
+    seed: int, updates: int | None = None, validate: Callable[[Scores], float] | None = None,
+    factors: int | None = None,
 ) -> Fit:  # fmt: skip
     """Fit one candidate.
 
@@ -152,11 +153,12 @@ class Search:
             found = [(self.score(method, {**now, name: value}), value) for value in values]
             now = {**now, name: max(found, key=lambda pair: pair[0])[1]}
             names.append(name)
-        best = self.fits[_key(method, now)]
-        tried = [fit for key, fit in self.fits.items() if key.startswith(f"{method} ")]
+        tried = {key: fit for key, fit in self.fits.items() if key.startswith(f"{method} ")}
+        key, best = max(tried.items(), key=lambda pair: pair[1]["score"])
         return {
-            "settings": now, "score": best["score"], "updates": best["updates"], "searched": names,
-            "fits": len(tried), "seconds": round(sum(fit["seconds"] for fit in tried), 1),
+            "settings": json.loads(key.removeprefix(f"{method} ")), "score": best["score"],
+            "updates": best["updates"], "searched": names,
+            "fits": len(tried), "seconds": round(sum(fit["seconds"] for fit in tried.values()), 1),
         }  # fmt: skip
 
     def score(self, method: str, candidate: Candidate) -> float:

@@ -336,7 +336,10 @@ def density(files: dict[str, Path | None], settings: dict[str, Any], out: Path) 
     weeks = settings["real"]["densities"]
     if not weeks:
         return {}
-    chosen = json.loads((out / "dunnhumby.chosen.json").read_text())["chosen"]
+    path = out / "dunnhumby.chosen.json"
+    if not path.exists():
+        raise UserError(f"{path} does not exist: run the part dunnhumby first, whose choice density takes")
+    chosen = json.loads(path.read_text())["chosen"]
     history = history_of("dunnhumby", files, min_weeks=weeks[0])
     existed = np.sum([np.bincount(m.indices[m.data >= 2], minlength=m.shape[1]) > 0 for m in history.cells], axis=0)
     n = settings["real"]["lengths"][0]
@@ -358,4 +361,5 @@ def density(files: dict[str, Path | None], settings: dict[str, Any], out: Path) 
 
     points = kept(out / "density.points.json", [settings, chosen], [str(w) for w in weeks], one)
     better = all(p["ulbpr"]["uplift"][0] > p["bpr"]["uplift"][0] for p in points.values())
-    return {"settings": settings, "points": points, "checks": {f"ulbpr above bpr in Uplift@{n} at every density": better}}
+    text = f"ulbpr above bpr in Uplift@{n} at every density"
+    return {"settings": settings, "points": points, "checks": {text: better}}

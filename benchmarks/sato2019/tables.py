@@ -45,8 +45,8 @@ def semisynthetic(result: dict[str, Any]) -> str:
         parts += [
             f"## {WORLDS[name]}", "",
             f"{world['users']} users, {world['items']} items, training logs of {world['periods']} periods; mean Y "
-            f"{world['mean Y']:.4f}, mean Z {world['mean Z']:.4f}, mean tau {world['mean tau']:.4f}. Mean over seeds of "
-            "the log and the training, ± half of the 95 % interval.", "",
+            f"{world['mean Y']:.4f}, mean Z {world['mean Z']:.4f}, mean tau {world['mean tau']:.4f}. Mean over seeds "
+            "of the log and the training, ± half of the 95 % interval.", "",
         ]  # fmt: skip
         rows = []
         for method in LABELS:
@@ -99,8 +99,8 @@ def log(result: dict[str, Any]) -> str:
     parts = ["# Table 4: the comparison on the test periods", ""]
     parts.append(
         "Mean over trainings, ± half of the 95 % interval by user. Largest of the paper's seven methods in bold. "
-        "Nothing here is the truth: a random list causes what the average item does, and what Random scores is the size "
-        "of the confounding."
+        "Nothing here is the truth: a random list causes what the average item does, and what Random scores is the "
+        "size of the confounding."
     )
     for metric, title in TITLES.items():
         best = {n: max(rows[m]["estimates"][n][metric][0] for m in OF_THE_PAPER if m in rows) for n in lengths}
@@ -204,7 +204,8 @@ def draw_semisynthetic(result: dict[str, Any], pyplot: Any) -> Any:
     for axis, (name, found) in zip(axes[0], worlds.items(), strict=True):
         methods = [m for m in LABELS if m in found["rows"] and m != "oracle"]
         means = [found["rows"][m]["mean"][0] for m in methods]
-        half = [found["rows"][m].get("high", found["rows"][m]["mean"])[0] - v for m, v in zip(methods, means, strict=True)]
+        highs = [found["rows"][m].get("high", found["rows"][m]["mean"])[0] for m in methods]
+        half = np.array(highs) - means
         axis.barh(range(len(methods)), means, xerr=half, color="C0", height=0.6, label="here")
         told = result["published"]["semisynthetic"][name]
         at = [k for k, m in enumerate(methods) if m in told]
@@ -223,7 +224,8 @@ def draw_density(result: dict[str, Any], pyplot: Any) -> Any:
     items = [p["items"] for p in points]
     for k, method in enumerate(("bpr", "ulbpr")):
         value, low, high = np.array([p[method]["uplift"] for p in points]).T
-        axis.errorbar(items, value, [value - low, high - value], fmt=f"C{2 * k + 1}o-", label=name_of(method), capsize=2)
+        colour = f"C{2 * k + 1}"
+        axis.errorbar(items, value, [value - low, high - value], fmt=f"{colour}o-", label=name_of(method), capsize=2)
     axis.set(xlabel="items", ylabel="Uplift@10, test", title="Figure 2 (b): density of items")
     axis.legend(frameon=False)
     return figure
