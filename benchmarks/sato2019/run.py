@@ -127,7 +127,7 @@ def make_semisynthetic(arguments: argparse.Namespace, settings: dict[str, Any]) 
     for name in arguments.worlds:
         path = arguments.out / f"semisynthetic.{name}.json"
         kept = json.loads(path.read_text()) if path.exists() and not (arguments.fresh or arguments.quick) else {}
-        if kept.get("settings") == settings:
+        if same(kept, settings):
             print(f"{name}: kept from {path}")
             worlds[name] = kept
             continue
@@ -142,9 +142,14 @@ def make_semisynthetic(arguments: argparse.Namespace, settings: dict[str, Any]) 
         path = arguments.out / f"semisynthetic.{name}.json"
         if name not in worlds and path.exists() and not arguments.quick:
             kept = json.loads(path.read_text())
-            if kept["settings"] == settings:
+            if same(kept, settings):
                 worlds[name] = kept
     return {"settings": settings, "worlds": worlds, "checks": semi.checks(worlds)}
+
+
+def same(kept: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Whether a semi-synthetic result was made with these settings; those of the real logs do not matter to it."""
+    return "settings" in kept and all(kept["settings"][k] == v for k, v in settings.items() if k != "real")
 
 
 def make_log(name: str) -> Any:

@@ -13,6 +13,7 @@ LABELS = {
     "cause-prod": "CausE-Prod", "ulrmf": "ULRMF", "ulbpr": "ULBPR", "dlce": "DLCE (true e)", "cubn": "CUBN",
     "cibn": "CIBN", "oracle": "Oracle",
 }  # fmt: skip
+ALL = "uplift_snips_all"
 WORLDS = {
     "dunnhumby-original": "Dunnhumby, original",
     "dunnhumby-personalised": "Dunnhumby, personalised",
@@ -114,9 +115,17 @@ def log(result: dict[str, Any]) -> str:
             lines.append([name_of(method), *cells])
         parts += ["", grid([f"{title}@N", *(f"N = {n}" for n in lengths)], lines)]
     n = lengths[0]
-    left = [[name_of(m), f"{100 * row['estimates'][n]['left_out']:.1f} %"] for m, row in rows.items()]
-    parts += ["", "User-periods without an Uplift: no recommended item in the list, or no other.", ""]
-    parts += [grid(["method", f"left out at N = {n}"], left)]
+    left = []
+    for m, row in rows.items():
+        of = [row["estimates"][k] for k in lengths]
+        left.append([name_of(m), *(f"{100 * o['left_out']:.1f} %" for o in of), *(f"{o[ALL]:.4f}" for o in of)])
+    parts += [
+        "",
+        "User-periods without an Uplift (no recommended item in the list, or no other), which the paper's metrics",
+    ]
+    parts += ["out; and UpliftSNIPS@N where they count 0.", ""]
+    head = ["method", *(f"left out, N = {k}" for k in lengths), *(f"SNIPS of all, N = {k}" for k in lengths)]
+    parts += [grid(head, left)]
     parts += ["", f"# Table 5: observed classes of the {n} listed items, test periods", ""]
     head = ["method", *result["classes"], "R-P + R-NP", "popularity", "distinct items"]
     lines = [
