@@ -112,6 +112,11 @@ class Window:
         left = (counts["without_treated"] + counts["without_control"]) / counts["user_periods"]
         return {**out, "left_out": float(left), ALL: self.snips_of_all(lists)}
 
+    def calibration(self, items: Any) -> list[float]:
+        """Means of Z/e and (1 - Z)/(1 - e) over some items: 1 where the propensities are right."""
+        z, e = self.shown[:, items], np.clip(self.e[:, items].astype(np.float64), CLIP, 1.0 - CLIP)
+        return [float((z / e).mean()), float((~z / (1.0 - e)).mean())]
+
     def classes(self, lists: Any) -> list[float]:
         """Share of each observed class among the listed items of those present (Table 5)."""
         own = lists[self.user]
@@ -298,7 +303,15 @@ def test(log: RealLog, settings: dict[str, Any], out: Path, identity: Any, chose
     names = [f"{m}/{k}" for k in range(seeds) for m in methods if k == 0 or m not in ("popularity", "cubn", "cibn")]
     found = kept(out / f"{log.name}.test.json", [identity, chosen, settings["real"]], names, one)
     rows = {m: mean_of([found[f"{m}/{k}"] for k in range(seeds) if f"{m}/{k}" in found]) for m in methods}
-    return {"rows": rows, "lengths": lengths, "classes": list(CLASSES), "test_seconds": time.process_time() - began}
+    popular = np.argsort(-popularity, kind="stable")[: lengths[0]]
+    calibration = {
+        "all items": window.calibration(np.arange(len(popularity))),
+        f"the {lengths[0]} most bought": window.calibration(popular),
+    }
+    return {
+        "rows": rows, "lengths": lengths, "classes": list(CLASSES), "calibration": calibration,
+        "test_seconds": round(time.process_time() - began, 1),
+    }  # fmt: skip
 
 
 def mean_of(parts: list[dict[str, Any]]) -> dict[str, Any]:

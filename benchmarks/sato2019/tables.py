@@ -126,6 +126,13 @@ def log(result: dict[str, Any]) -> str:
     parts += ["out; and UpliftSNIPS@N where they count 0.", ""]
     head = ["method", *(f"left out, N = {k}" for k in lengths), *(f"SNIPS of all, N = {k}" for k in lengths)]
     parts += [grid(head, left)]
+    lines = [[k, f"{a:.3f}", f"{b:.3f}"] for k, (a, b) in result["calibration"].items()]
+    parts += [
+        "",
+        "The estimated propensities on the test periods: with the true ones both means are 1.",
+        "",
+    ]
+    parts += [grid(["cells", "mean Z/e", "mean (1 - Z)/(1 - e)"], lines)]
     parts += ["", f"# Table 5: observed classes of the {n} listed items, test periods", ""]
     head = ["method", *result["classes"], "R-P + R-NP", "popularity", "distinct items"]
     lines = [
