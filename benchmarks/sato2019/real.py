@@ -103,14 +103,21 @@ class Window:
         return float(np.mean([told[self.period == t].mean() for t in self.periods]))
 
     def estimates(self, lists: Any) -> dict[str, Any]:
-        """Every metric of (U, N) lists with its interval by user, and the shares of users that each leaves out."""
-        told = evaluate_lists(
-            self.exposures, lists, metrics=METRICS, periods=self.periods, present=self.present, clip=CLIP
-        )
-        out = {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in told.items()}
-        counts = told["uplift"].diagnostics
-        left = (counts["without_treated"] + counts["without_control"]) / counts["user_periods"]
-        return {**out, "left_out": float(left), ALL: self.snips_of_all(lists)}
+        """Every metric of (U, N) lists with its interval by user, and the share of user-periods without an estimate.
+
+        A period in which nobody has an Uplift@N is left out of the two that need one, and counted.
+        """
+        own = np.take_along_axis(self.shown, lists[self.user], axis=1)
+        there = own.any(axis=1) & ~own.all(axis=1)
+        some = [t for t in self.periods if there[self.period == t].any()]
+        out = {}
+        for metrics, periods in ((METRICS[:2], some), (METRICS[2:], self.periods)):
+            told = evaluate_lists(
+                self.exposures, lists, metrics=metrics, periods=periods, present=self.present, clip=CLIP
+            )
+            out |= {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in told.items()}
+        missing = {"left_out": float(1.0 - there.mean()), "periods_without": len(self.periods) - len(some)}
+        return {**out, **missing, ALL: self.snips_of_all(lists)}
 
     def calibration(self, items: Any) -> list[float]:
         """Means of Z/e and (1 - Z)/(1 - e) over some items: 1 where the propensities are right."""
@@ -322,7 +329,7 @@ def mean_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
             m: [float(np.mean([p["estimates"][n][m][0] for p in parts])), (first[m][2] - first[m][1]) / 2]
             for m in METRICS
         }
-        for key in ("left_out", ALL):
+        for key in ("left_out", "periods_without", ALL):
             estimates[n][key] = float(np.mean([p["estimates"][n][key] for p in parts]))
     means = {k: np.mean([p[k] for p in parts], axis=0).tolist() for k in ("classes", "popularity", "distinct")}
     return {"estimates": estimates, **means, "often": parts[0]["often"], "trainings": len(parts)}

@@ -118,7 +118,7 @@ def log(result: dict[str, Any]) -> str:
     left = []
     for m, row in rows.items():
         of = [row["estimates"][k] for k in lengths]
-        left.append([name_of(m), *(f"{100 * o['left_out']:.1f} %" for o in of), *(f"{o[ALL]:.4f}" for o in of)])
+        left.append([name_of(m), *(left_out(o) for o in of), *(f"{o[ALL]:.4f}" for o in of)])
     parts += [
         "",
         "User-periods without an Uplift (no recommended item in the list, or no other), which the paper's metrics",
@@ -153,6 +153,12 @@ def log(result: dict[str, Any]) -> str:
     parts += [grid(head, [[name_of(m), *(f"{v:.4f}" for _, v in pairs)] for m, pairs in alphas.items()])]
     parts += ["", "# Chosen on the validation periods", "", chosen(result["chosen"]), "", verdicts(result["checks"])]
     return "\n".join(parts)
+
+
+def left_out(of: dict[str, Any]) -> str:
+    """Share of user-periods without an estimate, and periods in which nobody has one."""
+    empty = of["periods_without"]
+    return f"{100 * of['left_out']:.1f} %" + (f" ({empty:g} periods wholly)" if empty else "")
 
 
 def density(result: dict[str, Any]) -> str:

@@ -118,6 +118,27 @@ def test_a_window_judges_as_the_package_does(study, log):
     assert shares == pytest.approx([(z & y).mean(), (z & ~y).mean(), (~z & y).mean(), (~z & ~y).mean()])
 
 
+def test_a_period_without_any_estimate_is_left_out_and_counted(study, log):
+    real = study["real"]
+    x = log.exposures
+    last = x.n_periods - 1
+    kept = ~((x.time == last) & x.recommended & ~x.purchased)  # in the last period nothing is recommended
+    bare = Exposures(
+        x.user[kept], x.item[kept], x.time[kept], x.recommended[kept] & (x.time[kept] < last), x.purchased[kept],
+        N_USERS, N_ITEMS, x.n_periods,
+    )  # fmt: skip
+    data, window = real.phase(replace(log, exposures=bare), "test")
+    lists = top_items(drawn_scores(), 4)
+    told = window.estimates(lists)
+    first = evaluate_lists(data.exposures, lists, periods=[last - 1], present=log.present, metrics=("uplift",))
+    assert told["periods_without"] == 1
+    assert told["uplift"][0] == pytest.approx(first["uplift"].value)
+    details = first["uplift"].diagnostics
+    alone = log.present[:, last].sum() + details["without_treated"] + details["without_control"]
+    assert told["left_out"] == pytest.approx(alone / log.present[:, -2:].sum())
+    assert told["precision"][0] > 0
+
+
 def test_propensities_are_of_the_training_periods(study, log):
     x = log.exposures
     data, window = study["real"].phase(log, "test")
