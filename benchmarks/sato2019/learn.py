@@ -25,6 +25,7 @@ from recsim_mnar.exposures import Exposures
 from recsim_mnar.runs import write_json
 
 FACTOR_LEARNERS = {k.name: k for k in (RMF, BPR, RecResp, CausE, CausEProd, ULRMF, ULBPR, DLCE)}
+ACCURACY = {"rmf-accuracy": "rmf", "bpr-accuracy": "bpr"}  # the same learners, tuned on precision
 NEIGHBOURS = {k.name: k for k in (CUBN, CIBN)}
 OF_THE_PAPER = ("rmf", "bpr", "recresp", "cause", "cause-prod", "ulrmf", "ulbpr")
 METHODS = (*OF_THE_PAPER, "dlce", "cubn", "cibn")
@@ -197,3 +198,15 @@ class Search:
 
 def _key(method: str, candidate: Candidate) -> str:
     return f"{method} {json.dumps(candidate, sort_keys=True)}"
+
+
+def kept(path: Path, identity: Any, names: Any, make: Callable[[Any], Any]) -> dict[str, Any]:
+    """What ``make`` finds for each name, kept in a file as it is found."""
+    identity = json.loads(json.dumps(identity))
+    there = json.loads(path.read_text()) if path.exists() else {}
+    found = there["found"] if there.get("identity") == identity else {}
+    for name in names:
+        if name not in found:
+            found[name] = make(name)
+            write_json(path, {"identity": identity, "found": found})
+    return found

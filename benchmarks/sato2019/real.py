@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from learn import METHODS, OF_THE_PAPER, Data, Search, fit
+from learn import METHODS, OF_THE_PAPER, Data, Search, fit, kept
 from semi import SOURCES, log_of
 
 from recsim_mnar import rng
@@ -250,18 +249,6 @@ def curves(
         ).curve  # fmt: skip
 
     return kept(out / f"{log.name}.curves.json", [identity, chosen], CURVES, one)
-
-
-def kept(path: Path, identity: Any, names: Any, make: Callable[[Any], Any]) -> dict[str, Any]:
-    """What ``make`` finds for each name, kept in a file as it is found."""
-    identity = json.loads(json.dumps(identity))
-    there = json.loads(path.read_text()) if path.exists() else {}
-    found = there["found"] if there.get("identity") == identity else {}
-    for name in names:
-        if name not in found:
-            found[name] = make(name)
-            write_json(path, {"identity": identity, "found": found})
-    return found
 
 
 def converged(curve: list[Any]) -> int:

@@ -9,7 +9,8 @@ import numpy as np
 from learn import OF_THE_PAPER
 
 LABELS = {
-    "random": "Random", "popularity": "Popularity", "rmf": "RMF", "bpr": "BPR", "recresp": "RecResp", "cause": "CausE",
+    "random": "Random", "popularity": "Popularity", "rmf": "RMF", "bpr": "BPR",
+    "rmf-accuracy": "RMF (tuned on precision)", "bpr-accuracy": "BPR (tuned on precision)", "recresp": "RecResp", "cause": "CausE",
     "cause-prod": "CausE-Prod", "ulrmf": "ULRMF", "ulbpr": "ULBPR", "dlce": "DLCE (true e)", "cubn": "CUBN",
     "cibn": "CIBN", "oracle": "Oracle",
 }  # fmt: skip
@@ -67,7 +68,9 @@ def chosen(picks: dict[str, Any]) -> str:
     for method, pick in picks.items():
         settings = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in pick["settings"].items())
         updates = "" if pick["updates"] is None else f"{pick['updates']:,}"
-        rows.append([LABELS[method].split(" (")[0], settings, updates, str(pick["fits"]), f"{pick['seconds']:.0f}"])
+        rows.append(
+            [LABELS[method].removesuffix(" (true e)"), settings, updates, str(pick["fits"]), f"{pick['seconds']:.0f}"]
+        )
     return grid(["chosen", "settings", "updates", "fits tried", "CPU s"], rows)
 
 

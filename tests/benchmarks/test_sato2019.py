@@ -229,12 +229,13 @@ def test_a_curve_converges_where_it_first_comes_near_its_best(study):
 
 def test_checks_read_the_figures(study):
     def world(bpr, ulbpr, dlce):
-        return {"rows": {"bpr": {"mean": [bpr]}, "ulbpr": {"mean": [ulbpr]}, "dlce": {"mean": [dlce]}}}
+        means = {"bpr": bpr, "bpr-accuracy": bpr, "ulbpr": ulbpr, "dlce": dlce}
+        return {"rows": {method: {"mean": [value]} for method, value in means.items()}}
 
     good = {"dunnhumby-original": world(0.02, 0.025, 0.032), "ml100k": world(-0.1, 0, 0.2)}
     bad = {"dunnhumby-original": world(0.02, 0.024, 0.031), "ml100k": world(0.1, 0, 0.19)}
-    assert list(study["semi"].checks(good).values()) == [True] * 4
-    assert list(study["semi"].checks(bad).values()) == [False] * 4
+    assert list(study["semi"].checks(good).values()) == [True] * 5
+    assert list(study["semi"].checks(bad).values()) == [False] * 5
 
 
 def test_what_is_missing_gets_one_line(study, capsys, tmp_path):
