@@ -11,8 +11,8 @@ from learn import OF_THE_PAPER
 LABELS = {
     "random": "Random", "popularity": "Popularity", "rmf": "RMF", "bpr": "BPR",
     "rmf-accuracy": "RMF (tuned on precision)", "bpr-accuracy": "BPR (tuned on precision)", "recresp": "RecResp",
-    "cause": "CausE", "cause-prod": "CausE-Prod", "ulrmf": "ULRMF", "ulbpr": "ULBPR", "dlce": "DLCE (true e)", "cubn": "CUBN",
-    "cibn": "CIBN", "oracle": "Oracle",
+    "cause": "CausE", "cause-prod": "CausE-Prod", "ulrmf": "ULRMF", "ulbpr": "ULBPR", "dlce": "DLCE (true e)",
+    "cubn": "CUBN", "cibn": "CIBN", "oracle": "Oracle",
 }  # fmt: skip
 ALL = "uplift_snips_all"
 WORLDS = {
