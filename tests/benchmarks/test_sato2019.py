@@ -234,8 +234,8 @@ def test_checks_read_the_figures(study):
 
     good = {"dunnhumby-original": world(0.02, 0.025, 0.032), "ml100k": world(-0.1, 0, 0.2)}
     bad = {"dunnhumby-original": world(0.02, 0.024, 0.031), "ml100k": world(0.1, 0, 0.19)}
-    assert list(study["semi"].checks(good).values()) == [True] * 5
-    assert list(study["semi"].checks(bad).values()) == [False] * 5
+    assert list(study["semi"].checks(good).values()) == [True] * 7
+    assert list(study["semi"].checks(bad).values()) == [False] * 7
 
 
 def test_what_is_missing_gets_one_line(study, capsys, tmp_path):
