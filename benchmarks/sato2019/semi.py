@@ -149,10 +149,12 @@ def compare(
     values = {method: [found[f"{method}/{k}"] for k in range(semi["seeds"])] for method in rows_of}
     values["oracle"] = [judge(uplift, uplift, lengths)]
     e = world.house_propensities(0, np.arange(n_users))
+    chance = e * truth.treated + (1 - e) * truth.control
     told = {
         "users": n_users, "items": world.n_items, "periods": n_periods,
-        "mean Y": float((e * truth.treated + (1 - e) * truth.control).mean()),
+        "mean Y": float(chance.mean()),
         "mean Z": float(e.mean()), "mean tau": float(uplift.mean()),
+        "mean tau of what is bought": float((uplift * chance).sum() / chance.sum()),
     }  # fmt: skip
     rows = {method: summary(v) for method, v in values.items()}
     return {
