@@ -48,7 +48,8 @@ def semisynthetic(result: dict[str, Any]) -> str:
             f"## {WORLDS[name]}", "",
             f"{world['users']} users, {world['items']} items, training logs of {world['periods']} periods; mean Y "
             f"{world['mean Y']:.4f}, mean Z {world['mean Z']:.4f}, mean tau {world['mean tau']:.4f} "
-            f"({world['mean tau of what is bought']:.4f} over what is bought). Mean over seeds of the log and the training, ± half of the 95 % interval.", "",
+            f"({world['mean tau of what is bought']:.4f} over what is bought). Mean over seeds of the log "
+            "and the training, ± half of the 95 % interval.", "",
         ]  # fmt: skip
         rows = []
         for method in LABELS:
