@@ -125,9 +125,9 @@ def log(result: dict[str, Any]) -> str:
         left.append([name_of(m), *(left_out(o) for o in of), *(f"{o[ALL]:.4f}" for o in of)])
     parts += [
         "",
-        "User-periods without an Uplift (no recommended item in the list, or no other), which the paper's metrics",
+        "User-periods without an Uplift: no recommended item in the list, or no other. The paper leaves them out.",
     ]
-    parts += ["out; and UpliftSNIPS@N where they count 0.", ""]
+    parts += ["Beside them UpliftSNIPS@N where they count 0.", ""]
     head = ["method", *(f"left out, N = {k}" for k in lengths), *(f"SNIPS of all, N = {k}" for k in lengths)]
     parts += [grid(head, left)]
     lines = [[k, f"{a:.3f}", f"{b:.3f}"] for k, (a, b) in result["calibration"].items()]
@@ -240,7 +240,7 @@ def draw_semisynthetic(result: dict[str, Any], pyplot: Any) -> Any:
         axis.invert_yaxis()
         axis.axvline(0, color="0.5", lw=0.8)
         axis.set(title=WORLDS[name], xlabel=found["metrics"][0])
-    axes[0][0].legend(frameon=False, loc="lower right")
+    axes[0][0].legend(frameon=False, loc="upper right")
     return figure
 
 
