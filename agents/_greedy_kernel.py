@@ -57,6 +57,22 @@ def best(scores, rows, slots, ties, tied):
 
 
 @kernel
+def unranked(slots, ties, out):
+    """Write each of the slots whose ties are 0 once, in the order of their first places; returns how many there are.
+
+    Their ties become -1, which :func:`best` overwrites.
+    """
+    n = 0
+    for j in range(slots.size):
+        slot = slots[j]
+        if ties[slot] == 0:
+            ties[slot] = -1
+            out[n] = slot
+            n += 1
+    return n
+
+
+@kernel
 def choose(slots, uniforms, ties, tied, n_items, actions, propensities):
     """The floor(u * ties)-th tied item; returns how many lie beyond those listed (their action is -1)."""
     room = tied.shape[1]

@@ -7,31 +7,85 @@ import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
 
+BLOCK = 32
+
 
 @inlined
-def _kth_largest(values, n, k, histogram):
+def _kth_largest(values, n, k):
     """The k-th largest (k from 1) of the first n positive float32 given as their bits, and how many are larger.
 
-    Bits of positive floats are ordered as the floats are: three histograms of 11, 11 and 10 bits find the value.
+    Bits of positive floats are ordered as the floats are, so that bisection ends at the value itself; counting what is
+    not below a bound is a vector loop.
     """
-    prefix = np.int64(0)
+    low = np.int64(0)  # at least k values are not below it
+    high = np.int64(0x7F800000)  # fewer than k are
     above = np.int64(0)
-    for level in range(3):
-        low = np.int64(21 if level == 0 else (10 if level == 1 else 0))
-        width = np.int64(10 if level == 2 else 11)
-        size = np.int64(1) << width
-        for b in range(size):
-            histogram[b] = 0
-        for i in range(n):
-            bits = np.int64(values[i])
-            if (bits >> (low + width)) == prefix:
-                histogram[(bits >> low) & (size - 1)] += 1
-        b = size - 1
-        while above + histogram[b] < k:
-            above += histogram[b]
-            b -= 1
-        prefix = (prefix << width) | b
-    return prefix, above
+    while high - low > 1:
+        middle = np.int32((low + high) >> 1)
+        count = np.int64(0)
+        for i in range(np.uint64(n)):
+            count += np.int64(values[i] >= middle)
+        if count >= k:
+            low = np.int64(middle)
+        else:
+            high = np.int64(middle)
+            above = count
+    return low, above
+
+
+@inlined
+def _candidates(bits, k, maxima, candidates):
+    """Positions, ascending, of positive values among which the k largest are; returns how many.
+
+    The k-th largest of the maxima of blocks is a lower bound of the k-th largest value: few others pass it.
+    """
+    n_blocks = maxima.size
+    bound = np.int32(1)
+    if n_blocks > k:
+        positive = np.int64(0)
+        for b in range(n_blocks):
+            block = bits[b * BLOCK : min((b + 1) * BLOCK, bits.size)]
+            top = np.int32(0)
+            for t in range(block.size):
+                top = max(top, block[t])
+            maxima[b] = top
+            positive += np.int64(top > 0)
+        if positive > k:
+            bound = np.int32(_kth_largest(maxima, n_blocks, k)[0])
+    n = 0
+    for b in range(n_blocks):
+        if n_blocks > k and maxima[b] < bound:
+            continue
+        begin = np.uint64(b * BLOCK)
+        end = np.uint64(min((b + 1) * BLOCK, bits.size))
+        for j in range(begin, end):
+            candidates[n] = j
+            n += np.int64(bits[j] >= bound)
+    return n
+
+
+@inlined
+def _keep_largest(bits, values, k, maxima, candidates, chosen, out_items, out_values):
+    """Write the k largest positive values, equals by lower position, in the order of positions; returns how many."""
+    n = _candidates(bits, k, maxima, candidates)
+    threshold = np.int64(0)
+    equal = np.int64(n)
+    if n > k:
+        for t in range(np.uint64(n)):
+            chosen[t] = bits[np.uint64(candidates[t])]
+        threshold, above = _kth_largest(chosen, n, k)
+        equal = k - above
+    m = 0
+    for t in range(n):
+        j = np.uint64(candidates[t])
+        b = np.int64(bits[j])
+        if b > threshold or (b == threshold and equal > 0):
+            if b == threshold:
+                equal -= 1
+            out_items[m] = candidates[t]
+            out_values[m] = values[j]
+            m += 1
+    return m
 
 
 @kernel
@@ -56,10 +110,11 @@ def similar_items(
 
     by_item, users, counts_by_item: the counts by columns (CSC); by_user, items, counts_by_user: by rows (CSR);
     counts_by_user is empty where all counts are 1; scale: 1 / norm of each column, float64. work = (dots (n_items,)
-    integers of zeros, candidates (n_items,) int32, bits (n_items,) int32, histogram (2048,) int64, view of bits as
-    float32). Row i is written at (i - first) of out_items and out_values (rows, k); n_out takes its length.
+    integers of zeros, candidates (n_items,) int32, bits (n_items,) int32, chosen (n_items,) int32, view of bits as
+    float32, maxima (n_items / 32 rounded up,) int32). Row i is written at (i - first) of out_items and out_values
+    (rows, k); n_out takes its length.
     """
-    dots, candidates, bits, histogram, values = work
+    dots, candidates, bits, chosen, values, maxima = work
     binary = counts_by_user.size == 0
     for i in range(first, last):
         for a in range(by_item[i], by_item[i + 1]):
@@ -76,32 +131,52 @@ def similar_items(
                     dots[np.uint64(items[b])] += c * counts_by_user[b]
         if not include_self:
             dots[i] = 0
-        n = 0
-        for j in range(dots.size):
-            if dots[j] != 0:
-                candidates[n] = j
-                values[n] = np.float32(np.float64(dots[j]) * (scale[i] * scale[j]))
-                dots[j] = 0
-                n += 1
+        own = scale[i]
+        for j in range(np.uint64(dots.size)):
+            values[j] = np.float32(np.float64(dots[j]) * (own * scale[j]))
+            dots[j] = 0
         row = i - first
-        if n <= k:
-            for t in range(n):
-                out_items[row, t] = candidates[t]
-                out_values[row, t] = values[t]
-            n_out[row] = n
-            continue
-        threshold, above = _kth_largest(bits, n, k, histogram)
-        equal = k - above
-        m = 0
+        n_out[row] = _keep_largest(bits, values, k, maxima, candidates, chosen, out_items[row], out_values[row])
+
+
+@kernel
+def top_items(starts, items, counts, row_starts, columns, values, sums, out_items, out_scores):
+    """The items with the largest positive scores of each row of views, equals by lower index, best first.
+
+    starts, items, counts: views (CSR); row_starts, columns, values: each item's neighbours; sums (n_items,) float64 of
+    zeros; out_items (rows, n) int32, -1 where fewer items have a score, out_scores (rows, n) float64.
+    """
+    n = out_items.shape[1]
+    for u in range(starts.size - 1):
+        best = out_items[u]
+        score = out_scores[u]
         for t in range(n):
-            b = np.int64(bits[t])
-            if b > threshold or (b == threshold and equal > 0):
-                if b == threshold:
-                    equal -= 1
-                out_items[row, m] = candidates[t]
-                out_values[row, m] = values[t]
-                m += 1
-        n_out[row] = m
+            best[t] = -1
+            score[t] = 0.0
+        for a in range(np.uint64(starts[u]), np.uint64(starts[u + 1])):
+            item = np.uint64(items[a])
+            count = np.float64(counts[a])
+            for t in range(np.uint64(row_starts[item]), np.uint64(row_starts[item + 1])):
+                sums[np.uint64(columns[t])] += count * np.float64(values[t])
+        worst = 0.0
+        # Once more over the same entries: each item is met with its sum once, and found empty afterwards.
+        for a in range(np.uint64(starts[u]), np.uint64(starts[u + 1])):
+            item = np.uint64(items[a])
+            for t in range(np.uint64(row_starts[item]), np.uint64(row_starts[item + 1])):
+                j = np.uint64(columns[t])
+                s = sums[j]
+                sums[j] = 0.0
+                if s >= worst and s > 0.0:
+                    at = n - 1
+                    if s == score[at] and columns[t] > best[at]:
+                        continue
+                    while at > 0 and (s > score[at - 1] or (s == score[at - 1] and columns[t] < best[at - 1])):
+                        score[at] = score[at - 1]
+                        best[at] = best[at - 1]
+                        at -= 1
+                    score[at] = s
+                    best[at] = columns[t]
+                    worst = score[n - 1]
 
 
 @kernel

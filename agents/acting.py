@@ -169,10 +169,17 @@ class GreedyPolicy(SlotPolicy):
 
     def _ranked(self, users: Ints) -> NDArray[np.int64]:
         """The users' slots, their best items known."""
+        from recsim_mnar.agents import _greedy_kernel
+
         slots = self._slots.find(users)
-        unknown = self._ties[slots] == 0
-        if unknown.any():
-            self._rank(np.unique(slots[unknown]))
+        unknown = np.empty(min(len(slots), len(self._ties)), np.int64)
+        n = _greedy_kernel.unranked(slots, self._ties, unknown)
+        if n:
+            try:
+                self._rank(unknown[:n])
+            except BaseException:
+                self._ties[unknown[:n]] = 0  # interrupted: they are not ranked
+                raise
         return slots
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:

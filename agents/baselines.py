@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,17 +139,20 @@ class Popularity(Learner):
         """See :meth:`recsim_mnar.policy.Learner.fit`."""
         return FixedPolicy(n_items, self.name, np.bincount(views_of(log, n_items)[1], minlength=n_items))
 
-    def scores_without_each_view(
-        self, log: Log, *, n_items: int, chunk: int
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
-        items = views_of(log, n_items)[1]
-        counts = np.bincount(items, minlength=n_items).astype(np.float64)
-        for begin in range(0, len(items), chunk):
-            part = np.arange(begin, min(begin + chunk, len(items)))
-            scores = np.tile(counts, (len(part), 1))
-            scores[np.arange(len(part)), items[part]] -= 1.0
-            yield part, scores
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """Exhaustive leave-one-out without refitting: the place of each organic row's item as fitted without that row.
+
+        Args:
+            log: to leave rows out of.
+            n_items: number of items.
+            unseen: the items of the user's other rows are no candidates.
+
+        Returns:
+            (V,) how many candidates score above the item, and (V,) how many others level with it.
+        """
+        from recsim_mnar.agents.downdate import popularity_places
+
+        return popularity_places(log, n_items, unseen)
 
 
 class UserPopularity(SlotPolicy):

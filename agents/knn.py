@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policy import Ints, Learner, Policy
 
 if TYPE_CHECKING:
+    from recsim_mnar.agents.downdate import ItemDowndate
     from recsim_mnar.log import Log
 
 _ROWS_AT_A_TIME = 4096
@@ -73,11 +74,16 @@ class ItemKNN(Learner):
         self, log: Log, *, n_items: int, chunk: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
-        from recsim_mnar.agents.downdate import scores_without_each_view
+        return self._downdate(log, n_items).scores(chunk)
 
-        return scores_without_each_view(
-            log, n_items=n_items, chunk=chunk, k=self.neighbours, include_self=self.include_self
-        )
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """See :meth:`recsim_mnar.agents.baselines.Popularity.places_without_each_view`."""
+        return self._downdate(log, n_items).places(unseen)
+
+    def _downdate(self, log: Log, n_items: int) -> ItemDowndate:
+        from recsim_mnar.agents.downdate import ItemDowndate
+
+        return ItemDowndate(log, n_items=n_items, k=self.neighbours, include_self=self.include_self)
 
 
 def squared_norms(counts: Any) -> NDArray[np.int64]:
@@ -89,6 +95,8 @@ def squared_norms(counts: Any) -> NDArray[np.int64]:
 
 def work_space(squares: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
     """What the kernels that find neighbours write to in passing."""
+    from recsim_mnar.agents import _neighbours_kernel
+
     n_items = len(squares)
     bits = np.zeros(n_items, np.int32)
     # No dot product of columns is larger than the largest squared norm; half the bytes, where they suffice, are faster.
@@ -97,8 +105,9 @@ def work_space(squares: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         np.zeros(n_items, kind),
         np.empty(n_items, np.int32),
         bits,
-        np.empty(2048, np.int64),
+        np.empty(n_items, np.int32),
         bits.view(np.float32),
+        np.empty(-(-n_items // _neighbours_kernel.BLOCK), np.int32),
     )
 
 
@@ -171,23 +180,49 @@ class ItemKNNPolicy(GreedyPolicy):
 
     def _start(self) -> None:
         self._sums = np.empty((0, self.n_items))
+        self._used = np.zeros(0, np.bool_)
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
         super()._resize(n_slots)
-        sums = np.zeros((n_slots, self.n_items))
-        sums[: len(self._sums)] = self._sums
-        self._sums = sums
+        sums, used = np.zeros((n_slots, self.n_items)), np.zeros(n_slots, np.bool_)
+        before = np.flatnonzero(self._used)
+        sums[before] = self._sums[before]
+        used[before] = True
+        self._sums, self._used = sums, used
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
         super()._clear(slots)
-        self._sums[slots] = 0.0
+        # Zeros that were never written to take no memory yet, and are left alone.
+        used = slots[self._used[slots]]
+        self._sums[used] = 0.0
+        self._used[used] = False
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         from recsim_mnar.agents import _neighbours_kernel
 
         super()._view(slots, items)
+        self._used[slots] = True
         _neighbours_kernel.add_rows(self._sums, slots, items, *self._rows)
+
+    def top(self, views: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The best items for many users at once, without a state for any of them.
+
+        Args:
+            views: (n_users, n_items) scipy CSR array of view counts.
+            n: how many items.
+
+        Returns:
+            (n_users, n) items, best first, equals by lower index, -1 where fewer have a positive score; and their
+            scores, 0 there.
+        """
+        from recsim_mnar.agents import _neighbours_kernel
+
+        if views.shape[1] != self.n_items:
+            raise UserError(f"views have {views.shape[1]} items, {self.name} was made for {self.n_items}")
+        items, scores = np.empty((views.shape[0], n), np.int32), np.empty((views.shape[0], n))
+        _neighbours_kernel.top_items(*compressed(views), *self._rows, np.zeros(self.n_items), items, scores)
+        return items, scores
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
         return self._sums[slots]
@@ -234,6 +269,12 @@ class UserKNN(Learner):
             users=users,
             parameters={"neighbours": self.neighbours},
         )
+
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """See :meth:`recsim_mnar.agents.baselines.Popularity.places_without_each_view`."""
+        from recsim_mnar.agents.downdate import user_places
+
+        return user_places(log, n_items, self.neighbours, unseen)
 
 
 class UserKNNPolicy(GreedyPolicy):

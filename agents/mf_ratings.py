@@ -265,7 +265,8 @@ def ratings_of(log: Log, n_items: int, *, need_propensities: bool = True) -> tup
         row = int(np.flatnonzero(organic)[~np.isfinite(values)][0])
         raise UserError(f"row {row} of the log is organic and has no rating (reward): this agent learns from ratings")
     _, users = np.unique(log["user"][organic], return_inverse=True)
-    ratings = Ratings(users, checked_items(log["item"][organic], n_items), values, int(users.max()) + 1, n_items)
+    items = checked_items(log["item"][organic], n_items).astype(np.int64)
+    ratings = Ratings(users, items, values, int(users.max()) + 1, n_items)
     if not need_propensities:
         return ratings, np.ones(len(ratings))
     if "observation_propensity" not in log.columns:

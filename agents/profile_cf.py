@@ -39,17 +39,14 @@ def _check_size(agent: str, n_items: int) -> None:
         )
 
 
-def distinct_rows(agent: str, log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]]:
+def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | None:
     """Starts of the users and the items of the organic rows, in their order.
 
-    Raises:
-        UserError: a user has an item twice, so that leaving one row out leaves the item in the profile.
+    None where a user has an item twice, so that leaving one row out leaves the item in the profile.
     """
     users, items = views_of(log, n_items)
     if len(np.unique(users * n_items + items)) < len(items):
-        raise UserError(
-            f"{agent}: leaving out each pair needs users who have an item only once; make the rows distinct"
-        )
+        return None
     new = np.flatnonzero(np.concatenate([[True], users[1:] != users[:-1]]))
     return np.append(new, len(users)).astype(np.int64), np.ascontiguousarray(items, np.int32)
 
@@ -86,16 +83,25 @@ class CosineCF(Learner):
         starts, items, _ = compressed(counts)
         return CosineCFPolicy(n_items, self.name, starts=starts, items=items, users=users)
 
-    def places_without_each_view(self, log: Log, *, n_items: int) -> tuple[Int64s, Int64s]:
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
         """Exhaustive leave-one-out in closed form: of each organic row's item, fitted without that row.
 
+        Args:
+            log: whose rows are left out.
+            n_items: number of items.
+            unseen: the items of the user's other rows are no candidates.
+
         Returns:
-            (E,) how many of the items that the user does not hold score above it, and (E,) how many level with it.
+            (E,) how many of the items that the user does not hold score above it, and (E,) how many level with it;
+            None, there being no closed form, where known items are candidates or a user has an item twice.
         """
         from recsim_mnar.agents import _profile_cf_kernel
 
         _check_size(self.name, n_items)
-        starts, items = distinct_rows(self.name, log, n_items)
+        distinct = distinct_rows(log, n_items) if unseen else None
+        if distinct is None:
+            return None
+        starts, items = distinct
         unit = _units(np.diff(starts))
         table = np.zeros((n_items, n_items), np.int64)
         _profile_cf_kernel.cooccurrence(starts, items, unit, table)
@@ -178,12 +184,15 @@ class NaiveCF(Learner):
         starts, items, _ = compressed(view_counts(log, n_items)[0])
         return NaiveCFPolicy(n_items, self.name, counts=_pair_counts(starts, items, n_items))
 
-    def places_without_each_view(self, log: Log, *, n_items: int) -> tuple[Int64s, Int64s]:
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
         """As :meth:`CosineCF.places_without_each_view`."""
         from recsim_mnar.agents import _profile_cf_kernel
 
         _check_size(self.name, n_items)
-        starts, items = distinct_rows(self.name, log, n_items)
+        distinct = distinct_rows(log, n_items) if unseen else None
+        if distinct is None:
+            return None
+        starts, items = distinct
         counts = _pair_counts(starts, items, n_items)
         above, level = np.empty(len(items), np.int64), np.empty(len(items), np.int64)
         scratch = np.empty(n_items), np.empty(n_items), np.empty(n_items, np.int64)

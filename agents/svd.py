@@ -23,6 +23,16 @@ _NIL = 1e-6
 """Singular values below this share of the Frobenius norm count as zero: from squares they are known to about 1e-7."""
 
 
+_BLOCKS_FROM = 1 << 20
+"""Entries from which several vectors pass through the matrix together, where the tolerance lets float32 do."""
+
+_SINGLE_TOLERANCE = 1e-4
+"""Least tolerance that sums of float32 keep."""
+
+_SINGLE_NIL = 1e-5
+"""Squared singular values below this share of the largest may be rounding of float32: float64 is asked then."""
+
+
 class SVD(Learner):
     """Scores h V V' of a user with view counts h, V the leading right singular vectors of the view counts.
 
@@ -58,7 +68,9 @@ def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, s
 
     By the Lanczos recurrence for A'A with full reorthogonalisation and without restarts (Golub & Van Loan, Matrix
     Computations, section 10.1): a serial kernel, because the dense linear algebra of other solvers runs in threads that
-    wait for each other wherever cores are shared (a hundredfold slowdown was seen), and rounds by their number.
+    wait for each other wherever cores are shared (a hundredfold slowdown was seen), and rounds by their number. From a
+    million entries on, and with a tolerance from 1e-4, in blocks of 16 vectors of float32: what a step costs is to
+    fetch the entries, and a block fetches them once.
 
     Args:
         matrix: scipy CSR array.
@@ -74,6 +86,8 @@ def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, s
     nil = _NIL * np.sqrt(np.square(matrix.data, dtype=np.float64).sum())
     if min(matrix.shape) <= _GRAM_UP_TO:
         values, vectors = _whole(matrix.astype(np.float64), nil)
+    elif matrix.nnz >= _BLOCKS_FROM and tolerance >= _SINGLE_TOLERANCE and matrix.shape[1] >= 4 * rank + 64:
+        values, vectors = _block_lanczos(matrix, rank, tolerance, seed)
     else:
         values, vectors = _lanczos(matrix, rank, tolerance, seed)
     vectors = vectors[:rank][values[:rank] > nil]
@@ -142,6 +156,85 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
     vectors = np.empty((n_kept, n), np.float32)
     _factors_kernel.project(combination, np.arange(n_kept), rows, vectors)
     return np.sqrt(np.maximum(values[:n_kept], 0.0)), vectors
+
+
+def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Singular values and right vectors, ``rank`` of them: the Rayleigh-Ritz values of a block Krylov space of A'A.
+
+    The block Lanczos recurrence, every new block made orthogonal to all before it (Golub & Van Loan, Matrix
+    Computations, section 10.3.6; Musco & Musco 2015 on what such spaces capture).
+    """
+    from recsim_mnar.agents import _factors_kernel as kernels
+
+    n_items, width = matrix.shape[1], kernels.BLOCK
+    n = -(-n_items // 4) * 4  # as many rows as the kernels take at once; those added stay zero
+    arrays = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float32))
+    small, scratch = np.empty((width, width)), np.empty(width, np.float32)
+    projected = np.zeros((0, 0))
+    basis: list[NDArray[np.float32]] = []
+    block = np.zeros((n, width), np.float32)
+    block[:n_items] = rng.normals(seed, rng.Stream.FIT, 0, (n_items, width))
+    beyond = _orthonormalise(block, [], small)
+    while True:
+        basis.append(block)
+        done = len(basis) * width
+        product = np.empty((n, width), np.float32)
+        kernels.normal_product(*arrays, block, scratch, product)
+        grown = np.zeros((done, done))
+        grown[:-width, :-width] = projected
+        kernels.inner(block, product, small)
+        grown[-width:, -width:] = (small + small.T) / 2
+        kernels.take_away(block, small.astype(np.float32), product)
+        if len(basis) > 1:
+            grown[-width:, -2 * width : -width] = beyond
+            grown[-2 * width : -width, -width:] = beyond.T
+            kernels.take_away(basis[-2], beyond.T.astype(np.float32), product)
+        projected, block = grown, product
+        beyond = _orthonormalise(block, basis, small)
+        if done < rank + width:
+            continue
+        squares, weights = np.linalg.eigh(projected)
+        squares, weights = squares[::-1][:rank], weights[:, ::-1][:, :rank]
+        residual = np.sqrt(np.square(beyond @ weights[-width:]).sum(axis=0))
+        if np.all(residual <= tolerance * np.maximum(squares, 0.0)) or done + width > n_items:
+            break
+    if squares[-1] <= _SINGLE_NIL * squares[0]:
+        return _lanczos(matrix, rank, tolerance, seed)
+    vectors = np.empty((rank, n), np.float32)
+    rows = np.ascontiguousarray(np.concatenate(basis, axis=1).T)
+    kernels.project(np.ascontiguousarray(weights.T, np.float32), np.arange(rank), rows, vectors)
+    return np.sqrt(np.maximum(squares, 0.0)), vectors[:, :n_items]
+
+
+def _orthonormalise(
+    block: NDArray[np.float32], basis: list[NDArray[np.float32]], small: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Make a block orthogonal to those of ``basis`` and its columns orthonormal, in place.
+
+    Returns:
+        R (16, 16) with what was left of the block outside the basis equal to the new block times R.
+    """
+    from recsim_mnar.agents import _factors_kernel as kernels
+
+    whole = np.eye(len(small))
+    kernels.inner(block, block, small)
+    before = small.trace()
+    others = basis
+    for _ in range(2):
+        for other in others:
+            kernels.inner(other, block, small)
+            kernels.take_away(other, small.astype(np.float32), block)
+        kernels.inner(block, block, small)
+        squares, turn = np.linalg.eigh(small)
+        # Directions of which only rounding is left are held at a length that the next round can divide by.
+        length = np.sqrt(np.maximum(squares, max(squares[-1], 1e-30) * 1e-10))
+        mixed = np.zeros_like(block)
+        kernels.take_away(block, -(turn / length).astype(np.float32), mixed)
+        block[:] = mixed
+        whole = (length[:, None] * turn.T) @ whole
+        if squares[0] > 1e-6 * before:
+            others = basis[-1:]  # nothing was lost in the differences, and what is left needs little mending
+    return whole
 
 
 def _orthogonal_start(basis: NDArray[np.float64], seed: int, index: int) -> NDArray[np.float64]:

@@ -28,3 +28,9 @@ gymnasium.register(
     entry_point="recsim_mnar.envs:ratings_env",
     vector_entry_point="recsim_mnar.envs:ratings_vector_env",
 )
+
+gymnasium.register(
+    id="recsim_mnar/Purchases-v0",
+    entry_point="recsim_mnar.envs.purchases:purchases_env",
+    vector_entry_point="recsim_mnar.envs.purchases:purchases_vector_env",
+)

@@ -179,7 +179,7 @@ def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -
     if n and (int(acted.min()) < 0 or int(acted.max()) >= n_items):
         bad = acted[(acted < 0) | (acted >= n_items)][0]
         raise UserError(f"policy {name!r}: action {bad} is out of range, the world has items 0..{n_items - 1}")
-    if not np.all((given > 0.0) & (given <= 1.0)):
+    if n and not (given.min() > 0.0 and given.max() <= 1.0):  # not a number: neither
         bad = given[~((given > 0.0) & (given <= 1.0))][0]
         raise UserError(f"policy {name!r}: propensity {bad} is outside (0, 1]; act() must return P(action | state)")
     return acted.astype(np.int32, copy=False), given

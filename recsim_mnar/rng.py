@@ -32,6 +32,8 @@ class Stream(enum.IntEnum):
     FIT = 10  # training of an agent
     SEED = 11  # derived seeds
     BOOTSTRAP = 12  # resampling weights
+    PURCHASE = 13  # both potential outcomes of an item in a period: index = period * n_items + item
+    EXPOSURE = 14  # which items a deployed recommender shows: index as PURCHASE
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:

@@ -200,6 +200,10 @@ def simulate_shard(
     world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Columns:
     """The columns of a few users, ordered by (user, step)."""
+    if getattr(world, "slates", False):
+        from recsim_mnar import slates
+
+        return slates.simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     if getattr(policy, "is_uniform", False):
         return world.live(seed, first_user, n_users, None, keep_truth=keep_truth)
     fixed = getattr(policy, "fixed_distribution", None)
@@ -246,7 +250,7 @@ def drive(
             moment = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
             policy.reset(arriving)
             yield moment, lanes, which
-            show(policy, moment)
+            show(world, policy, moment)
             if forget is not None and not moment.alive.all():
                 forget(arriving[~moment.alive])
             waiting = np.concatenate([waiting, which[moment.alive]])
@@ -270,7 +274,7 @@ def drive(
         yield moment, lanes, waiting
         if learn is not None:
             learn(users, actions, moment.columns["reward"][moment.starts[:-1]])
-        show(policy, moment)
+        show(world, policy, moment)
         if not moment.alive.all():
             if forget is not None:
                 forget(users[~moment.alive])
@@ -278,9 +282,13 @@ def drive(
             waiting = waiting[moment.alive]
 
 
-def show(policy: Policy, moment: Moment) -> None:
+def show(world: World, policy: Policy, moment: Moment) -> None:
     """Let a policy observe the views or ratings of a moment."""
     c = moment.columns
-    views = c["event"] == schema.ORGANIC
-    if views.any():
+    views = np.flatnonzero(c["event"] == schema.ORGANIC)
+    if len(views) == 0:
+        return
+    if world.rates:
         tell(policy, c["user"][views], c["item"][views], c["reward"][views])
+    else:
+        policy.observe(c["user"][views], c["item"][views])

@@ -20,6 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from floors import machine
+from table import Row
+
 from recsim_mnar import registry
 from recsim_mnar.log import Log
 from recsim_mnar.runs import write_json
@@ -27,8 +30,19 @@ from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent
-BARS = {10: 400, 100: 400, 1000: 400, 10_000: 150}
+BARS = {10: 1000, 100: 1000, 1000: 1000, 10_000: 1000}
 """Ratios to RecoGym that must be reached; other sizes have no bar."""
+MOST_COST, MOST_BYTES = 4.0, 2e9
+"""Of 100,000 items: cost an event beside our own 10,000, and memory at the peak."""
+BYTES_AN_EVENT = 8 + 4 + 8 + 1 + 4 + 4 + 8 + 8
+"""Of a log's columns in memory."""
+PEAK = """
+import resource, sys
+sys.path.insert(0, {here!r})
+from simulate import ours
+ours(int(sys.argv[1]), int(sys.argv[2]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
 
 
 def ours(n_items: int, n_users: int) -> dict[str, float]:
@@ -67,6 +81,47 @@ def recogym(n_items: int, seconds: float) -> dict[str, Any] | None:
             print(done.stderr[-2000:], file=sys.stderr)
             return None
         return json.loads(target.read_text())  # type: ignore[no-any-return]
+
+
+def peak_bytes(n_items: int, n_users: int) -> float:
+    """Memory of a process that does nothing else."""
+    command = [sys.executable, "-c", PEAK.format(here=str(HERE)), str(n_items), str(n_users)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def rows(quick: bool) -> list[Row]:
+    """Four sizes beside RecoGym, and 100,000 items beside our own 10,000."""
+    rounds, events, seconds = (1, 1e5, 0.5) if quick else (3, 2e6, 6.0)
+    # A view and a recommendation each take one block of four words at least, and the row is written.
+    floor = 1.0 / (BYTES_AN_EVENT / machine().write + machine().draw)
+    told = {"unit": "events a CPU s", "of_costs": False, "floor": floor}
+    told["floor_is"] = "a row of the log written, and one draw"
+    found, rates = [], {}
+    for n_items, bar in ({10: BARS[10], 1000: BARS[1000]} if quick else BARS).items():
+        mine, peers = [], []
+        for _ in range(rounds):
+            mine.append(ours(n_items, int(events / 101))["rate"])
+            peer = recogym(n_items, seconds)
+            if peer is not None:
+                peers.append(rate_of(peer))
+        rates[n_items] = statistics.median(mine)
+        theirs = statistics.median(peers) if peers else None
+        found.append(
+            Row(f"simulate, uniform logging, {n_items:,} items", "RecoGym", rates[n_items], theirs, bar=bar, **told)
+        )
+    if quick:
+        return found
+    many = [ours(100_000, int(events / 404))["rate"] for _ in range(rounds)]
+    few = [ours(10_000, int(events / 404))["rate"] for _ in range(rounds)]
+    peak = peak_bytes(100_000, int(events / 404))
+    return [
+        *found,
+        Row("simulate, uniform logging, 100,000 items", "ours with 10,000", 1e9 / statistics.median(many),
+            1e9 / statistics.median(few), "ns an event", MOST_COST, at_least=False, floor=1e9 / floor,
+            floor_is=told["floor_is"]),
+        Row("simulate, 100,000 items, memory at the peak", "", peak / 1e9, None, "GB", MOST_BYTES / 1e9,
+            at_least=False),
+    ]  # fmt: skip
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ def _compare(
         observation, info = single.reset(seed=lane_seed)
         _same(observations[lane], observation, lane_info(infos, lane), info, f"lane {lane} at reset")
     for k in range(steps):
-        actions = generator.integers(env.single_action_space.n, size=env.num_envs)  # type: ignore[attr-defined]
+        actions = _random_actions(env, generator)
         observations, rewards, terminated, truncated, infos = env.step(actions)
         for lane, single in enumerate(singles):
             where = f"lane {lane} at step {k} ({mode.value})"
@@ -131,6 +131,13 @@ def _compare(
             for lane in np.flatnonzero(over).tolist():
                 observation, info = singles[lane].reset()
                 _same(observations[lane], observation, lane_info(infos, int(lane)), info, f"lane {lane}, masked reset")
+
+
+def _random_actions(env: gym.vector.VectorEnv[Any, Any, Any], generator: np.random.Generator) -> Any:
+    space = env.single_action_space
+    if isinstance(space, gym.spaces.MultiDiscrete):  # a slate: an action for each of its places
+        return generator.integers(space.nvec, size=(env.num_envs, *space.nvec.shape))
+    return generator.integers(space.n, size=env.num_envs)  # type: ignore[attr-defined]
 
 
 def _same(a: Any, b: Any, told: dict[str, Any], info: dict[str, Any], where: str) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log import Log
@@ -19,6 +19,9 @@ from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulate import simulate
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds.base import World
+
+if TYPE_CHECKING:
+    from recsim_mnar.exposures import Exposures
 
 PROTOCOLS = ("loocv", "off_policy", "ab_test")
 PRIMARY = {"loocv": "hr@1", "off_policy": "clipped_ips", "ab_test": "ctr", "truth": "ctr"}
@@ -111,15 +114,21 @@ class Comparison:
 
     Attributes:
         records: all protocols' records, the truth's included.
-        judgements: one a protocol.
+        judgements: one a protocol, or one a metric of the uplift protocol.
         log: the test log.
+        exposures: its second part, in the purchases world.
         notes: sentences about the setting that a reader should know.
+        headline: what the judgements say in one sentence, where there is one; shown in their place.
+        columns: (protocol, metric) of the short table; those of :mod:`recsim_mnar.report.tables` where it is empty.
     """
 
     records: list[Record]
-    judgements: list[Judgement] = field(default_factory=list)
+    judgements: list[Any] = field(default_factory=list)
     log: Log | None = None
+    exposures: Exposures | None = None
     notes: list[str] = field(default_factory=list)
+    headline: str = ""
+    columns: list[tuple[str, str]] = field(default_factory=list)
 
 
 Report = Callable[[str], None]
@@ -234,20 +243,21 @@ def judge(records: Sequence[Record]) -> list[Judgement]:
             Judgement(
                 protocol=protocol,
                 metric=PRIMARY[protocol],
-                kendall_tau=_tau(values, true),
+                kendall_tau=rank_correlation(values, true),
                 pick=pick,
                 pick_ctr=true[pick],
                 best=best,
                 best_ctr=true[best],
                 cost=true[best] - true[pick],
                 pick_by_upper_bound=max(upper, key=lambda name: upper[name]),
-                tau_by_upper_bound=_tau(upper, true),
+                tau_by_upper_bound=rank_correlation(upper, true),
             )
         )
     return judgements
 
 
-def _tau(values: Mapping[str, float], true: Mapping[str, float]) -> float:
+def rank_correlation(values: Mapping[str, float], true: Mapping[str, float]) -> float:
+    """Kendall's tau-b of two rankings of the same names; NaN where one of them ties throughout."""
     from scipy.stats import kendalltau
 
     names = list(values)
@@ -264,5 +274,6 @@ def summary(comparison: Comparison) -> dict[str, Any]:
 
     return {
         "judgements": [{**_plain(asdict(j)), "sentence": j.sentence()} for j in comparison.judgements],
+        **({"headline": comparison.headline} if comparison.headline else {}),
         "notes": comparison.notes,
     }

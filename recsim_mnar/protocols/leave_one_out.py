@@ -316,9 +316,10 @@ def _exhaustive_places(
     inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
     owner = views.owners()
     places = getattr(inner, "places_without_each_view", None)
-    if places is not None and unseen and not views.repeat():
-        above, level_with = places(log, n_items=n_items)
-        return above, level_with
+    if places is not None:
+        found: tuple[Ints, Ints] | None = places(log, n_items=n_items, unseen=unseen)
+        if found is not None:
+            return found
     if getattr(inner, "ignores_own_views", False):
         policy = inner.fit(log, n_items=n_items, seed=derive_seed(seed, "fit"))
         return _places(name, policy, views, owner, np.arange(len(views.items)), unseen)

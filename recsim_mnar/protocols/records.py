@@ -16,7 +16,7 @@ class Record:
 
     Attributes:
         world: name of the world, or "interactions" for a user's own data.
-        protocol: ``loocv``, ``off_policy``, ``ab_test`` or ``truth``.
+        protocol: ``loocv``, ``off_policy``, ``uplift``, ``ab_test`` or ``truth``.
         agent: name of the policy judged.
         metric: ``hr@1``, ``clipped_ips``, ``ctr``, ...
         value: the estimate.

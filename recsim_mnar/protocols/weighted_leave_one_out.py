@@ -183,8 +183,9 @@ def hit_chances(profiles: Profiles, learner: Learner, k: int, *, name: str | Non
     inner: Any = getattr(learner, "inner", learner)
     log = profiles.to_log()
     if hasattr(inner, "places_without_each_view"):
-        above, level_with = inner.places_without_each_view(log, n_items=profiles.n_items)
-        return chance_of_places(above, level_with, k)
+        places: tuple[Any, Any] | None = inner.places_without_each_view(log, n_items=profiles.n_items, unseen=True)
+        if places is not None:
+            return chance_of_places(*places, k)
     listed: NDArray[np.bool_] | None = None
     if getattr(inner, "ignores_own_views", False):
         policy = inner.fit(log, n_items=profiles.n_items, seed=0)

@@ -3,13 +3,88 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.report.tables import head_of
 
 _INK = "#1f2937"
 _COLOURS = {"loocv": "#4c6ef5", "off_policy": "#e8590c", "ab_test": "#2b8a3e", "truth": "#111827"}
+
+
+_METRIC_COLOURS = {"uplift": "#c2255c", "uplift_snips": "#9c36b5", "uplift_ips": "#e8590c"}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the report.
+
+    Attributes:
+        title: its heading.
+        svg: the picture.
+        caption: what it shows.
+    """
+
+    title: str
+    svg: str
+    caption: str
+
+
+def figures_of(comparison: Comparison) -> list[Figure]:
+    """The figures that the comparison's records have something for."""
+    made = [
+        (
+            "Leave-one-out",
+            hit_rate_figure(comparison),
+            "Share of held-out views that an agent ranks first.",
+        ),
+        (
+            "Clipped IPS beside the A/B test",
+            rates_figure(comparison),
+            "Click-through rates; whiskers are intervals from sample size alone. What clipping may hide stands in the "
+            "table below.",
+        ),
+        (
+            "Precision",
+            precision_figure(comparison),
+            "Share of the listed items that the user bought in the further periods of the log.",
+        ),
+        (
+            "Uplift from the log, from the A/B test, and in truth",
+            uplift_figure(comparison),
+            "Purchases caused, an item of the list and period.",
+        ),
+    ]
+    return [Figure(title, svg, caption) for title, svg, caption in made if svg is not None]
+
+
+def precision_figure(comparison: Comparison) -> str | None:
+    """Precision@N of each agent with its interval; None where the uplift protocol did not compute it."""
+    records = [r for r in comparison.records if r.protocol == "uplift" and r.metric.startswith("precision@")]
+    return _bars(records, head_of("uplift", records[0].metric), _COLOURS["loocv"]) if records else None
+
+
+def uplift_figure(comparison: Comparison) -> str | None:
+    """Each estimate of uplift beside the truth; None outside the purchases world."""
+    chosen = {
+        key: [r for r in comparison.records if (r.protocol, r.metric) == key]
+        for key in comparison.columns
+        if not key[1].startswith("precision")
+    }
+    if not any(key[0] == "truth" for key in chosen) or len(chosen) < 2:
+        return None
+    marks = {"truth": "_", "ab_test": "s"}
+    series = {
+        head_of(*key): (records, marks.get(key[0], "o"), _COLOURS.get(key[0]) or _METRIC_COLOURS.get(_name(key), _INK))
+        for key, records in chosen.items()
+    }
+    return _dots(series, "purchases caused, an item and period")
+
+
+def _name(key: tuple[str, str]) -> str:
+    return key[1].partition("@")[0]
 
 
 def hit_rate_figure(comparison: Comparison) -> str | None:
@@ -33,20 +108,26 @@ def rates_figure(comparison: Comparison) -> str | None:
     }
     if not chosen["clipped IPS"] and not chosen["A/B test"]:
         return None
+    shown = {
+        label: (records, series[label][2], _COLOURS[series[label][0]]) for label, records in chosen.items() if records
+    }
+    return _dots(shown, "click-through rate")
+
+
+def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> str:
+    """Values with intervals, agents along the axis and series side by side: records, marker and colour by title."""
     import numpy as np
 
-    agents = list(dict.fromkeys(r.agent for r in comparison.records))
+    agents = list(dict.fromkeys(r.agent for records, _, _ in series.values() for r in records))
     figure, axes = _axes(len(agents))
     place = {agent: i for i, agent in enumerate(agents)}
-    ceiling = 0.0
-    shown = [label for label, records in chosen.items() if records]
-    for k, label in enumerate(shown):
-        protocol, _, marker = series[label]
-        shift = 0.22 * (k - (len(shown) - 1) / 2)
-        x = np.array([place[r.agent] + shift for r in chosen[label]])
-        values = np.array([r.value for r in chosen[label]])
-        low = np.array([r.value - _sampling(r)[0] for r in chosen[label]])
-        high = np.array([_sampling(r)[1] - r.value for r in chosen[label]])
+    floor, ceiling = 0.0, 0.0
+    for k, (title, (records, marker, colour)) in enumerate(series.items()):
+        shift = min(0.22, 0.75 / len(series)) * (k - (len(series) - 1) / 2)
+        x = np.array([place[r.agent] + shift for r in records])
+        values = np.array([r.value for r in records])
+        low = np.array([r.value - _sampling(r)[0] for r in records])
+        high = np.array([_sampling(r)[1] - r.value for r in records])
         axes.errorbar(
             x,
             values,
@@ -55,14 +136,16 @@ def rates_figure(comparison: Comparison) -> str | None:
             markersize=6 if marker != "_" else 14,
             capsize=3,
             linewidth=1.3,
-            color=_COLOURS[protocol],
-            label=label,
+            color=colour,
+            label=title,
         )
-        ceiling = max(ceiling, float(np.max(values + high)))
-    axes.set_ylim(0, ceiling * 1.08)
+        floor, ceiling = min(floor, float(np.min(values - low))), max(ceiling, float(np.max(values + high)))
+    axes.set_ylim(floor * 1.08, ceiling * 1.08)
+    if floor < 0:
+        axes.axhline(0, color=_INK, linewidth=0.8)
     axes.set_xticks(range(len(agents)), agents, rotation=20, ha="right")
-    axes.set_ylabel("click-through rate")
-    axes.legend(frameon=False, ncols=3, loc="upper left", bbox_to_anchor=(0, 1.12))
+    axes.set_ylabel(label)
+    axes.legend(frameon=False, ncols=len(series), loc="upper left", bbox_to_anchor=(0, 1.12))
     return _svg(figure)
 
 
@@ -92,7 +175,7 @@ def _bars(records: Sequence[Record], label: str, colour: str) -> str:
 def _axes(n_agents: int):  # type: ignore[no-untyped-def]  # matplotlib publishes no complete types
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(max(5.0, 1.15 * n_agents + 1.2), 3.6), layout="constrained")
+    figure = Figure(figsize=(min(max(5.0, 1.15 * n_agents + 1.2), 10.5), 3.6), layout="constrained")
     axes = figure.subplots()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -7,7 +7,7 @@ from typing import Any
 
 from recsim_mnar.log import replacing
 from recsim_mnar.protocols.compare import Comparison
-from recsim_mnar.report.figures import hit_rate_figure, rates_figure
+from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.tables import grid, number
 
 
@@ -30,14 +30,12 @@ def write_page(path: Path, comparison: Comparison, story: dict[str, Any]) -> Non
         loader=PackageLoader("recsim_mnar.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["number"] = number
-    hit_rate, rates = hit_rate_figure(comparison), rates_figure(comparison)
     page = environment.get_template("page.html").render(
         comparison=comparison,
         short=grid(comparison),
         full=grid(comparison, full=True),
         level=comparison.records[0].level if comparison.records else 0.95,
-        hit_rate=Markup(hit_rate) if hit_rate else None,
-        rates=Markup(rates) if rates else None,
+        figures=[(figure.title, Markup(figure.svg), figure.caption) for figure in figures_of(comparison)],
         verdicts=[
             (r.agent, r.details.get("verdict", ""), r.details.get("share_supported"), r.details.get("value_on_log"), r)
             for r in comparison.records

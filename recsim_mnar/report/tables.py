@@ -7,6 +7,7 @@ from typing import Any
 
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.uplift_judgement import title
 
 TITLES = {
     ("loocv", "hr@1"): "HR@1",
@@ -32,7 +33,7 @@ class Grid:
     Attributes:
         heads: titles of the columns after the agent's.
         rows: agent and its records, one a column, None where there is none.
-        best: in each column the largest value.
+        best: in each column the largest value of those that can be picked (references cannot).
     """
 
     heads: list[str]
@@ -44,16 +45,32 @@ def grid(comparison: Comparison, *, full: bool = False) -> Grid:
     """Agents by metrics; ``full`` for every metric there is, otherwise one a protocol."""
     records = comparison.records
     there = list(dict.fromkeys((r.protocol, r.metric) for r in records))
-    short = _IN_SHORT if any(r.protocol == "truth" for r in records) else _OWN_DATA
+    standard = _IN_SHORT if any(r.protocol == "truth" for r in records) else _OWN_DATA
+    short = comparison.columns or standard
     keys = there if full else [key for key in short if key in there]
     agents = list(dict.fromkeys(r.agent for r in records))
     by_key = {(r.agent, r.protocol, r.metric): r for r in records}
     rows = [(agent, [by_key.get((agent, *key)) for key in keys]) for agent in agents]
     best = []
     for i in range(len(keys)):
-        there_are = [cell.value for _, row in rows if (cell := row[i]) is not None]
+        there_are = [
+            cell.value for _, row in rows if (cell := row[i]) is not None and not cell.details.get("reference")
+        ]
         best.append(max(there_are, default=float("nan")))
-    return Grid([TITLES.get(key, key[1]) for key in keys], rows, best)
+    return Grid([head_of(*key) for key in keys], rows, best)
+
+
+def head_of(protocol: str, metric: str) -> str:
+    """How a column is headed."""
+    if protocol == "uplift":
+        return title(metric)
+    if (protocol, metric.partition("@")[0]) == ("ab_test", "uplift"):
+        return "A/B uplift"
+    if (protocol, metric) == ("ab_test", "purchases"):
+        return "A/B, all purchases"
+    if metric.startswith("cp@"):
+        return f"true uplift, {metric.upper()}"
+    return TITLES.get((protocol, metric), metric)
 
 
 def number(value: float) -> str:

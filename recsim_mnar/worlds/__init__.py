@@ -57,6 +57,12 @@ WORLDS: dict[str, Entry] = {
         "viadeo",
         "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)",
     ),
+    "purchases": Entry(
+        "recsim_mnar.worlds.purchases",
+        "PurchasesWorld",
+        "personalised",
+        "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)",
+    ),
 }
 
 

@@ -169,6 +169,29 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     lanes.phase[lane] = ORGANIC if clicked else state
 
 
+@inlined
+def _pass_over(lanes, lane, rows, r, actions, propensities):
+    """Recommendations that come to nothing, one unit of time apart: rows r, r + 1, ... and the clock, no draws."""
+    n = np.uint64(actions.size)
+    first = np.uint64(r)
+    user = lanes.user[lane]
+    step = lanes.step[lane]
+    time = lanes.time[lane]
+    for i in range(n):
+        row = first + i
+        rows.user[row] = user
+        rows.step[row] = step + np.int64(i)
+        rows.time[row] = time + np.float64(i)
+        rows.event[row] = 1
+        rows.item[row] = -1
+        rows.action[row] = actions[i]
+        rows.propensity[row] = propensities[i]
+        rows.reward[row] = 0.0
+    lanes.step[lane] += actions.size
+    lanes.time[lane] += np.float64(actions.size)
+    lanes.n_decisions[lane] += actions.size
+
+
 @kernel
 def uneventful(seed, user, first, most, bandit_out):
     """How many decisions from ``first`` on, at most ``most``, can neither be clicked nor end the bandit session."""
@@ -205,13 +228,20 @@ def advance(dynamics, tables, lanes, which, first, edges, actions, propensities,
     finished.
     """
     capacity = rows.user.size
+    foreseen = dynamics.unit_clock and not dynamics.keep_truth
     for j in range(first, which.size):
         lane = which[j]
         if lanes.phase[lane] == AWAITING:
             if r + edges[j + 1] - edges[j] > capacity:
                 return j, r
             starts[j] = r
-            for i in range(edges[j], edges[j + 1]):
+            begin = edges[j]
+            last = edges[j + 1] - 1
+            if foreseen and last > begin:
+                _pass_over(lanes, lane, rows, r, actions[begin:last], propensities[begin:last])
+                r += last - begin
+                begin = last
+            for i in range(begin, last + 1):
                 _respond(dynamics, tables, lanes, lane, rows, r, actions[i], propensities[i])
                 r += 1
         elif lanes.step[lane] == 0:

@@ -10,6 +10,7 @@ from recsim_mnar.agents.stored import Stored
 from recsim_mnar.log import Log
 from recsim_mnar.policy import EpsilonMixture, SoftmaxPolicy
 from recsim_mnar.testing import PolicyContract
+from twins.purchases_log import purchase_log, small_exposures
 
 N_ITEMS = 40
 SPECS = (
@@ -36,6 +37,20 @@ SPECS = (
     "mf-ips-ratings",
     "mf-naive-ratings+unrated=true",
     "mf-ips-ratings+unrated=true+temperature=0.5+epsilon=0.1",
+    "bpr+updates=20000+factors=12+rate=0.01+batch=100",
+    "bpr+updates=20000+factors=6+rate=0.05+optimizer=sgd+batch=1+draw=cell+epsilon=0.2",
+    "rmf+updates=20000+factors=12+rate=0.01+batch=100",
+)
+_SMALL = "updates=3000+factors=6+rate=0.01+batch=100"
+OF_PURCHASES = (
+    f"ulrmf+{_SMALL}",
+    f"ulbpr+{_SMALL}+alpha=0.6",
+    f"recresp+{_SMALL}",
+    f"cause+{_SMALL}+distance=l1",
+    f"cause-prod+{_SMALL}+distance=cosine",
+    f"ulbpr+{_SMALL}+temperature=0.5",
+    "cubn+similar_by=treatment",
+    "cibn+neighbours=5",
 )
 
 
@@ -81,6 +96,30 @@ class TestAgents(PolicyContract):
         assert again.describe() == policy.describe()
         np.testing.assert_array_equal(again.scores(users), policy.scores(users))
         np.testing.assert_array_equal(again.probabilities(users), policy.probabilities(users))
+
+
+class TestAgentsOfPurchases(TestAgents):
+    """Users 0 .. 29 are of the log, the contract's own users strangers to it."""
+
+    @pytest.fixture(autouse=True, params=OF_PURCHASES)
+    def _spec(self, request):
+        self.spec = request.param
+
+    def make_policy(self):
+        log = purchase_log(small_exposures(n_items=N_ITEMS))
+        return registry.learner(self.spec).fit(log, n_items=N_ITEMS, seed=3)
+
+    def count_actions(self, policy, user, uniforms, count):
+        """The user asked many times: other ids would be other users of the log."""
+        for part in np.array_split(uniforms, 20):
+            actions, _ = policy.act(np.repeat(user, len(part)), part)
+            np.add.at(count, actions, 1.0)
+
+
+class TestKnownUsersOfPurchases(TestAgentsOfPurchases):
+    """The same with users of the log."""
+
+    first_user = 0
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 5])

@@ -28,6 +28,37 @@ def test_neighbours_against_numpy(k, include_self):
         np.testing.assert_array_equal(values[row], expected[i, best])
 
 
+@pytest.mark.parametrize("k", [1, 3, 11])
+def test_neighbours_among_many_items(k):
+    """More blocks of items than neighbours: few items are looked at."""
+    n_items = 500
+    counts, _ = view_counts(random_log(4, 200, n_items, 30, power=1.5), n_items)
+    starts, items, values = most_similar(counts, k, False)
+    expected = cosines(counts.toarray().astype(np.int64))
+    np.fill_diagonal(expected, 0.0)
+    for i in range(n_items):
+        best = np.lexsort((np.arange(n_items), -expected[i]))[:k]
+        best = np.sort(best[expected[i, best] > 0])
+        row = slice(starts[i], starts[i + 1])
+        assert items[row].tolist() == best.tolist()
+        np.testing.assert_array_equal(values[row], expected[i, best])
+
+
+def test_top_items_are_those_of_the_scores():
+    log = random_log(5, 80, 40, 9)
+    policy = ItemKNN(neighbours=4).fit(log, n_items=40)
+    counts, users = view_counts(log, 40)
+    items, scores = policy.top(counts, 6)
+    policy.reset(users)
+    policy.observe(log["user"], log["item"])
+    for row, expected in enumerate(policy.scores(users)):
+        best = np.lexsort((np.arange(40), -expected))[:6]
+        n = int((expected[best] > 0).sum())
+        assert items[row].tolist() == [*best[:n].tolist(), *[-1] * (6 - n)]
+        np.testing.assert_array_equal(scores[row], np.where(expected[best] > 0, expected[best], 0.0))
+    assert (items < 0).any()
+
+
 def test_scores_are_sums_over_the_views():
     log = random_log(2, 60, 30, 9)
     policy = ItemKNN(neighbours=30).fit(log, n_items=30)

@@ -22,6 +22,7 @@ DOWNDATED = (
     "user-popularity-greedy",
     "item-knn+neighbours=3",
     "user-knn+neighbours=3",
+    "user-knn+neighbours=1",
 )
 
 

@@ -1,0 +1,212 @@
+"""Learners by name, and the staged search over their settings, each fit of which is kept."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.agents.bpr import BPR, RMF
+from recsim_mnar.agents.causal_neighbours import CIBN, CUBN
+from recsim_mnar.agents.dlce import DLCE
+from recsim_mnar.agents.observed import Observed
+from recsim_mnar.agents.response import CausE, CausEProd, RecResp
+from recsim_mnar.agents.training import DivergedWarning, Trainer, train
+from recsim_mnar.agents.uplift import ULBPR, ULRMF
+from recsim_mnar.errors import UserError
+from recsim_mnar.exposures import Exposures
+from recsim_mnar.runs import write_json
+
+FACTOR_LEARNERS = {k.name: k for k in (RMF, BPR, RecResp, CausE, CausEProd, ULRMF, ULBPR, DLCE)}
+ACCURACY = {"rmf-accuracy": "rmf", "bpr-accuracy": "bpr"}  # the same learners, tuned on precision
+NEIGHBOURS = {k.name: k for k in (CUBN, CIBN)}
+OF_THE_PAPER = ("rmf", "bpr", "recresp", "cause", "cause-prod", "ulrmf", "ulbpr")
+METHODS = (*OF_THE_PAPER, "dlce", "cubn", "cibn")
+_PURCHASES_ONLY = ("rmf", "bpr", "dlce")  # what was recommended in vain is to these an item like any other
+
+Candidate = dict[str, Any]
+Scores = Any  # (U, I)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is learnt from.
+
+    Attributes:
+        exposures: the log, with propensities.
+        periods: of the training.
+    """
+
+    exposures: Exposures
+    periods: Any
+
+    @cached_property
+    def observed(self) -> Observed:
+        return Observed.of(self.exposures.classes(self.periods))
+
+    @cached_property
+    def purchases(self) -> Observed:
+        return Observed.of(self.bought.classes(self.periods))
+
+    @cached_property
+    def bought(self) -> Exposures:
+        """The rows that were purchased alone."""
+        x = self.exposures
+        kept = {n: getattr(x, n)[x.purchased] for n in ("user", "item", "time", "recommended", "purchased")}
+        sizes = {n: getattr(x, n) for n in ("n_users", "n_items", "n_periods")}
+        return Exposures(**kept, **sizes, propensities=x.propensities)
+
+    def popularity(self) -> Any:
+        """(I,) purchases in the training periods."""
+        x = self.exposures
+        rows = x.purchased & np.isin(x.time, np.asarray(self.periods))
+        return np.bincount(x.item[rows], minlength=x.n_items).astype(np.float64)
+
+
+@dataclass
+class Fit:
+    """A fitted candidate.
+
+    Attributes:
+        scores: (U, I) by which it ranks.
+        updates: samples taken by the model that is kept; None where nothing is sampled.
+        curve: (updates, metric) of each look.
+        stopped: why training ended.
+    """
+
+    scores: Scores
+    updates: int | None = None
+    curve: list[Any] = field(default_factory=list)
+    stopped: str = "done"
+
+
+def fit(
+    method: str, candidate: Candidate, data: Data, training: dict[str, Any], *,
+    seed: int, updates: int | None = None, validate: Callable[[Scores], float] | None = None,
+    factors: int | None = None,
+) -> Fit:  # fmt: skip
+    """Fit one candidate.
+
+    Args:
+        method: one of :data:`METHODS`.
+        candidate: its settings.
+        data: what it learns from.
+        training: ``[training]`` of the settings.
+        seed: of the training.
+        updates: samples in all; with ``validate`` at most so many.
+        validate: metric of scores by which the best of the looks is kept.
+        factors: instead of ``training["factors"]``.
+    """
+    users = np.arange(data.exposures.n_users)
+    if method in NEIGHBOURS:
+        policy = NEIGHBOURS[method](**candidate).fit_exposures(data.exposures, periods=data.periods)
+        return Fit(policy._scores_of(users))
+    bought = method in _PURCHASES_ONLY
+    observed, exposures = (data.purchases, data.bought) if bought else (data.observed, data.exposures)
+    n = updates or training["updates"]
+    learner = FACTOR_LEARNERS[method](
+        **candidate, updates=n, factors=factors or training["factors"], batch=training["batch"]
+    )
+    trainer = Trainer(learner.plan(observed), learner.loss(observed, exposures), learner.settings, seed)
+    looks = {}
+    if validate is not None:
+        looks = {"validate": lambda m: validate(m.scores(users)), "patience": training["patience"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergedWarning)  # the best look before it is kept, and `stopped` says so
+        done = train(trainer, n, check_every=max(n // training["checks"], 1), **looks)
+    return Fit(done.model.scores(users), done.updates, done.curve, done.stopped)
+
+
+class Search:
+    """A staged search whose fits are kept in a file, so that it can be taken up again.
+
+    Args:
+        data: what the candidates learn from.
+        validate: metric of scores, larger being better.
+        settings: of the study.
+        path: of the file.
+        identity: whatever the fits depend on; a file of another is not read.
+    """
+
+    def __init__(
+        self, data: Data, validate: Callable[[Scores], float], settings: dict[str, Any], path: Path, identity: Any
+    ) -> None:
+        self.data, self.validate, self.settings, self.path = data, validate, settings, path
+        self.identity = json.loads(json.dumps(identity))
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        self.fits: dict[str, Any] = kept["fits"] if kept.get("identity") == self.identity else {}
+
+    def choose(self, method: str) -> dict[str, Any]:
+        """The best candidate: ``settings``, ``score``, ``updates``, and what was tried."""
+        start: Candidate = {} if method in NEIGHBOURS else dict(self.settings["start"])
+        stages = {} if method in NEIGHBOURS else dict(self.settings["stages"])
+        own = self.settings["own"].get(method, {})
+        now: Candidate = {**start, **{name: values[0] for name, values in own.items()}}
+        names = []
+        for name, values in {**stages, **own}.items():
+            found = [(self.score(method, {**now, name: value}), value) for value in values]
+            now = {**now, name: max(found, key=lambda pair: pair[0])[1]}
+            names.append(name)
+        tried = {key: fit for key, fit in self.fits.items() if key.startswith(f"{method} ")}
+        key, best = max(tried.items(), key=lambda pair: pair[1]["score"])
+        return {
+            "settings": json.loads(key.removeprefix(f"{method} ")), "score": best["score"],
+            "updates": best["updates"], "searched": names,
+            "fits": len(tried), "seconds": round(sum(fit["seconds"] for fit in tried.values()), 1),
+        }  # fmt: skip
+
+    def score(self, method: str, candidate: Candidate) -> float:
+        """The validation metric of a candidate: kept, or found and kept."""
+        key = _key(method, candidate)
+        if key not in self.fits:
+            self.fits[key] = self._found(method, candidate)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.path, {"identity": self.identity, "fits": self.fits})
+        return float(self.fits[key]["score"])
+
+    def curve(self, method: str, candidate: Candidate) -> list[Any]:
+        """(updates, metric) of each look at a candidate that was fitted."""
+        return list(self.fits[_key(method, candidate)]["curve"])
+
+    def _found(self, method: str, candidate: Candidate) -> dict[str, Any]:
+        began = time.process_time()
+        training = self.settings["training"]
+        note = {}
+        try:
+            done = fit(
+                method, candidate, self.data, training, seed=self.settings["seed"], validate=self.validate,
+                factors=training["search_factors"],
+            )  # fmt: skip
+            looks = [value for _, value in done.curve]
+            value, updates, curve = (max(looks) if looks else self.validate(done.scores)), done.updates, done.curve
+            if done.stopped not in ("done", "no better"):
+                note = {"stopped": done.stopped}
+        except UserError as error:  # a rate at which training diverges at once is a finding, not the end of a search
+            if "diverged" not in str(error):
+                raise
+            value, updates, curve, note = -1.0, None, [], {"stopped": str(error)}
+        seconds = round(time.process_time() - began, 2)
+        return {"score": value, "updates": updates, "curve": curve, "seconds": seconds, **note}
+
+
+def _key(method: str, candidate: Candidate) -> str:
+    return f"{method} {json.dumps(candidate, sort_keys=True)}"
+
+
+def kept(path: Path, identity: Any, names: Any, make: Callable[[Any], Any]) -> dict[str, Any]:
+    """What ``make`` finds for each name, kept in a file as it is found."""
+    identity = json.loads(json.dumps(identity))
+    there = json.loads(path.read_text()) if path.exists() else {}
+    found = there["found"] if there.get("identity") == identity else {}
+    for name in names:
+        if name not in found:
+            found[name] = make(name)
+            write_json(path, {"identity": identity, "found": found})
+    return found

@@ -1,0 +1,22 @@
+"""What the machine can do at most, one core: multiply-adds from registers and random increments in a cache."""
+
+from __future__ import annotations
+
+from recsim_mnar._jit import kernel, summing
+
+
+@summing
+def multiply_adds(x, y, rounds):
+    """Sum of rounds * x.y from the first-level cache: 2 * x.size * rounds operations."""
+    total = 0.0
+    for _ in range(rounds):
+        for i in range(x.size):
+            total += x[i] * y[i]
+    return total
+
+
+@kernel
+def increments(table, places):
+    """table[places[i]] += 1, one after another."""
+    for i in range(places.size):
+        table[places[i]] += 1

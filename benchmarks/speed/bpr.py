@@ -1,0 +1,150 @@
+"""Speed of a BPR update beside implicit's, one thread each, measured in turn on the same interactions.
+
+    bash benchmarks/speed/make_peers_bpr.sh
+    python benchmarks/speed/bpr.py
+
+An update is one sampled (user, item, other item): its draw, checked not to be a purchase, and the step on three rows.
+Both do plain SGD on user and item factors and item biases, positives uniform over the interactions; implicit draws
+negatives by popularity, ours are uniform. Adam in batches of 1,000, and ULBPR, are printed too: implicit has neither.
+``--grow`` adds how an update's cost grows with the number of items at as many interactions. CPU seconds; the best of
+several turns. Without implicit its line says "not measured".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
+from scipy import sparse  # noqa: E402
+
+from recsim_mnar.agents.bpr import BPR  # noqa: E402
+from recsim_mnar.agents.observed import Observed  # noqa: E402
+from recsim_mnar.agents.training import Loss, Trainer  # noqa: E402
+from recsim_mnar.agents.uplift import ULBPR  # noqa: E402
+
+HERE = Path(__file__).parent
+RATE, PENALTY = 0.01, 0.01
+
+
+def interactions(n_users: int, n_items: int, n: int) -> Any:
+    """Binary (n_users, n_items) CSR array of about n entries with a long tail of items."""
+    g = np.random.default_rng(0)
+    popularity = 1.0 / (np.arange(n_items) + 50.0) ** 0.8
+    users, items = g.integers(0, n_users, n), g.choice(n_items, n, p=popularity / popularity.sum())
+    counts = sparse.csr_array((np.ones(n, np.int32), (users, items)), shape=(n_users, n_items))
+    counts.sum_duplicates()
+    counts.sort_indices()
+    counts.data[:] = 1
+    return counts
+
+
+def with_recommendations(counts: Any) -> Observed:
+    """The same purchases, a third of them and as many other items recommended: every class is there."""
+    from recsim_mnar.exposures import Exposures
+
+    g = np.random.default_rng(1)
+    shape = counts.shape
+    user = np.repeat(np.arange(shape[0]), np.diff(counts.indptr))
+    bought = user * shape[1] + counts.indices
+    shown = np.unique(
+        np.concatenate([bought[g.random(len(bought)) < 1 / 3], g.integers(0, shape[0] * shape[1], counts.nnz // 3)])
+    )
+    cells = np.union1d(bought, shown)
+    flags = np.isin(cells, shown), np.isin(cells, bought)
+    users, items = np.divmod(cells, shape[1])
+    exposures = Exposures(users, items, np.zeros(len(cells)), *flags, n_users=shape[0], n_items=shape[1], n_periods=1)
+    return Observed.of(exposures.classes())
+
+
+def nanoseconds(trainer: Trainer, updates: int) -> float:
+    began = time.process_time()
+    if trainer.advance(updates) is not None:
+        raise SystemExit("training diverged")
+    return 1e9 * (time.process_time() - began) / updates
+
+
+def peer(python: Path, counts: Any, factors: int) -> dict[str, Any] | None:
+    if not python.exists():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "interactions.npz"
+        np.savez(file, indptr=counts.indptr, indices=counts.indices, shape=np.array(counts.shape))
+        command = [str(python), str(HERE / "peer_implicit.py"), str(file), "--factors", str(factors)]
+        command += ["--rate", str(RATE), "--penalty", str(PENALTY)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def grow(a: argparse.Namespace, n_items: int, common: dict[str, Any]) -> float:
+    """Nanoseconds an update with this number of items."""
+    rows = Observed.of_counts(interactions(a.users, n_items, a.interactions))
+    learner = BPR(draw="cell", optimizer="sgd", batch=1, **common)
+    trainer = Trainer(learner.plan(rows), Loss(pairs=True), learner.settings)
+    trainer.advance(a.updates // 10)
+    return min(nanoseconds(trainer, a.updates) for _ in range(a.turns))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--users", type=int, default=100_000)
+    parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument("--interactions", type=int, default=5_000_000)
+    parser.add_argument("--factors", type=int, default=64)
+    parser.add_argument("--updates", type=int, default=3_000_000)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--grow", type=int, nargs="*", default=[], help="numbers of items")
+    parser.add_argument("--json", type=Path, default=HERE / "bpr.json")
+    parser.add_argument("--peers", type=Path, default=Path(os.environ.get("PEERS_DIR", HERE / ".venvs")))
+    a = parser.parse_args()
+
+    counts = interactions(a.users, a.items, a.interactions)
+    observed, recommended = Observed.of_counts(counts), with_recommendations(counts)
+    print(f"{a.users:,} users, {a.items:,} items, {counts.nnz:,} interactions, d = {a.factors}; ns an update")
+    common = {"factors": a.factors, "rate": RATE, "penalty": PENALTY / 2}  # ours is lambda |x|^2, implicit's half of it
+    learners = {
+        "bpr sgd": (BPR(draw="cell", optimizer="sgd", batch=1, **common), observed),
+        "ulbpr sgd": (ULBPR(optimizer="sgd", batch=1, **common), recommended),
+        "bpr adam": (BPR(draw="cell", **{**common, "rate": 1e-4}), observed),
+        "ulbpr adam": (ULBPR(**{**common, "rate": 1e-4}), recommended),
+    }
+    trainers = {}
+    for name, (learner, rows) in learners.items():
+        trainers[name] = Trainer(learner.plan(rows), Loss(pairs=True), learner.settings)
+        trainers[name].advance(2000)  # compiles
+    best = dict.fromkeys(trainers, np.inf)
+    theirs, version = np.inf, None
+    for _ in range(a.turns):
+        for name, trainer in trainers.items():
+            best[name] = min(best[name], nanoseconds(trainer, a.updates))
+        told = peer(a.peers / "implicit" / "bin" / "python", counts, a.factors)
+        if told is not None:
+            theirs, version = min(theirs, told["ns"]), told["version"]
+    for name, ns in best.items():
+        print(f"{name:12s} {ns:8.0f}", f"{theirs / ns:6.2f} x implicit" if version else "")
+    print(f"implicit sgd {theirs:8.0f} ({version})" if version else "implicit sgd not measured: make_peers_bpr.sh")
+    grown = {n: grow(a, n, common) for n in a.grow}
+    for n, ns in grown.items():
+        print(f"bpr sgd, {n:,} items: {ns:.0f}")
+    result = {
+        "users": a.users, "items": a.items, "interactions": int(counts.nnz), "factors": a.factors,
+        "ns_an_update": {name: round(ns, 1) for name, ns in best.items()},
+        "implicit_ns_an_update": round(theirs, 1) if version else None, "implicit_version": version,
+        "by_items": {str(n): round(ns, 1) for n, ns in grown.items()},
+    }  # fmt: skip
+    temporary = a.json.with_suffix(".tmp")
+    temporary.write_text(json.dumps(result, indent=1) + "\n")
+    temporary.replace(a.json)
+
+
+if __name__ == "__main__":
+    main()

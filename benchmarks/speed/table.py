@@ -1,0 +1,125 @@
+"""A row of the table of speeds, and how it is printed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One path beside one peer, measured in turn in the same run.
+
+    Attributes:
+        path: what was run.
+        peer: beside what.
+        ours, theirs: measured; None where the peer was not run (``ours`` too, where it says how both compare).
+        unit: of both, ``events a CPU second`` or ``CPU s``, say.
+        bar: what must be reached, by ``ratio`` or, where there is no peer, by ``ours``.
+        at_least: the bar is a lower bound (else an upper one).
+        of_costs: ``ours`` and ``theirs`` are costs: less is better. Ratios with a lower bar are theirs / ours then.
+        floor: the least that the machine allows, in the same unit.
+        floor_is: of what the floor is made.
+        note: whatever else a reader should know.
+    """
+
+    path: str
+    peer: str
+    ours: float | None
+    theirs: float | None
+    unit: str
+    bar: float | None
+    at_least: bool = True
+    of_costs: bool = True
+    floor: float | None = None
+    floor_is: str = ""
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better we are (lower bars), or how many times as dear (upper bars)."""
+        if self.theirs is None or self.ours is None:
+            return None
+        swapped = self.of_costs == self.at_least
+        return self.theirs / self.ours if swapped else self.ours / self.theirs
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is reached: never where the peer was not run; None where there is no bar."""
+        if self.bar is None:
+            return None
+        value = self.ratio if self.peer else self.ours
+        if value is None:
+            return False
+        return value >= self.bar if self.at_least else value <= self.bar
+
+    @property
+    def distance(self) -> float | None:
+        """How many times the floor we take."""
+        if self.floor is None or self.ours is None:
+            return None
+        return self.ours / self.floor if self.of_costs else self.floor / self.ours
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "ratio": self.ratio, "met": self.met, "times_the_floor": self.distance}
+
+
+_NAMES = ("path", "ours", "peer", "ratio", "bar", "met", "floor", "x floor")
+_WIDTHS = (58, 10, 12, 8, 9, 4, 10, 8)
+HEADER = (
+    f"{_NAMES[0]:58} " + " ".join(f"{n:>{w}}" for n, w in zip(_NAMES[1:], _WIDTHS[1:], strict=True)) + "  unit; beside"
+)
+
+
+def line(row: Row) -> str:
+    """A row for a terminal."""
+    theirs = number(row.theirs) if row.theirs is not None else ("not measured" if row.peer else "-")
+    bar = "-" if row.bar is None else f"{'>=' if row.at_least else '<='} {row.bar:g}"
+    met = {True: "yes", False: "no", None: "-"}[row.met]
+    text = (
+        f"{row.path:58} {number(row.ours):>10} {theirs:>12} {number(row.ratio):>8} {bar:>9} {met:>4} "
+        f"{number(row.floor):>10} {number(row.distance):>8}  {row.unit}"
+    )
+    return text + (f"; {row.peer}" if row.peer else "") + (f" ({row.note})" if row.note else "")
+
+
+def number(value: float | None) -> str:
+    """Three or four digits that matter."""
+    if value is None:
+        return "-"
+    if abs(value) >= 100_000:
+        return f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def cpu_seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU seconds of one call, and what it gave."""
+    began = time.process_time()
+    found = function()
+    return time.process_time() - began, found
+
+
+def in_turn(functions: Mapping[str, Callable[[], Any]], rounds: int, *, warm: bool = True) -> dict[str, list[float]]:
+    """CPU seconds of each function in each round, the functions one after the other within a round."""
+    if warm:
+        for function in functions.values():
+            function()
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            seconds[name].append(cpu_seconds(function)[0])
+    return seconds
+
+
+def least(seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    """The least of each: other processes can only add."""
+    return {name: min(values) for name, values in seconds.items()}
+
+
+def middle(values: list[float]) -> float:
+    """The median."""
+    return statistics.median(values)

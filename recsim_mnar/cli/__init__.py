@@ -1,0 +1,87 @@
+"""The command line: ``recsim-mnar compare | simulate | replay | estimate | worlds | agents | estimators | presets``.
+
+A module a command, or a few that belong together; here is what they have in common: how they start, fail and end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import click
+
+from recsim_mnar.cli.compare import compare
+from recsim_mnar.cli.lists import agents, estimators, presets, worlds
+from recsim_mnar.cli.logs import estimate, replay
+from recsim_mnar.cli.simulate import simulate
+from recsim_mnar.errors import UserError
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.group(context_settings=_CONTEXT)
+@click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
+def cli() -> None:
+    """Simulate people who browse and are shown recommendations, and see which evaluation protocol tells the truth."""
+
+
+for command in (compare, simulate, replay, estimate, worlds, agents, estimators, presets):
+    cli.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every mistake of the user's is one line on standard error and exit status 2."""
+    given = sys.argv[1:] if arguments is None else arguments
+    # A console script does not look in the folder it is called from, where a user's own ``module:Class`` lies.
+    sys.path.insert(0, os.getcwd())
+    interrupts = _watch_interrupts()
+    try:
+        status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
+    except UserError as error:
+        _fail(str(error))
+    except click.ClickException as error:
+        _fail(" ".join(error.format_message().split()))
+    except (click.Abort, KeyboardInterrupt):
+        _leave_interrupted()
+    except BrokenPipeError:
+        # The reader of our output has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except Exception:
+        # An extension module that is interrupted half-way may raise something else in the interrupt's place.
+        if not interrupts:
+            raise
+        _leave_interrupted()
+    else:
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _watch_interrupts() -> list[int]:
+    """A list that receives the number of each interrupt, which still raises KeyboardInterrupt."""
+    seen: list[int] = []
+
+    def handler(number: int, frame: Any) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    # Only the main thread may set a handler; elsewhere a caller keeps its own.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    return seen
+
+
+def _leave_interrupted() -> None:
+    """Say so and leave at once: worker threads would be waited for, and every file on disk is whole."""
+    print("interrupted", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(130)
+
+
+def _fail(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,5 @@
+"""``python -m recsim_mnar.cli``."""
+
+from recsim_mnar.cli import main
+
+main()

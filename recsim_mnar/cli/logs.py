@@ -1,0 +1,116 @@
+"""``recsim-mnar replay`` and ``estimate``: commands that read a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recsim_mnar.cli.shared import checked_seed, n_workers, names_of
+from recsim_mnar.console import console, progress
+from recsim_mnar.errors import UserError
+
+
+@click.command()
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--policy", required=True, help="Names of target policies, with commas.")
+@click.option("--train", type=click.Path(path_type=Path), default=None, help="A log to fit them on.")
+@click.option(
+    "--items", type=int, default=None, help="Number of items; what the log says, or the largest met, unless given."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the fit.")
+@click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write: .parquet or .csv.")
+def replay(
+    log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path
+) -> None:
+    """Add a column a policy to LOG: the probability with which it would have taken each logged action."""
+    from recsim_mnar import registry
+    from recsim_mnar.log import Log, write_table
+    from recsim_mnar.replay import replay as replay_policy
+    from recsim_mnar.rng import derive_seed
+    from recsim_mnar.simulate import workers as pool
+
+    if out.suffix.lower() not in (".parquet", ".csv"):
+        raise UserError(f"--out {out}: name a file that ends in .parquet or .csv")
+    if out.exists():
+        raise UserError(f"--out {out} exists: name another file, or remove it first")
+    names = names_of(policy, "--policy")
+    learners = {name: registry.learner(name) for name in names}
+    data = Log.read(log).validate()
+    training = Log.read(train).validate() if train is not None else Log({})
+    if len(data) == 0:
+        raise UserError(f"{log} has no rows: there is nothing to replay")
+    n_items = max(_n_items(data, training), items or 0)
+    result = data
+    with pool(n_workers(workers)) as executor, progress() as report:
+        for name, learner in learners.items():
+            report(f"replay {name}")
+            try:
+                fitted = learner.fit(training, n_items=n_items, seed=derive_seed(checked_seed(seed), "fit"))
+            except UserError as error:
+                hint = "" if train is not None else " (name a log to fit it on with --train)"
+                raise UserError(f"{error}{hint}") from None
+            result = result.with_column(name, replay_policy(data, fitted, executor=executor))
+    if out.suffix.lower() == ".csv":
+        result.write_csv(out)
+    else:
+        write_table(result.to_arrow(), out)
+    console().print(
+        f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
+    )
+
+
+def _n_items(*logs: Any) -> int:
+    """Number of items: what the logs' worlds say, else the largest item met plus one."""
+    known = [log.provenance.get("world", {}).get("params", {}).get("n_items", 0) for log in logs]
+    met = [max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1 for log in logs]
+    return max(*known, *met)
+
+
+@click.command()
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--target", required=True, help="Columns of target policies' probabilities of the logged actions.")
+@click.option("--baseline", default=None, help="Such a column too: adds each target's difference from it.")
+@click.option("--estimators", default="ips,clipped_ips,snips", show_default=True, help="Names, with commas.")
+@click.option("--clip", type=float, default=15.0, show_default=True, help="Largest weight of the clipped estimators.")
+@click.option("--cluster", default=None, help="Column of what makes rows dependent; user where there is one.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
+@click.option("--q-logged", default=None, help="Column: a reward model's value of the logged action (dr and kin).")
+@click.option("--q-target", default=None, help="Column: its mean under the target policy (dm, dr and kin).")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the estimates there too."
+)
+def estimate(
+    log: Path,
+    target: str,
+    baseline: str | None,
+    estimators: str,
+    clip: float,
+    cluster: str | None,
+    level: float,
+    q_logged: str | None,
+    q_target: str | None,
+    json_file: Path | None,
+) -> None:
+    """Estimate what target policies would have earned on LOG: a Parquet or CSV file, or a folder of parts."""
+    from recsim_mnar.estimate import estimate_file, records_table
+    from recsim_mnar.protocols.records import _plain
+    from recsim_mnar.runs import write_json
+
+    source = log / "log" if (log / "log").is_dir() else log
+    records = estimate_file(
+        source,
+        names_of(target, "--target"),
+        baseline=baseline,
+        estimators=names_of(estimators, "--estimators"),
+        clip=clip,
+        cluster=cluster,
+        level=level,
+        q_logged=q_logged,
+        q_target=q_target,
+    )
+    if json_file is not None:
+        write_json(json_file, _plain(records))
+    console().print(records_table(records))

@@ -1,0 +1,386 @@
+"""Uplift from logs of recommendations and purchases, and with the truth beside it (Sato et al. 2019, section 2).
+
+The average treatment effect E[Y^T - Y^C] of all cells: naive (equation 1), IPS (2), SNIPS (3). Of a model's lists:
+Uplift@N (equation 4) and UpliftSNIPS@N (5), both averaged over users (6), the IPS form, which alone is unbiased where
+recommendations are personalised, and Precision@N. In equation 3 as printed the control part has 1/e; 1/(1 - e), as in
+equation 5, is meant and used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.intervals import freedom, student_limits
+from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.exposures import Exposures
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+EFFECTS = ("naive", "ips", "snips")
+LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
+WEIGHTED = ("uplift_snips", "uplift_ips", "uplift_pooled")
+_METHOD = "Student's t on sums by user"
+_CELLS = 1 << 23
+
+
+# --------------------------------------------------------------------------------------- the average treatment effect
+
+
+def average_effect(
+    exposures: Exposures,
+    estimator: str = "ips",
+    *,
+    periods: Sequence[int] | None = None,
+    clip: float = 0.0,
+    level: float = 0.95,
+) -> Estimate:
+    """E[Y^T - Y^C] over all users, items and periods.
+
+    Args:
+        exposures: with propensities, except for ``naive``.
+        estimator: ``naive`` (equation 1, unbiased where recommendations are random), ``ips`` (2) or ``snips`` (3).
+        periods: which; all by default.
+        clip: raises e, and 1 - e, to at least this: less variance for some bias.
+        level: nominal coverage of the interval, whose independent parts are users.
+
+    Raises:
+        UserError: unknown estimator, no propensities, a propensity of 0 or 1 where its inverse is needed, nothing
+            recommended or everything.
+    """
+    if estimator not in EFFECTS:
+        raise UserError(f"unknown effect estimator {estimator!r}; {nearest(estimator, EFFECTS)}")
+    chosen = np.arange(exposures.n_periods) if periods is None else np.asarray(periods, np.int64)
+    rows = np.flatnonzero(np.isin(exposures.time, chosen))
+    user, z, y = exposures.user[rows], exposures.recommended[rows], exposures.purchased[rows]
+    n_users = exposures.n_users
+    cells = np.full(n_users, float(exposures.n_items * len(chosen)))
+    weight, largest = np.ones(len(rows)), 1.0
+    if estimator != "naive":
+        exposures.need_propensities()
+        weight = _weights(exposures, user, exposures.item[rows], exposures.time[rows], z, clip)
+        largest = float(weight.max(initial=1.0))
+    treated_sum: Floats = np.bincount(user, weight * (z & y), n_users).astype(np.float64)
+    control_sum: Floats = np.bincount(user, weight * (~z & y), n_users).astype(np.float64)
+    treated_size: Floats = cells
+    control_size: Floats = cells
+    if estimator != "ips":
+        treated_size = np.bincount(user, weight * z, n_users).astype(np.float64)
+        everyone = cells if estimator == "naive" else _control_weights(exposures, chosen, clip)
+        shown = weight if estimator == "naive" else 1.0 / _bounded(1.0 - _propensities(exposures, rows), clip)
+        control_size = everyone - np.bincount(user, np.where(z, shown, 0.0), n_users)
+    if treated_size.sum() == 0 or not np.any(z):
+        raise UserError("nothing was recommended: there is no treated cell to compare with")
+    if control_size.sum() <= 0:
+        raise UserError("everything was recommended: there is no control cell to compare with")
+    value, influence = _difference(treated_sum, treated_size, control_sum, control_size)
+    return _estimate(
+        value, influence, treated_sum + control_sum > 0, level, f"ate_{estimator}",
+        n=exposures.n_items * len(chosen) * n_users,
+        ess=_kish(weight[z]),
+        diagnostics={"recommended": int(z.sum()), "purchased": int(y.sum()), "largest_weight": largest},
+    )  # fmt: skip
+
+
+def _control_weights(exposures: Exposures, periods: NDArray[np.int64], clip: float) -> Floats:
+    """(U,) sum of 1 / (1 - e) over all cells of the periods, infinite cells excepted (they cannot be unrecommended)."""
+    table = exposures.propensities
+    constant = isinstance(table, np.ndarray) and table.shape[2] == 1
+    total = np.zeros(exposures.n_users)
+    step = max(1, _CELLS // exposures.n_items)
+    items = np.arange(exposures.n_items)
+    for t in periods[:1] if constant else periods:
+        for first in range(0, exposures.n_users, step):
+            users = np.arange(first, min(first + step, exposures.n_users))
+            rest = _bounded(1.0 - exposures.propensity_of(users[:, None], items, t), clip)
+            if not np.all(rest > 0):
+                shown, _bought = exposures.flags(users[:, None], items, t)
+                _refuse(~shown & ~(rest > 0), users, t, "1 on a cell that was not recommended")
+                rest = np.where(rest > 0, rest, 1.0)
+            total[users] += (1.0 / rest).sum(axis=1)
+    return total * len(periods) if constant else total
+
+
+def _propensities(exposures: Exposures, rows: NDArray[np.int64]) -> Floats:
+    return exposures.propensity_of(exposures.user[rows], exposures.item[rows], exposures.time[rows])
+
+
+def _refuse(bad: Flags, users: NDArray[np.int64], time: int, what: str) -> None:
+    if bad.any():
+        u, i = np.argwhere(bad)[0]
+        raise UserError(f"user {users[u]}, item {i}, period {time}: the propensity is {what}; clip it, or leave it out")
+
+
+def _difference(a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[float, Floats]:
+    """Sum a / sum b - sum c / sum d over users, and what each user adds to its error (delta method)."""
+    treated, control = a.sum() / b.sum(), c.sum() / d.sum()
+    return float(treated - control), (a - treated * b) / b.sum() - (c - control * d) / d.sum()
+
+
+# ------------------------------------------------------------------------------------------------- lists of a model
+
+
+def evaluate_lists(
+    exposures: Exposures,
+    lists: Any,
+    *,
+    metrics: Sequence[str] = ("uplift", "uplift_snips", "uplift_ips", "precision"),
+    periods: Sequence[int] | None = None,
+    present: Any = "all",
+    clip: float = 0.0,
+    level: float = 0.95,
+) -> dict[str, Estimate]:
+    """What lists of N items a user would have caused, from the log of another recommender.
+
+    Every metric is computed in each period and averaged over the periods, each weighing the same, as in the paper.
+
+    - ``uplift`` (equation 4): mean purchases of the list's items that were recommended, minus that of the others;
+    - ``uplift_snips`` (5): the same with weights 1/e and 1/(1 - e), a ratio in each user;
+    - ``uplift_ips``: (1/N) (sum of Y/e over the recommended - sum of Y/(1 - e) over the others);
+    - ``uplift_pooled``: weights as in (5), one ratio over all users of a period;
+    - ``precision``: mean purchases of the list's items; ``precision_recommended``: of those that were recommended.
+
+    Where recommendations are random the first three are unbiased. Where they are personal, ``uplift`` takes for an
+    effect that what was recommended is what the user would rather buy; ``uplift_snips`` takes that out only as far as a
+    ratio of a few weighted items in each user can (its denominator varies with the recommendations, which the weights
+    do not undo); ``uplift_ips`` is unbiased given the true propensities, ``uplift_pooled`` for many users.
+
+    A user whose list lies wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: such
+    users are left out of these two, and counted in the diagnostics.
+
+    Args:
+        exposures: the log.
+        lists: (U, N) distinct items of each user, or (P, U, N) for the periods.
+        metrics: of :data:`LIST_METRICS`.
+        periods: which; all by default.
+        present: users who count: ``all``, ``active`` (who bought something in the period), or (U, n_periods) flags.
+        clip: as :func:`average_effect`.
+        level: nominal coverage of the intervals, whose independent parts are users.
+
+    Raises:
+        UserError: an unknown metric, lists that are not distinct items of all users, no propensities, one of 0 or 1
+            where its inverse is needed, or a period in which no user has an estimate.
+    """
+    for metric in metrics:
+        if metric not in LIST_METRICS:
+            raise UserError(f"unknown list metric {metric!r}; {nearest(metric, LIST_METRICS)}")
+    chosen = np.arange(exposures.n_periods) if periods is None else np.asarray(periods, np.int64)
+    table = checked_lists(lists, exposures, len(chosen))
+    if set(metrics) & set(WEIGHTED):
+        exposures.need_propensities()
+    sums: dict[str, list[tuple[float, Floats]]] = {metric: [] for metric in metrics}
+    counts = {"user_periods": 0, "without_treated": 0, "without_control": 0}
+    largest, ess, rewarded = 1.0, 0.0, np.zeros(exposures.n_users, bool)
+    for k, t in enumerate(chosen.tolist()):
+        users = _present(exposures, present, t)
+        own = table[min(k, len(table) - 1), users]
+        z, y = exposures.flags(users[:, None], own, t)
+        counts["user_periods"] += len(users)
+        counts["without_treated"] += int((~z.any(axis=1)).sum())
+        counts["without_control"] += int(z.all(axis=1).sum())
+        rewarded[users] |= y.any(axis=1)
+        weight = np.ones(own.shape)
+        if set(metrics) & set(WEIGHTED):
+            weight = _weights(exposures, users[:, None], own, t, z, clip)
+            largest, ess = max(largest, float(weight.max())), ess + _kish(weight)
+        for metric in metrics:
+            value, influence = _in_period(metric, z, y, weight, t)
+            everyone = np.zeros(exposures.n_users)
+            everyone[users] = influence
+            sums[metric].append((value, everyone))
+    out = {}
+    for metric, parts in sums.items():
+        influence = np.mean([part for _, part in parts], axis=0)
+        details: dict[str, Any] = {**counts, "periods": len(chosen), "list_length": int(table.shape[2])}
+        if metric in WEIGHTED:
+            details["largest_weight"] = largest
+        out[metric] = _estimate(
+            float(np.mean([value for value, _ in parts])), influence, rewarded, level, metric,
+            n=counts["user_periods"] * int(table.shape[2]),
+            ess=ess if metric in WEIGHTED else counts["user_periods"] * float(table.shape[2]),
+            diagnostics=details,
+        )  # fmt: skip
+    return out
+
+
+def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int) -> tuple[float, Floats]:
+    """A metric's value in one period and each user's share of its error; (n, N) flags and weights."""
+    length = z.shape[1]
+    bought = weight * y
+    if metric == "uplift_pooled":
+        if z.all() or not z.any():
+            which = "everything" if z.any() else "nothing"
+            raise UserError(f"period {period}: {which} in the lists was recommended, there is nothing to compare with")
+        a, b, c, d = ((x * flag).sum(axis=1) for flag in (z, ~z) for x in (bought, weight))
+        return _difference(a, b, c, d)
+    if metric in ("uplift", "uplift_snips"):
+        w = weight if metric == "uplift_snips" else np.ones_like(weight)
+        with np.errstate(invalid="ignore"):
+            own = (w * y * z).sum(axis=1) / (w * z).sum(axis=1) - (w * y * ~z).sum(axis=1) / (w * ~z).sum(axis=1)
+    elif metric == "uplift_ips":
+        own = (np.where(z, bought, -bought)).sum(axis=1) / length
+    elif metric == "precision":
+        own = y.mean(axis=1)
+    else:
+        with np.errstate(invalid="ignore"):
+            own = (y & z).sum(axis=1) / z.sum(axis=1)
+    there = ~np.isnan(own)
+    if not there.any():
+        raise UserError(
+            f"period {period}: no user's list has both a recommended and an unrecommended item, so {metric} has no "
+            "estimate; use uplift_ips, or longer lists"
+        )
+    value = float(own[there].mean())
+    return value, np.where(there, own - value, 0.0) / there.sum()
+
+
+def _present(exposures: Exposures, present: Any, period: int) -> NDArray[np.int64]:
+    if isinstance(present, str):
+        if present == "all":
+            return np.arange(exposures.n_users)
+        if present == "active":
+            return exposures.active_users(period)
+        raise UserError(f"present must be 'all', 'active' or flags, got {present!r}")
+    flags = np.asarray(present, bool)
+    if flags.shape != (exposures.n_users, exposures.n_periods):
+        raise UserError(f"present must have shape {(exposures.n_users, exposures.n_periods)}, got {flags.shape}")
+    users = np.flatnonzero(flags[:, period])
+    if len(users) == 0:
+        raise UserError(f"period {period} has no user who is present: leave it out of the periods used")
+    return users
+
+
+def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[np.int64]:
+    """Lists as (1 or P, U, N).
+
+    Raises:
+        UserError: another shape, an item out of range or twice in a list, N larger than the number of items.
+    """
+    table = np.asarray(lists)
+    table = table[None] if table.ndim == 2 else table
+    if table.ndim != 3 or table.shape[0] not in (1, n_periods) or table.shape[1] != exposures.n_users:
+        raise UserError(
+            f"lists must have shape ({exposures.n_users}, N), or ({n_periods}, {exposures.n_users}, N) for the "
+            f"periods; got {np.shape(lists)}"
+        )
+    check_length(table.shape[2], exposures.n_items)
+    if not np.issubdtype(table.dtype, np.integer):
+        raise UserError(f"lists must hold integers, got {table.dtype}")
+    if table.min() < 0 or table.max() >= exposures.n_items:
+        bad = table[(table < 0) | (table >= exposures.n_items)][0]
+        raise UserError(f"a list has item {bad}, outside 0..{exposures.n_items - 1}")
+    ordered = np.sort(table, axis=2)
+    twice = ordered[:, :, 1:] == ordered[:, :, :-1]
+    if twice.any():
+        k, u, j = np.argwhere(twice)[0]
+        raise UserError(f"the list of user {u} has item {ordered[k, u, j]} twice")
+    return table.astype(np.int64)
+
+
+def check_length(length: int, n_items: int) -> None:
+    """Raise UserError where lists of this length cannot be made."""
+    if not 1 <= length <= n_items:
+        raise UserError(f"lists of N = {length} items cannot be made of {n_items} items: choose N in 1..{n_items}")
+
+
+def _bounded(p: Floats, clip: float) -> Floats:
+    if not 0.0 <= clip < 1.0:
+        raise UserError(f"clip must lie in [0, 1), got {clip}")
+    return np.maximum(p, clip)
+
+
+def _weights(exposures: Exposures, users: Any, items: Any, times: Any, z: Flags, clip: float) -> Floats:
+    """1/e where recommended, 1/(1 - e) where not."""
+    e = exposures.propensity_of(users, items, times)
+    p = _bounded(np.where(z, e, 1.0 - e), clip)
+    bad = ~(p > 0)
+    if bad.any():
+        u, i, t, flag = (np.broadcast_to(x, p.shape)[bad].ravel()[0] for x in (users, items, times, z))
+        what = f"{np.ravel(e[bad])[0]:g} on a cell that was {'' if flag else 'not '}recommended"
+        raise UserError(f"user {u}, item {i}, period {t}: the propensity is {what}; clip it, or leave it out")
+    return 1.0 / p
+
+
+def _kish(weights: Floats) -> float:
+    square = float((weights**2).sum())
+    return float(weights.sum()) ** 2 / square if square > 0 else 0.0
+
+
+def _estimate(
+    value: float, influence: Floats, rewarded: Flags, level: float, name: str, *, n: int, ess: float,
+    diagnostics: dict[str, Any],
+) -> Estimate:  # fmt: skip
+    if not 0.0 < level < 1.0:
+        raise UserError(f"level must lie in (0, 1), got {level}")
+    users = len(influence)
+    second, fourth = float((influence**2).sum()), float((influence**4).sum())
+    degrees = freedom(users, int(rewarded.sum()), second, fourth)
+    low, high = student_limits(value, second, users, level, degrees)
+    left = diagnostics.get("without_treated", 0) + diagnostics.get("without_control", 0)
+    verdict = "trust"
+    if name in ("uplift", "uplift_snips") and left:
+        share = left / diagnostics["user_periods"]
+        if share > 0.1:
+            verdict = (
+                f"caution: {100 * share:.0f} % of lists have no recommended or no unrecommended item and are left out; "
+                "see uplift_ips"
+            )
+    details = {**diagnostics, "standard_error": float(np.sqrt(second))}
+    return Estimate(value, low, high, level, _METHOD, n, ess, details, verdict, name)
+
+
+# ---------------------------------------------------------------------------------------------------- with the truth
+
+
+def top_items(scores: Any, n: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """The n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
+
+    Raises:
+        UserError: n larger than the number of items, or a score that is not a number.
+    """
+    scores = np.asarray(scores, np.float64)
+    if scores.ndim != 2:
+        raise UserError(f"scores must be (users, items), got shape {scores.shape}")
+    check_length(n, scores.shape[1])
+    if np.isnan(scores).any():
+        u, i = np.argwhere(np.isnan(scores))[0]
+        raise UserError(f"the score of user {u} for item {i} is not a number")
+    out = np.empty((len(scores), n), np.int64)
+    items = np.arange(scores.shape[1])
+    for u, own in enumerate(scores):
+        out[u] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, u, items), -own))[:n]
+    return out
+
+
+def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimate:
+    """CP@K: mean true uplift of the items in lists of K.
+
+    Args:
+        uplift: (U, I) tau: expected, or that of one draw of both outcomes.
+        lists: (U, K) items.
+        level: nominal coverage of the interval, for other users of the same kind.
+    """
+    tau = np.asarray(uplift, np.float64)
+    lists = np.asarray(lists)
+    check_length(lists.shape[1], tau.shape[1])
+    return _mean(np.take_along_axis(tau, lists, axis=1).mean(axis=1), level, f"cp@{lists.shape[1]}", lists.size)
+
+
+def causal_dcg(uplift: Any, scores: Any, *, level: float = 0.95, seed: int = 0) -> Estimate:
+    """CDCG: sum of tau / log2(1 + rank) over a user's whole ranking by score, averaged over users."""
+    tau = np.asarray(uplift, np.float64)
+    ranking = top_items(scores, tau.shape[1], seed=seed)
+    gains = 1.0 / np.log2(np.arange(2, tau.shape[1] + 2))
+    return _mean(np.take_along_axis(tau, ranking, axis=1) @ gains, level, "cdcg", tau.size)
+
+
+def _mean(own: Floats, level: float, name: str, n: int) -> Estimate:
+    value = float(own.mean())
+    influence = (own - value) / len(own)
+    return _estimate(value, influence, np.ones(len(own), bool), level, name, n=n, ess=float(n), diagnostics={})

@@ -1,0 +1,79 @@
+"""CUBN and CIBN against their definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar.agents.causal_neighbours import CIBN, CUBN
+from recsim_mnar.errors import UserError
+from recsim_mnar.exposures import Exposures
+from twins.purchases_log import small_exposures
+from twins.training import neighbour_uplift
+
+
+def tallies(exposures):
+    """Per (user, item): recommended periods, purchases in them, other purchases; periods with a purchase per user."""
+    shown, bought = (np.stack(x) for x in zip(*map(exposures.dense, range(exposures.n_periods)), strict=True))
+    active = bought.any(axis=2)
+    shown = shown & active[:, :, None]
+    return shown.sum(0), (shown & bought).sum(0), (bought & ~shown).sum(0), active.sum(0)
+
+
+def cosines(x):
+    norms = np.sqrt((x**2).sum(axis=1))
+    return (x @ x.T) / np.maximum(np.outer(norms, norms), 1e-30)
+
+
+@pytest.mark.parametrize("kind", [CUBN, CIBN])
+@pytest.mark.parametrize("similar_by", ["purchases", "treatment"])
+@pytest.mark.parametrize("neighbours", [3, 100])
+def test_scores_are_the_definition(kind, similar_by, neighbours):
+    exposures = small_exposures()
+    shown, sold, alone, periods = tallies(exposures)
+    similar = (sold + alone if similar_by == "purchases" else shown).astype(float)
+    similarity = cosines(similar if kind is CUBN else similar.T)
+    learner = kind(neighbours=neighbours, similar_by=similar_by, shrinkage_treated=0.7, shrinkage_control=2.0)
+    policy = learner.fit_exposures(exposures)
+    users = np.arange(exposures.n_users)
+    policy.reset(users)
+    scores = policy.scores(users)
+    for u in (0, 7, 29):
+        for i in range(exposures.n_items):
+            own = similarity[u if kind is CUBN else i]
+            near = [v for v in np.argsort(-np.round(own, 12), kind="stable") if own[v] > 0][:neighbours]
+            if kind is CUBN:
+                args = (u, i, near, own[near], shown, sold, alone, periods)
+            else:
+                n = np.full(exposures.n_items, periods[u])
+                args = (i, u, near, own[near], shown.T, sold.T, alone.T, n)
+            assert scores[u, i] == pytest.approx(neighbour_uplift(*args, (0.7, 2.0)), abs=1e-6)
+
+
+def test_strangers_see_all_items_alike():
+    policy = CUBN().fit_exposures(small_exposures())
+    users = np.array([0, 5000, -3])
+    policy.reset(users)
+    scores = policy.scores(users)
+    assert scores[0].any()
+    assert not scores[1:].any()
+    np.testing.assert_allclose(policy.probabilities(users[1:]), 1 / policy.n_items)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"neighbours": 0}, "neighbours must be an integer"),
+        ({"similar_by": "views"}, "similar_by must be"),
+        ({"shrinkage_treated": 0.0}, "shrinkage_treated must be a number above 0"),
+    ],
+)
+def test_bad_parameters(change, message):
+    with pytest.raises(UserError, match=f"^cubn: {message}"):
+        CUBN(**change)
+
+
+def test_nothing_purchased():
+    exposures = Exposures([0], [0], [0], [True], [False], n_users=1, n_items=2, n_periods=1)
+    with pytest.raises(UserError, match="cibn: nothing is purchased"):
+        CIBN().fit_exposures(exposures)

@@ -1,0 +1,164 @@
+"""What the learning agents draw their samples from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+
+from recsim_mnar.agents.bpr import BPR, RMF
+from recsim_mnar.agents.dlce import DLCE
+from recsim_mnar.agents.observed import NP, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, Stratum
+from recsim_mnar.agents.response import RecResp
+from recsim_mnar.agents.uplift import ULBPR, ULRMF
+from recsim_mnar.errors import UserError
+from recsim_mnar.exposures import Exposures
+from twins.purchases_log import small_exposures
+from twins.training import classes_of, draw, usable_rows
+
+LEARNERS = (BPR(), BPR(draw="cell"), RMF(), ULRMF(alpha=0.3), ULBPR(alpha=0.4), RecResp(gamma_r=0.3), DLCE())
+
+
+@pytest.fixture(scope="module")
+def observed():
+    return Observed.of(small_exposures().classes())
+
+
+def test_rows_hold_the_flags_of_every_cell(observed):
+    exposures = small_exposures()
+    met = 0
+    for row, (user, period) in enumerate(zip(observed.user, observed.period, strict=True)):
+        shown, bought = exposures.dense(int(period))
+        parts = classes_of(observed, row)
+        for mask, r, p in ((R_P, True, True), (R_NP, True, False), (NR_P, False, True), (NR_NP, False, False)):
+            assert parts[mask] == np.flatnonzero((shown[user] == r) & (bought[user] == p)).tolist()
+            assert observed.sizes(mask)[row] == len(parts[mask])
+        assert bought[user].any()
+        met += 1
+    assert met == sum(len(exposures.active_users(t)) for t in range(exposures.n_periods))
+    users, periods, part = observed.of_place()
+    shown, bought = exposures.flags(users, observed.items, periods)
+    np.testing.assert_array_equal(part, np.select([shown & bought, shown], [R_P, R_NP], NR_P))
+
+
+def test_some_periods_alone():
+    exposures = small_exposures()
+    alone = Observed.of(exposures.classes([2]))
+    assert set(alone.period.tolist()) == {2}
+    np.testing.assert_array_equal(alone.user, exposures.active_users(2))
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+def test_draws_are_the_twins(observed, learner):
+    plan = learner.plan(observed)
+    by = "cell" if getattr(learner, "draw", "") == "cell" or learner.name == "dlce" else "row"
+    users, ones, others, strata, parts, places = plan.draw(11, 5, 60)
+    for s in range(60):
+        user, item, other, k, part = draw(plan, 11, 5 + s, by)
+        assert (users[s], ones[s], strata[s], parts[s]) == (user, item, k, part)
+        if other is not None:
+            assert others[s] == other
+        assert places[s] == -1 if part == NR_NP else observed.items[places[s]] == item
+
+
+def test_a_sample_depends_on_its_number_alone(observed):
+    plan = ULBPR().plan(observed)
+    whole = plan.draw(3, 0, 500)
+    for first, n in ((0, 1), (17, 100), (499, 1)):
+        for all_of_it, part in zip(whole, plan.draw(3, first, n), strict=True):
+            np.testing.assert_array_equal(all_of_it[first : first + n], part)
+    assert not np.array_equal(whole[1], plan.draw(4, 0, 500)[1])
+
+
+def expected_chances(plan, by):
+    """Exact probability of each (stratum, user, period row, first item, second item)."""
+    chances = {}
+    total = sum(s.chance for s in plan.strata)
+    for k, stratum in enumerate(plan.strata):
+        groups = usable_rows(plan, stratum)
+        if by == "cell":
+            groups = [[(row, 1) for group in groups for row, n in group for _ in range(n)]]
+        for group in groups:
+            for row, _ in group:
+                sets = classes_of(plan.observed, row)
+                first = [i for mask in (1, 2, 4, 8) if stratum.first & mask for i in sets[mask]]
+                second = [i for mask in (1, 2, 4, 8) if stratum.second & mask for i in sets[mask]] or [0]
+                share = stratum.chance / total / len(groups) / len(group) / len(first) / len(second)
+                user = int(plan.observed.user[row])
+                for i in first:
+                    for j in second:
+                        key = (k, user, i, j)
+                        chances[key] = chances.get(key, 0.0) + share
+    return chances
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+def test_frequencies(learner):
+    """Chi-square of 400,000 draws against the exact distribution over (stratum, user, items)."""
+    observed = Observed.of(small_exposures(n_users=9, n_items=8, n_periods=2, seed=5).classes())
+    plan = learner.plan(observed)
+    by = "cell" if getattr(learner, "draw", "") == "cell" or learner.name == "dlce" else "row"
+    chances = expected_chances(plan, by)
+    assert sum(chances.values()) == pytest.approx(1.0)
+    n = 400_000
+    users, ones, others, strata, _, _ = plan.draw(1, 0, n)
+    if not plan.strata[0].second:
+        others = np.zeros_like(others)
+    keys = {key: place for place, key in enumerate(chances)}
+    code = ((strata.astype(np.int64) * 100 + users) * 100 + ones) * 100 + others
+    values, counts = np.unique(code, return_counts=True)
+    seen = np.zeros(len(keys))
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        rest, j = divmod(value, 100)
+        rest, i = divmod(rest, 100)
+        seen[keys[(rest // 100, rest % 100, i, j)]] = count  # a key that cannot be drawn raises
+    expected = n * np.array(list(chances.values()))
+    assert expected.min() > 4
+    statistic = np.sum((seen - expected) ** 2 / expected)
+    assert stats.chi2.sf(statistic, len(expected) - 1) > 1e-6
+
+
+def test_users_in_one_class_only_are_passed_over():
+    """User 0 buys only what is recommended, user 1 only what is not, user 2 bought all there is."""
+    user = [0, 1, 2, 2, 2]
+    item = [0, 1, 0, 1, 2]
+    shown = [True, False, True, False, False]
+    exposures = Exposures(user, item, np.zeros(5), shown, np.ones(5, bool), n_users=3, n_items=3, n_periods=1)
+    observed = Observed.of(exposures.classes())
+    plan = Plan.of(observed, [Stratum(0.5, R_P, NP), Stratum(0.5, NR_P, R_P)])
+    assert plan.passed_over.tolist() == [2, 2]
+    users, ones, others, strata, _, _ = plan.draw(0, 0, 300)
+    assert set(users[strata == 0]) == {0}
+    assert set(users[strata == 1]) == {2}
+    assert set(ones[strata == 1]) == {1, 2}
+    assert set(others[strata == 1]) == {0}
+
+
+@pytest.mark.parametrize(
+    ("flags", "learner", "message"),
+    [
+        (
+            (True, True),
+            ULBPR(),
+            r"ulbpr: no user has, in one period, an item recommended and purchased \(R-P\) and one",
+        ),
+        ((False, True), RecResp(), "recresp: no user has, in one period, an item recommended"),
+        ((True, False), BPR(), "bpr: nothing is purchased"),
+    ],
+)
+def test_what_a_log_lacks_is_named(flags, learner, message):
+    shown, bought = flags
+    exposures = Exposures([0], [0], [0], [shown], [bought], n_users=1, n_items=1, n_periods=1)
+    with pytest.raises(UserError, match=message) as caught:
+        learner.trainer(exposures)
+    assert "\n" not in str(caught.value)
+
+
+def test_views_are_purchases_of_one_period():
+    counts = sparse.csr_array(np.array([[0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]]))
+    observed = Observed.of_counts(counts)
+    assert observed.user.tolist() == [0, 2]
+    assert classes_of(observed, 0) == {1: [1, 2], 2: [], 4: [], 8: [0, 3]}
+    users = Plan.of(observed, [Stratum(1.0, P, NP)]).draw(0, 0, 50)[0]
+    assert set(users) == {0}  # user 2 viewed all there is: no pair can be made

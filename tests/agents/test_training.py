@@ -1,0 +1,332 @@
+"""Training of factor models: gradients, optimisers, and the loop that keeps the best model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar.agents import _training_kernel as kernel
+from recsim_mnar.agents.bpr import BPR, RMF
+from recsim_mnar.agents.dlce import DLCE
+from recsim_mnar.agents.factor_model import EXTRAS, FactorModel, Form
+from recsim_mnar.agents.observed import Observed
+from recsim_mnar.agents.response import CausE, CausEProd, RecResp
+from recsim_mnar.agents.training import DISTANCES, DivergedWarning, Trainer, train
+from recsim_mnar.agents.uplift import ULBPR, ULRMF
+from recsim_mnar.errors import UserError
+from twins import training as twin
+from twins.purchases_log import small_exposures
+
+FACTORS = 5
+N = 25
+PENALTIES = (np.float32(0.03), np.float32(0.07))
+FORMS = (
+    (Form(), "l2"),
+    (Form(response=True), "l2"),
+    (Form(apart_users=True, apart_items=True), "l1"),
+    (Form(apart_users=True, apart_items=True), "l2"),
+    (Form(apart_items=True), "l2"),
+    (Form(apart_items=True), "cosine"),
+)
+
+
+def some_model(form, seed=0):
+    """Tables with every free place filled, responses only where the form has them."""
+    g = np.random.default_rng(seed)
+    model = FactorModel.start((6, 9), FACTORS, form, scale=0.5, seed=seed)
+    for table in (model.users, model.items):
+        table[:, :FACTORS] = g.normal(size=(len(table), FACTORS)) * 0.6
+        table[:, model.factors] = g.normal(size=len(table))
+        if form.response:
+            table[:, model.factors + 1] = g.normal(size=len(table))
+    return model
+
+
+def gathering(model, n):
+    arrays = []
+    for table in (model.users, model.items):
+        arrays += [
+            np.full(len(table), -1, np.int32),
+            np.zeros(2 * n, np.int64),
+            np.ones((2 * n, table.shape[1]), np.float32),
+        ]
+    return tuple(arrays)
+
+
+def spread(gathered, counts, model):
+    """What was gathered, as dense tables, and the rows that were touched."""
+    out, touched = [], []
+    for t, table in enumerate((model.users, model.items)):
+        rows, gradient = gathered[3 * t + 1][: counts[t]], gathered[3 * t + 2][: counts[t]]
+        dense = np.zeros(table.shape)
+        dense[rows] = gradient
+        assert len(set(rows.tolist())) == len(rows)
+        out.append(dense)
+        touched.append(set(rows.tolist()))
+    return out, touched
+
+
+def drawn_samples(seed=3, n=N):
+    g = np.random.default_rng(seed)
+    users, ones, others = g.integers(0, 6, n), g.integers(0, 9, n), g.integers(0, 9, n)
+    parts = 2 ** g.integers(0, 4, n)
+    kinds = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int64)
+    arrays = (users, ones, others, np.zeros(n), parts, np.arange(n))
+    return tuple(array.astype(kind) for array, kind in zip(arrays, kinds, strict=True))
+
+
+def check_against_slopes(loss, model, dense, touched):
+    tables = [model.users.astype(np.float64), model.items.astype(np.float64)]
+    rows = [(t, row) for t in (0, 1) for row in touched[t]]
+    for (t, row), expected in twin.slopes(loss, tables, rows).items():
+        # float32 sums of up to N terms, each rounded to 6e-8 of its size
+        np.testing.assert_allclose(dense[t][row], expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradient_of_pairs(weighted):
+    model, drawn = some_model(Form()), drawn_samples()
+    signed = np.random.default_rng(8).normal(size=N).astype(np.float32) if weighted else np.zeros(0, np.float32)
+    gathered = gathering(model, N)
+    n_u, n_i, bad = kernel.pair_gradients(
+        model.users, model.items, model.factors, drawn, signed, N, PENALTIES, gathered
+    )
+    assert bad == -1
+    dense, touched = spread(gathered, (n_u, n_i), model)
+    weights = signed if weighted else np.ones(N)
+    samples = list(zip(*drawn[:3], weights.astype(float), strict=True))
+    assert touched == [set(drawn[0].tolist()), {*drawn[1].tolist(), *drawn[2].tolist()}]
+    check_against_slopes(
+        lambda users, items: twin.pair_loss(users, items, model.factors, samples, PENALTIES), model, dense, touched
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "distance", "label"), [*((*form, -1) for form in FORMS), (Form(), "l2", 0), (Form(), "l2", 1)]
+)
+def test_gradient_of_points(form, distance, label):
+    model, drawn = some_model(form), drawn_samples()
+    between = 0.2 if form.apart_items else 0.0
+    gathered = gathering(model, N)
+    code = (np.array([label]), int(form.response), 6 * form.apart_users, 9 * form.apart_items, DISTANCES[distance])
+    n_u, n_i, bad = kernel.point_gradients(
+        model.users, model.items, model.factors, drawn, N, code, PENALTIES, np.float32(between), gathered
+    )
+    assert bad == -1
+    dense, touched = spread(gathered, (n_u, n_i), model)
+    shown = np.isin(drawn[4], (2, 4)).astype(int)
+    labels = np.isin(drawn[4], (1, 2)).astype(int) if label < 0 else np.full(N, label)
+    samples = list(zip(drawn[0], drawn[1], shown, labels, strict=True))
+
+    def loss(users, items):
+        return twin.point_loss(users, items, model.factors, samples, form, PENALTIES, between, distance)
+
+    check_against_slopes(loss, model, dense, touched)
+
+
+def twin_gradients(trainer, samples, tables):
+    """Gradients of a batch's mean pair loss, by central differences."""
+    d, penalties = trainer.model.factors, (trainer.settings.penalty, trainer.settings.bias_penalty)
+
+    def loss(users, items):
+        return twin.pair_loss(users, items, d, samples, penalties) / len(samples)
+
+    rows = {(0, int(u)) for u, _, _, _ in samples} | {(1, int(x)) for _, i, j, _ in samples for x in (i, j)}
+    return twin.slopes(loss, tables, sorted(rows))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_steps_of_a_batch_are_the_twins(optimizer):
+    exposures = small_exposures(8, 6)
+    learner = ULBPR(factors=3, batch=8, rate=0.05, penalty=0.01, bias_penalty=0.2, optimizer=optimizer)
+    trainer = learner.trainer(exposures, seed=2)
+    tables = [trainer.model.users.astype(float), trainer.model.items.astype(float)]
+    adams = [twin.Adam(table.shape, 0.05) for table in tables]
+    for batch in range(6):
+        users, ones, others, *_ = trainer.plan.draw(trainer._draw_seed, 8 * batch, 8)
+        samples = list(zip(users, ones, others, np.ones(8), strict=True))
+        for (t, row), gradient in twin_gradients(trainer, samples, tables).items():
+            if optimizer == "adam":
+                adams[t].step(tables[t], row, gradient)
+            else:
+                tables[t][row] -= 0.05 * gradient
+    assert trainer.advance(48) is None
+    # Adam divides a gradient by its own size: where it nearly vanishes, rounding decides; such places are few.
+    for mine, expected in zip((trainer.model.users, trainer.model.items), tables, strict=True):
+        off = np.abs(mine - expected) > 2e-5
+        assert off.mean() < 0.02
+        np.testing.assert_allclose(mine[~off], expected[~off], atol=2e-5)
+
+
+def test_pairs_one_by_one_are_the_twins():
+    exposures = small_exposures(8, 6)
+    trainer = BPR(factors=3, batch=1, rate=0.05, penalty=0.01, bias_penalty=0.2, optimizer="sgd").trainer(
+        exposures, seed=2
+    )
+    tables = [trainer.model.users.astype(float), trainer.model.items.astype(float)]
+    users, ones, others, *_ = trainer.plan.draw(trainer._draw_seed, 0, 1000)
+    d = trainer.model.factors
+    for u, i, j in zip(users, ones, others, strict=True):
+        p, q, r = tables[0][u].copy(), tables[1][i].copy(), tables[1][j].copy()
+        g = -1.0 / (1.0 + np.exp(p[:d] @ (q - r)[:d] + q[d] - r[d]))
+        tables[0][u, :d] -= 0.05 * (g * (q - r) + 0.02 * p)[:d]
+        step = g * np.concatenate([p[:d], [1.0], np.zeros(EXTRAS - 1)])
+        shrink = np.where(np.arange(d + EXTRAS) < d, 0.02, 0.4)
+        tables[1][i] -= 0.05 * (step + shrink * q)
+        tables[1][j] -= 0.05 * (shrink * r - step)
+    assert trainer.advance(1000) is None
+    np.testing.assert_allclose(trainer.model.users, tables[0], atol=1e-4)
+    np.testing.assert_allclose(trainer.model.items, tables[1], atol=1e-4)
+
+
+LEARNERS = [
+    BPR(factors=6, batch=50, rate=0.01),
+    BPR(factors=6, batch=1, rate=0.01, optimizer="sgd"),
+    RMF(factors=6, batch=50, rate=0.01),
+    RMF(factors=6, batch=50, rate=0.01, optimizer="sgd"),
+    ULRMF(factors=6, batch=50, rate=0.01),
+    ULBPR(factors=6, batch=50, rate=0.01),
+    RecResp(factors=6, batch=50, rate=0.01),
+    CausE(factors=6, batch=50, rate=0.01, distance="l1"),
+    CausEProd(factors=6, batch=50, rate=0.01, distance="cosine"),
+    DLCE(factors=6, batch=50, rate=0.01),
+]
+
+
+def same(a, b):
+    return a.users.tobytes() == b.users.tobytes() and a.items.tobytes() == b.items.tobytes()
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda x: f"{x.name}-{x.optimizer}-{x.batch}")
+def test_in_one_go_in_steps_and_resumed_give_the_same_bytes(learner, tmp_path):
+    exposures = small_exposures()
+    whole, steps = learner.trainer(exposures, seed=5), learner.trainer(exposures, seed=5)
+    whole.advance(4000)
+    steps.advance(1000)
+    steps.advance(1000)
+    steps.save(tmp_path / "state.npz")
+    resumed = learner.trainer(exposures, seed=5)
+    resumed.resume(tmp_path / "state.npz")
+    for trainer in (steps, resumed):
+        assert trainer.updates == 2000
+        trainer.advance(2000)
+        assert same(trainer.model, whole.model)
+    other = learner.trainer(exposures, seed=6)
+    other.advance(4000)
+    assert not same(other.model, whole.model)
+    with pytest.raises(UserError, match="other settings, data or seed"):
+        other.resume(tmp_path / "state.npz")
+
+
+def test_trainings_side_by_side_do_not_disturb_each_other():
+    from concurrent.futures import ThreadPoolExecutor
+
+    exposures = small_exposures()
+    learners = [ULBPR(factors=6, batch=50, rate=0.01, updates=20_000) for _ in range(4)]
+    alone = [learner.train(exposures, seed=k).model for k, learner in enumerate(learners)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda k: learners[k].train(exposures, seed=k).model, range(4)))
+    assert all(same(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_the_best_model_is_kept_and_training_stops():
+    exposures = small_exposures()
+    metrics = iter([0.1, 0.5, 0.4, 0.3, 0.9])
+    seen = []
+
+    def validate(model):
+        seen.append(model.copy())
+        return next(metrics)
+
+    training = ULBPR(factors=4, batch=50, rate=0.01, updates=10_000).train(
+        exposures, validate=validate, check_every=500, patience=2
+    )
+    assert training.curve == [(500, 0.1), (1000, 0.5), (1500, 0.4), (2000, 0.3)]
+    assert training.stopped == "no better"
+    assert training.updates == 1000
+    assert same(training.model, seen[1])
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+def test_divergence_stops_with_one_line_and_keeps_the_last_good_model(batch):
+    exposures = small_exposures()
+    learner = BPR(factors=4, batch=batch, rate=1.0, optimizer="sgd", penalty=3.0, updates=50_000)
+    trainer = learner.trainer(exposures)
+    good = trainer.model.copy()
+    with pytest.raises(UserError, match=r"training diverged at update \d+ with learning rate 1: .*lower the rate") as e:
+        train(trainer, 50_000, check_every=50_000)
+    assert "\n" not in str(e.value)
+
+    calls = []
+
+    def spoil(model):  # a model that is good at the first check and is then thrown far off
+        calls.append(model.copy())
+        if len(calls) > 1:
+            model.items[::2] = 1e6
+        return 0.0
+
+    trainer = BPR(factors=4, batch=batch, rate=0.01, optimizer="sgd").trainer(exposures)
+    with pytest.warns(
+        DivergedWarning, match=r"at update 2000 with learning rate 0.01: the model of update 1000 is kept"
+    ):
+        training = train(trainer, 5_000, check_every=1000, validate=spoil)
+    assert same(training.model, calls[0])
+    assert training.updates == 1000
+    assert not same(training.model, good)
+    assert "diverged" in training.stopped
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"factors": 0}, "factors must be an integer"),
+        ({"rate": 0.0}, "rate must be a number above 0"),
+        ({"rate": float("nan")}, "rate must be"),
+        ({"penalty": -1.0}, "penalty must be"),
+        ({"bias_penalty": -1.0}, "bias_penalty must be"),
+        ({"batch": 1.5}, "batch must be an integer"),
+        ({"optimizer": "adamw"}, "optimizer must be one of adam, sgd"),
+        ({"updates": 0}, "updates must be"),
+        ({"alpha": 1.5}, r"alpha must lie in \[0, 1\]"),
+    ],
+)
+def test_bad_parameters(change, message):
+    with pytest.raises(UserError, match=f"^ulbpr: {message}"):
+        ULBPR(**change)
+
+
+def test_a_metric_that_is_no_number():
+    with pytest.raises(UserError, match="validation metric is not a number"):
+        BPR(factors=2, batch=10, updates=100).train(small_exposures(), validate=lambda model: float("nan"))
+
+
+def test_other_distances():
+    with pytest.raises(UserError, match="distance must be one of"):
+        CausE(distance="l3")
+    with pytest.raises(UserError, match="between must be"):
+        CausE(between=-1.0)
+
+
+def test_dlce_needs_propensities_it_can_divide_by():
+    exposures = small_exposures()
+    with pytest.raises(UserError, match="dlce: the exposures have no propensities"):
+        DLCE().trainer(exposures.with_propensities(None))
+    certain = exposures.with_propensities(np.ones((1, 1, 1)))
+    with pytest.raises(UserError, match=r"dlce: user \d+, item \d+, period \d+ has propensity 1, whose inverse"):
+        DLCE(chi=0.0).trainer(certain)
+    trainer = DLCE(chi=0.25).trainer(certain)
+    _, _, part = trainer.plan.observed.of_place()
+    weights = trainer.loss.signed[part != 4]
+    assert np.abs(weights).mean() == pytest.approx(1.0, rel=1e-6)
+    assert np.unique(np.round(weights / weights.max(), 6)).size == 2
+    assert np.abs(weights).max() / np.abs(weights).min() == pytest.approx(4.0, rel=1e-6)
+
+
+def test_start_is_addressed_by_user_and_item():
+    observed = Observed.of(small_exposures().classes())
+    learner = BPR(factors=6)
+    trainer = Trainer(learner.plan(observed), learner.loss(observed), learner.settings, 9)
+    again = FactorModel.start((3, 4), 6, Form(), scale=learner.settings.scale / np.sqrt(6), seed=9)
+    np.testing.assert_array_equal(trainer.model.users[:3], again.users)
+    np.testing.assert_array_equal(trainer.model.items[:4], again.items)
+    assert trainer.model.users[:, 6:].any() == np.False_

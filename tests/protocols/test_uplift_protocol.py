@@ -1,0 +1,255 @@
+"""The uplift protocol: its estimates against the truth, its A/B test against the world's own lanes, its command."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from recsim_mnar import cli, registry
+from recsim_mnar.errors import UserError
+from recsim_mnar.exposures import Exposures
+from recsim_mnar.log import Log
+from recsim_mnar.protocols import uplift
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.uplift_judgement import headline, judge
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+
+QUICK = ("compare", "--world", "purchases", "--preset", "quick")
+TINY = ("--set", "n_items=20", "--train-users", 120, "--agents", "random,popularity,cubn", "--length", 5)
+
+
+def world(**more):
+    return PurchasesWorld(PurchasesParams(**{"n_items": 20, "n_periods": 3, "slate_size": 4, "base": -2.0, **more}))
+
+
+def compared(of, agents, seed=0, protocols=uplift.PROTOCOLS, **settings):
+    sizes = {"users": 300, "test_periods": 4, "length": 5, **settings}
+    learners = {name: registry.learner(name) for name in agents}
+    return uplift.compare_uplift(of, learners, protocols=protocols, settings=uplift.UpliftSettings(**sizes), seed=seed)
+
+
+def values(comparison):
+    return {(r.agent, r.metric): r for r in comparison.records}
+
+
+def errors_from(record, truth):
+    """Distance from the truth in standard errors; t's quantile at these sizes is 1.97."""
+    return abs(record.value - truth) / ((record.high - record.low) / 2 / 1.97)
+
+
+# -------------------------------------------------------------------------------------------------- against the truth
+
+
+def test_estimates_agree_with_the_truth_where_recommendations_are_random():
+    agents = ["random", "popularity", "item-knn"]
+    found = values(compared(world(deployment="uniform"), agents, protocols=["uplift"], users=1000, length=10))
+    for agent in (*agents, "house", "oracle"):
+        truth = found[agent, "cp@10"].value
+        for metric in ("uplift@10", "uplift_ips@10"):
+            assert errors_from(found[agent, metric], truth) < 5
+
+
+def test_the_ab_test_agrees_with_the_truth_and_paired_arms_agree_better():
+    apart, paired = (
+        compared(world(), ["random", "popularity"], protocols=["ab_test"], users=1000, paired=p) for p in (False, True)
+    )
+    assert {r.protocol for r in apart.records} == {"ab_test", "truth"}
+    apart, paired = values(apart), values(paired)
+    for agent in ("random", "popularity", "house", "oracle"):
+        truth = apart[agent, "cp@5"].value
+        for one in (apart, paired):
+            assert errors_from(one[agent, "uplift@5"], truth) < 5
+            assert errors_from(one[agent, "purchases"], 5 * truth) < 5
+        assert paired[agent, "purchases"].value == pytest.approx(5 * paired[agent, "uplift@5"].value)
+        narrow, wide = (one[agent, "uplift@5"].high - one[agent, "uplift@5"].low for one in (paired, apart))
+        assert narrow < wide
+
+
+def test_precision_expects_what_the_deployed_recommender_sells():
+    of = world()
+    comparison = compared(of, ["popularity"], protocols=["uplift"], users=1000)
+    record = values(comparison)["popularity", "precision@5"]
+    seed, users = derive_seed(0, "users"), np.arange(1000)
+    truth, shown = of.outcomes_of(seed, users), of.house_propensities(seed, users)
+    chance = shown * truth.treated + (1 - shown) * truth.control
+    top = np.argsort(-np.bincount(_past_purchases(comparison), minlength=20), kind="stable")[:5]
+    assert errors_from(record, chance[:, top].mean()) < 5
+
+
+def _past_purchases(comparison):
+    return uplift.purchases_as_views(uplift.until(comparison.exposures, 3))["item"]
+
+
+def test_the_ab_test_shows_the_slates_as_the_world_would():
+    of, n = world(), 40
+    lists = np.array([np.random.default_rng(u).permutation(20)[:5] for u in range(n)])
+    longer, seed, everyone = of.lasting(2), 9, np.arange(n)
+    lanes = longer.open_lanes(n)
+    lanes.begin(everyone, np.full(n, seed, np.uint64), everyone)
+    bought, shown_bought = np.zeros(n), np.zeros(n)
+    for _ in range(2):
+        c = lanes.take(everyone, lists, np.ones(lists.shape)).columns
+        took = (c["reward"] == 1) | (c["action"] < 0)
+        bought += np.bincount(c["user"][took], minlength=n)
+        shown_bought += np.bincount(c["user"][c["reward"] == 1], minlength=n)
+    own = sum(uplift._one_period(of, {"mine": lists}, seed, t) for t in range(2))[0]
+    np.testing.assert_array_equal(own[0], shown_bought)
+    np.testing.assert_array_equal(own[2], bought)
+
+
+def test_agents_learn_from_the_past_only_and_from_every_purchase():
+    comparison = compared(world(), ["popularity"])
+    exposures = comparison.exposures
+    past = uplift.until(exposures, 3)
+    assert (exposures.n_periods, past.n_periods, past.time.max()) == (7, 3, 2)
+    views = uplift.purchases_as_views(past).validate(20)
+    assert len(views) == past.purchased.sum() > (past.purchased & ~past.recommended).sum()
+    assert not views.is_bandit.any()
+    np.testing.assert_allclose(past.propensity_matrix(), exposures.propensity_matrix(5))
+
+
+def test_an_agents_numbers_do_not_depend_on_who_else_is_judged():
+    alone, among = (values(compared(world(), agents)) for agents in (["cibn"], ["random", "item-knn", "cibn"]))
+    for (agent, metric), record in alone.items():
+        assert record.value == among[agent, metric].value
+
+
+# ------------------------------------------------------------------------------------------------------ judging metrics
+
+
+def made_up(protocol, agent, metric, value, reference=False):
+    details = {"reference": True} if reference else {}
+    return Record("purchases", protocol, agent, metric, value, value - 0.1, value + 0.1, 0.95, 10, 0.0, details)
+
+
+def test_metrics_are_held_against_the_truth_and_references_are_not_picked():
+    table = {
+        "a": (0.5, 0.1, 0.02), "b": (0.4, 0.3, 0.08), "oracle": (0.9, 0.9, 0.9),
+    }  # fmt: skip
+    records = []
+    for agent, (precision, snips, truth) in table.items():
+        reference = agent == "oracle"
+        records += [
+            made_up("uplift", agent, "precision@5", precision, reference),
+            made_up("uplift", agent, "uplift_snips@5", snips, reference),
+            made_up("truth", agent, "cp@5", truth, reference),
+        ]
+    precision, snips = judge(records)
+    assert (precision.pick, precision.best, precision.kendall_tau) == ("a", "b", -1)
+    assert precision.cost == pytest.approx(0.06)
+    assert (snips.pick, snips.cost, snips.kendall_tau) == ("b", 0, 1)
+    assert headline([precision, snips]) == (
+        "The largest true uplift is that of b, 0.0800 purchases an item: UpliftSNIPS@5 picks it; Precision@5 picks a, "
+        "which costs 75.0%."
+    )
+    assert "no metric picks it" in headline([precision])
+    assert headline([]) == ""
+
+
+def test_the_oracle_is_the_largest_true_uplift():
+    comparison = compared(world(), ["random", "popularity", "cubn"])
+    true = {r.agent: r.value for r in comparison.records if r.metric == "cp@5"}
+    assert max(true, key=true.get) == "oracle"
+    assert {j.best for j in comparison.judgements} <= {"random", "popularity", "cubn"}
+
+
+# ---------------------------------------------------------------------------------------------------- the command
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys, tmp_path):
+    results = []
+    for workers in (1, 3):
+        out = tmp_path / str(workers)
+        status, text, err = run(capsys, *QUICK, *TINY, "--workers", workers, "--out", out)
+        assert status == 0
+        records = json.loads((out / "results.json").read_text())
+        results.append([{key: value for key, value in r.items() if key != "seconds"} for r in records])
+    assert results[0] == results[1]
+    fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "seconds"}
+    assert all(fields <= set(record) and record["world"] == "purchases" for record in records)
+    assert all(r["low"] <= r["value"] <= r["high"] for r in records)
+    assert {r["agent"] for r in records} == {"random", "popularity", "cubn", "house", "oracle"}
+    assert {(r["protocol"], r["metric"]) for r in records} == {
+        *(("uplift", f"{m}@5") for m in uplift.METRICS),
+        ("ab_test", "uplift@5"), ("ab_test", "purchases"), ("truth", "cp@5"), ("truth", "cdcg"),
+    }  # fmt: skip
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["headline"] in " ".join(text.split("\n"))
+    assert summary["headline"].startswith("The largest true uplift is that of")
+    assert [j["metric"] for j in summary["judgements"]] == [*(f"{m}@5" for m in uplift.METRICS), "uplift@5"]
+    assert summary["agents"] == {"random": "random", "popularity": "popularity", "cubn": "cubn"}
+    assert "offline metrics, 4 further periods" in err
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "UpliftSNIPS@5" in page
+    assert len(Log.read(out / "log").validate(20).users()) == 120
+    assert Exposures.read(out).n_periods == 8
+
+
+def test_factor_models_are_trained_as_the_settings_say_unless_their_names_do():
+    settings = uplift.SETTINGS["quick"]
+    assert uplift.spec_of("bpr", settings) == f"bpr+{settings.training}"
+    assert uplift.spec_of("bpr+updates=1000", settings) == "bpr+updates=1000"
+    assert uplift.spec_of("cubn", settings) == "cubn"
+    for preset in uplift.SETTINGS.values():
+        for name in uplift.TRAINED:
+            registry.learner(uplift.spec_of(name, preset))  # the parameters are known to all of them
+
+
+BAD = [
+    (["--length", "60"], "lists of N = 60 items cannot be made of 20 items: choose N in 1..20"),
+    (["--length", "0"], "lists of N = 0 items"),
+    (["--metrics", "uplift_snisp"], "did you mean 'uplift_snips'"),
+    (["--protocols", "loocv"], "unknown protocol 'loocv'"),
+    (["--agents", "mf-ips-ratings"], "no rating"),
+    (["--agents", "popularity+epsilon=0.1"], "softening would change nothing"),
+    (["--agents", "bpr+updates=0"], "updates must be"),
+    (["--test-users", "5"], "--test-users is of --world sessions"),
+    (["--folds", "5"], "--folds is of leave-one-out"),
+    (["--logging", "svd"], "--logging is of --world sessions: --set deployment="),
+    (["--clip", "0.5"], "clip must be at least 1"),
+    (["--level", "1"], "level"),
+    (["--train-users", "1"], "train_users must be at least 2"),
+    (["--test-periods", "0"], "test_periods must be at least 1"),
+    (["--length", "1", "--metrics", "uplift"], "uplift has no estimate"),
+    (["--set", "slate_size=60"], "slate_size = 60 is larger"),
+    (["--preset", "quik"], "did you mean 'quick'"),
+]
+
+
+@pytest.mark.parametrize(("more", "words"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_mistakes_are_one_line(capsys, tmp_path, more, words):
+    status, _, err = run(capsys, *QUICK, *TINY, "--out", tmp_path / "out", *more)
+    assert status == 2
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.splitlines()[-1]]
+    assert words in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_of_purchases_is_refused_elsewhere(capsys, tmp_path):
+    for more in (["--length", 5], ["--metrics", "precision"], ["--test-periods", 3]):
+        status, _, err = run(capsys, "compare", "--preset", "quick", *more, "--out", tmp_path / "x")
+        assert status == 2
+        assert f"{more[0]} is of --world purchases" in err
+
+
+def test_an_agent_that_gives_no_numbers_is_named(monkeypatch):
+    class Nothing(type(registry.learner("popularity").inner)):
+        def fit(self, log, *, n_items, seed=0):
+            policy = super().fit(log, n_items=n_items, seed=seed)
+            policy.item_scores = np.full(n_items, np.nan)
+            return policy
+
+    with pytest.raises(UserError, match="agent 'mine': a score is not a number"):
+        uplift.compare_uplift(world(), {"mine": Nothing()}, settings=uplift.UpliftSettings(users=20, length=5))

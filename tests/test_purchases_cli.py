@@ -1,0 +1,69 @@
+"""``simulate --world purchases``: the log, its second part, the truth, and what wrong calls get."""
+
+import json
+
+import numpy as np
+import pytest
+
+from recsim_mnar import cli
+from recsim_mnar.exposures import Exposures
+from recsim_mnar.log import Log
+
+QUICK = ("simulate", "--world", "purchases", "--preset", "quick")
+
+
+def run(*arguments):
+    """Exit status of a command."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(a) for a in arguments])
+    return ended.value.code
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("purchases") / "run"
+    assert run(*QUICK, "--policy", "house", "--users", 40, "--seed", 5, "--truth", "--out", out) == 0
+    return out
+
+
+def test_simulate_writes_a_log_its_exposures_and_the_truth(folder):
+    log, exposures = Log.read(folder).validate(n_items=50), Exposures.read(folder)
+    assert np.array_equal(np.sort(exposures.recommended), np.sort(log.is_bandit))
+    assert exposures.recommended.sum() == log.is_bandit.sum()
+    assert (exposures.n_users, exposures.n_items, exposures.n_periods) == (40, 50, 4)
+    shown = log.is_bandit
+    at = exposures.propensity_of(log["user"][shown], log["action"][shown], log["time"][shown].astype(int))
+    assert np.allclose(at, log["propensity"][shown], rtol=1e-6)
+    with np.load(folder / "outcomes.npz") as truth:
+        assert truth["control"].shape == truth["treated"].shape == (40, 50)
+        rate = truth["treated"][log["user"][shown], log["action"][shown]].mean()
+    assert abs(log["reward"][shown].mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / shown.sum())
+    assert json.loads((folder / "simulation.json").read_text())["policy"] == {"name": "house"}
+
+
+def test_an_agent_writes_its_own_propensities_and_a_run_can_be_taken_up(tmp_path):
+    out = tmp_path / "run"
+    arguments = (*QUICK, "--policy", "popularity", "--users", 30, "--train-users", 50, "--out", out)
+    assert run(*arguments, "--workers", 1) == 0
+    digest = Log.read(out).digest()
+    (out / "exposures.parquet").unlink()
+    assert run(*arguments, "--workers", 2, "--resume") == 0
+    assert Log.read(out).digest() == digest
+    assert np.allclose(Exposures.read(out).propensity_matrix().sum(axis=1), 5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--set", "slate_size=60"), "slate_size = 60 is larger than the number of items, n_items = 50"),
+        (("--set", "deployment=best"), "deployment must be one of"),
+        (("--preset", "quik"), "did you mean 'quick'?"),
+        (("--policy", "popularity+epsilon=0.1"), "softening would change nothing"),
+    ],
+)
+def test_wrong_calls_get_one_line(tmp_path, capsys, more, message):
+    assert run(*QUICK, "--policy", "house", "--users", 5, "--train-users", 9, "--out", tmp_path / "run", *more) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len([line for line in error.splitlines() if line.startswith("error: ")]) == 1
+    assert "Traceback" not in error

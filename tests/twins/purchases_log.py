@@ -1,0 +1,61 @@
+"""Made-up purchase logs with known uplift, for the agents' tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.exposures import Exposures
+from recsim_mnar.log import Log
+
+
+def logistic(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def small_world(n_users, n_items, seed):
+    """P(Y^C) and P(Y^T), (U, I): popular items sell anyway, others gain more from being recommended."""
+    g = np.random.default_rng(seed)
+    taste = g.normal(size=(n_users, 3)) @ g.normal(size=(3, n_items)) / np.sqrt(3)
+    gain = g.normal(size=(n_users, 3)) @ g.normal(size=(3, n_items)) / np.sqrt(3)
+    popularity = g.normal(size=n_items)
+    control = -3.0 + popularity + 0.7 * taste
+    return logistic(control), logistic(control + 0.9 - 0.5 * popularity + 0.7 * gain)
+
+
+def exposures(control, treated, chance, n_periods, seed):
+    """A log in which every cell is recommended with its chance (U, I)."""
+    g = np.random.default_rng(seed)
+    shape = (n_periods, *control.shape)
+    shown = g.random(shape) < chance
+    bought = g.random(shape) < np.where(shown, treated, control)
+    time, user, item = np.nonzero(shown | bought)
+    return Exposures(
+        user, item, time, shown[time, user, item], bought[time, user, item],
+        n_users=shape[1], n_items=shape[2], n_periods=n_periods,
+        propensities=np.asarray(chance, np.float32)[:, :, None],
+    )  # fmt: skip
+
+
+def small_exposures(n_users=30, n_items=12, n_periods=3, seed=0):
+    control, treated = small_world(n_users, n_items, seed)
+    return exposures(control, treated, np.full((n_users, n_items), 0.2), n_periods, seed + 1)
+
+
+def purchase_log(cells):
+    """A log of the purchases world: recommended items are bandit rows, other purchases organic rows."""
+    order = np.lexsort((cells.item, cells.time, cells.user))
+    shown, user = cells.recommended[order], cells.user[order]
+    first = np.concatenate([[True], user[1:] != user[:-1]])
+    begin = np.maximum.accumulate(np.where(first, np.arange(len(user)), 0))
+    return Log(
+        {
+            "user": user,
+            "step": np.arange(len(user)) - begin,
+            "time": cells.time[order].astype(float),
+            "event": shown.astype(np.int8),
+            "item": np.where(shown, -1, cells.item[order]),
+            "action": np.where(shown, cells.item[order], -1),
+            "propensity": np.where(shown, 0.2, np.nan),
+            "reward": np.where(shown, cells.purchased[order], np.nan),
+        }
+    )

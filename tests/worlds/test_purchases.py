@@ -1,0 +1,173 @@
+import numpy as np
+import pytest
+
+from recsim_mnar import registry, slates
+from recsim_mnar.errors import UserError
+from recsim_mnar.exposures import Exposures
+from recsim_mnar.log import Log
+from recsim_mnar.simulate import simulate, workers
+from recsim_mnar.slates import House, SlatePolicy, exposures_of
+from recsim_mnar.worlds.purchases import HIDDEN, PRESETS, PurchasesParams, PurchasesWorld
+from twins import purchases as twin
+
+SMALL = {"n_items": 9, "n_periods": 3, "slate_size": 3, "base": -1.0, "smallest_propensity": 0.05}
+
+
+def world_of(**params):
+    return PurchasesWorld(PurchasesParams(**{**SMALL, **params}))
+
+
+@pytest.mark.parametrize("mode", ["independent", "fixed"])
+@pytest.mark.parametrize("deployment", ["uniform", "popularity", "personalised"])
+def test_the_log_is_that_of_the_plain_twin(mode, deployment):
+    world = world_of(slates=mode, deployment=deployment, law="log")
+    log = simulate(world, House(world), 4, seed=5, first_user=2).validate(n_items=9)
+    for user in range(2, 6):
+        own = log.select(log["user"] == user)
+        told = [
+            (t, "bandit", a, p, r) if b else (t, "organic", i, None, None)
+            for t, b, i, a, p, r in zip(
+                own["time"], own.is_bandit, own["item"], own["action"], own["propensity"], own["reward"], strict=True
+            )
+        ]
+        assert told == twin.rows(world, 5, user)
+
+
+def test_scaled_chances_are_those_of_plain_bisection():
+    from recsim_mnar import _slates_kernel
+
+    weights = np.random.default_rng(0).random((20, 30)) ** 6 + 1e-9
+    out = np.empty_like(weights)
+    for size, low, high in ((3.0, 1e-3, 0.5), (1.0, 1e-6, 1 - 1e-6), (14.0, 0.01, 0.5)):
+        _slates_kernel.scale_rows(weights, size, low, high, out)
+        for row, own in zip(weights, out, strict=True):
+            assert np.allclose(own, twin.scaled(row, size, low, high), rtol=1e-8)
+            assert abs(own.sum() - size) < 1e-9 * size
+
+
+@pytest.mark.verify
+def test_cells_are_shown_and_bought_as_often_as_stated():
+    """Counts against their binomial law, and Y^C independent of Y^T; 4.5 standard errors for some 700 comparisons."""
+    params = PurchasesParams(**SMALL)
+    base = PurchasesWorld(params)
+    truth = base.outcomes_of(1, np.arange(6))
+    world = PurchasesWorld(params, control=truth.control, treated=truth.treated)
+    n = 6 * 2000
+    users = np.arange(n)
+    for mode in ("independent", "fixed"):
+        chance = world.house_propensities(0, users)
+        shown = slates.draw(3, users, 1, chance, PurchasesParams(**{**SMALL, "slates": mode}))
+        share = shown.reshape(2000, 6, 9).mean(axis=0)
+        error = np.sqrt(chance[:6] * (1 - chance[:6]) / 2000)
+        assert np.abs((share - chance[:6]) / error).max() < 4.5
+        if mode == "fixed":
+            assert np.all(shown.sum(axis=1) == 3)
+    control, treated = world.potential_outcomes(3, users, 2)
+    both = (control & treated).reshape(2000, 6, 9).mean(axis=0)
+    for share, chance in (
+        (control.reshape(2000, 6, 9).mean(axis=0), truth.control),
+        (treated.reshape(2000, 6, 9).mean(axis=0), truth.treated),
+        (both, truth.control * truth.treated),
+    ):
+        assert np.abs((share - chance) / np.sqrt(chance * (1 - chance) / 2000)).max() < 4.5
+
+
+def test_two_recommenders_share_what_would_have_been_bought():
+    """Common random numbers: outcomes belong to the cell, not to who recommends."""
+    world = world_of(slate_size=4)
+    control, treated = world.potential_outcomes(8, np.arange(30), 1)
+    for deployment in ("uniform", "popularity"):
+        other = world_of(slate_size=4, deployment=deployment)
+        recommended, purchased = Exposures.from_log(
+            simulate(other, House(other), 30, 8), n_users=30, n_items=9, n_periods=3
+        ).dense(1)
+        assert np.array_equal(purchased, np.where(recommended, treated, control))
+    names = np.array(HIDDEN)[world.hidden_classes(8, np.arange(30), 1)]
+    assert np.array_equal(names == "TU", treated & ~control)
+    assert np.array_equal(names == "TD", ~treated & control)
+    assert np.array_equal(names == "FU", treated & control)
+
+
+@pytest.mark.parametrize("name", ["random", "popularity", "user-popularity-greedy", "house"])
+def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name, monkeypatch):
+    world = world_of(n_items=12, slate_size=4)
+    train = simulate(world, House(world), 40, 1)
+    policy = House(world) if name == "house" else registry.learner(name).fit(train, n_items=12, seed=0)
+    log = simulate(world, policy, 25, 2)
+    with workers(3) as executor:
+        monkeypatch.setattr(slates, "_CELLS", 7 * 12)
+        monkeypatch.setattr("recsim_mnar.simulate.SHARD_USERS", 10)
+        assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
+    exposures = exposures_of(world, policy, log, 25, 2)
+    shown = log.is_bandit
+    logged = Exposures.from_log(log).propensity_of(0, 0, 0)  # a log alone does not know what was not recommended
+    assert np.isnan(logged)
+    at = exposures.propensity_of(log["user"][shown], log["action"][shown], log["time"][shown].astype(int))
+    assert np.allclose(at, log["propensity"][shown], rtol=1e-6)
+    users = exposures.propensity_matrix(2).sum(axis=1)
+    assert np.allclose(users, 4, rtol=1e-5)
+    if name == "random":
+        assert np.allclose(exposures.propensities, 4 / 12)
+    if name == "user-popularity-greedy":
+        assert exposures.propensities.shape == (25, 12, 3)
+        assert np.ptp(exposures.propensities, axis=2).max() > 0
+
+
+def test_given_probabilities_are_used_row_by_row():
+    control, treated = np.full((2, 9), 0.1), np.full((2, 9), [0.9])
+    control[1], treated[1] = 0.0, 1.0
+    world = PurchasesWorld.from_matrices(control, treated, np.full((2, 9), 0.5), slate_size=3)
+    assert world.params.n_periods == 1
+    log = simulate(world, House(world), 41, 0)
+    exposures = Exposures.from_log(log, n_users=41, n_items=9, n_periods=1)
+    recommended, purchased = exposures.dense(0)
+    odd = np.arange(41) % 2 == 1
+    assert np.array_equal(recommended[odd], purchased[odd])
+    assert np.allclose(world.slate_uplift(0, [0, 1], [[0, 1, 2], [0, 0, 4]]), [2.4, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"slate_size": 10}, "slate_size = 10 is larger than the number of items, n_items = 9"),
+        ({"deployment": "best"}, "deployment must be one of uniform, popularity, personalised"),
+        ({"smallest_propensity": 0.0}, "0 < smallest <= largest < 1"),
+        ({"largest_propensity": 1.0}, "a chance of both"),
+        ({"slate_size": 9}, "cannot be reached with propensities"),
+        ({"n_periods": 0}, "n_periods must be at least 1"),
+        ({"n_items": 2**30, "n_periods": 9, "smallest_propensity": 1e-10}, r"below 2\*\*32"),
+        ({"exponent": -1}, "exponent must not be negative"),
+    ],
+)
+def test_a_parameter_that_breaks_a_rule_is_named(wrong, message):
+    with pytest.raises(UserError, match=message):
+        world_of(**wrong)
+
+
+def test_wrong_matrices_and_policies_are_refused():
+    even = np.full((2, 9), 0.5)
+    with pytest.raises(UserError, match="give both control and treated"):
+        PurchasesWorld(PurchasesParams(**SMALL), control=even)
+    with pytest.raises(UserError, match=r"has 1\.5"):
+        PurchasesWorld.from_matrices(even + 1, even)
+    with pytest.raises(UserError, match="control has shape"):
+        PurchasesWorld.from_matrices(even, even[:1])
+    with pytest.raises(UserError, match="chance of both"):
+        PurchasesWorld.from_matrices(even, even, even * 2, slate_size=3)
+    world = world_of()
+    random = registry.learner("random").fit(Log({}), n_items=9, seed=0)
+    with pytest.raises(UserError, match="softening would change nothing"):
+        simulate(world, registry.learner("popularity+epsilon=0.1").fit(simulate(world, random, 5), n_items=9), 5)
+    with pytest.raises(UserError, match="need the world's parameter slates = 'fixed'"):
+        SlatePolicy(random, world.params).slates(0, np.arange(2), 0)
+    with pytest.raises(UserError, match="would take"):
+        slates.propensity_table(world, House(world), Log({}), 10**8, 0)
+
+
+def test_presets_hold_up():
+    for params, _text in PRESETS.values():
+        chance = PurchasesWorld(params).house_propensities(0, np.arange(5))
+        assert np.allclose(chance.sum(axis=1), params.slate_size)
+        assert params.smallest_propensity <= chance.min() < chance.max() <= params.largest_propensity or (
+            params.deployment == "uniform"
+        )
