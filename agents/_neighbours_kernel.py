@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
+from recsim_mnar.agents._greedy_kernel import best_of
 
 BLOCK = 32
 
@@ -187,6 +188,22 @@ def add_rows(states, slots, items, starts, columns, values):
         item = items[j]
         for t in range(np.uint64(starts[item]), np.uint64(starts[item + 1])):
             state[np.uint64(columns[t])] += values[t]
+
+
+@kernel
+def add_rows_and_rank(sums, slots, items, starts, columns, values, ties, tied):
+    """As :func:`add_rows`; a slot's best items are found when its views, which lie together, are in.
+
+    Then its sums are still in a near cache. ties, tied: as in ``_greedy_kernel.best``.
+    """
+    for j in range(slots.size):
+        slot = slots[j]
+        row = sums[slot]
+        item = items[j]
+        for t in range(np.uint64(starts[item]), np.uint64(starts[item + 1])):
+            row[np.uint64(columns[t])] += values[t]
+        if j + 1 == slots.size or slots[j + 1] != slot:
+            best_of(row, slot, ties, tied)
 
 
 @kernel
