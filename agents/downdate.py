@@ -88,7 +88,7 @@ class ItemDowndate:
             np.empty(n_items),
         )
 
-    def scores(self, chunk: int) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
+    def scores(self, chunk: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """For each view, the scores of its user's other views under a neighbourhood fitted without it.
 
         They are the same, to the last bit, as those of a fit on the log without that row.
