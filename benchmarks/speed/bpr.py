@@ -1,6 +1,6 @@
 """Speed of a BPR update beside implicit's, one thread each, measured in turn on the same interactions.
 
-    bash benchmarks/speed/make_peers_bpr.sh
+    bash benchmarks/speed/make_peers_implicit.sh
     python benchmarks/speed/bpr.py
 
 An update is one sampled (user, item, other item): its draw, checked not to be a purchase, and the step on three rows.
@@ -131,7 +131,7 @@ def main() -> None:
             theirs, version = min(theirs, told["ns"]), told["version"]
     for name, ns in best.items():
         print(f"{name:12s} {ns:8.0f}", f"{theirs / ns:6.2f} x implicit" if version else "")
-    print(f"implicit sgd {theirs:8.0f} ({version})" if version else "implicit sgd not measured: make_peers_bpr.sh")
+    print(f"implicit sgd {theirs:8.0f} ({version})" if version else "implicit sgd not measured: make_peers_implicit.sh")
     grown = {n: grow(a, n, common) for n in a.grow}
     for n, ns in grown.items():
         print(f"bpr sgd, {n:,} items: {ns:.0f}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment of implicit, whose item neighbourhoods ours are compared with, from PyPI packages only.
+# Makes the virtual environment of implicit, whose item neighbourhoods and BPR ours are compared with, from PyPI packages only.
 #
 #   bash benchmarks/speed/make_peers_implicit.sh
 #
