@@ -141,6 +141,12 @@ class Learner(abc.ABC):
         """
 
 
+def fresh(policy: Policy) -> Policy:
+    """A copy of a policy that knows no user yet; a policy without ``fresh`` is copied whole."""
+    own = getattr(policy, "fresh", None)
+    return own() if own is not None else copy.deepcopy(policy)
+
+
 def tell(policy: Policy, users: Ints, items: Ints, ratings: Floats) -> None:
     """Let a policy observe organic events in their order: ratings where they have a value, views where it is NaN."""
     rated = np.isfinite(ratings)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_distribution, tell
-from recsim_mnar.simulate import SHARD_USERS, fresh, run_in_order
+from recsim_mnar.policy import Policy, checked_distribution, fresh, tell
+from recsim_mnar.simulate import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_decisions, checked_distribution, tell
+from recsim_mnar.policy import Policy, checked_decisions, checked_distribution, fresh, tell
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.worlds.base import Moment, World
 
@@ -178,12 +177,6 @@ def workers(n: int | None) -> Iterator[Executor | None]:
         return
     with ThreadPoolExecutor(n) as executor:
         yield executor
-
-
-def fresh(policy: Policy) -> Policy:
-    """A copy of a policy that knows no user yet; a policy without ``fresh`` is copied whole."""
-    own = getattr(policy, "fresh", None)
-    return own() if own is not None else copy.deepcopy(policy)
 
 
 def _identity(columns: Columns) -> Columns:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.exposures import Exposures
 from recsim_mnar.log import Log, replacing
-from recsim_mnar.policy import Policy, _Softened, scores_of
+from recsim_mnar.policy import Policy, _Softened, fresh, scores_of
 from recsim_mnar.rng import Stream, policy_uniforms
 
 if TYPE_CHECKING:
@@ -121,8 +121,6 @@ class SlatePolicy:
 
     def fresh(self) -> SlatePolicy:
         """The same recommender without any user."""
-        from recsim_mnar.simulate import fresh
-
         return SlatePolicy(fresh(self.policy), self.params)
 
     def describe(self) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_distribution, tell
+from recsim_mnar.policy import Policy, checked_distribution, fresh, tell
 from recsim_mnar.replay import innermost, learns, user_blocks, visits
-from recsim_mnar.simulate import fresh, run_in_order
+from recsim_mnar.simulate import run_in_order
 from recsim_mnar.worlds.base import World
 
 _CHUNK_BYTES = 1 << 24

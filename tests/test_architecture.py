@@ -30,7 +30,7 @@ AGENTS_MAY = {
     "recsim_mnar._rng_kernel",
     "recsim_mnar.agents",
 }
-GROUND = ("errors", "schema", "rng", "_jit", "_rng_kernel")
+GROUND = ("errors", "schema", "rng", "elementary", "_jit", "_rng_kernel")
 NOT_ABOVE = {
     "worlds": ("envs", "simulate", "replay", "truth", "protocols", "report", "cli", "estimators", "policy", "log"),
     "estimators": ("worlds", "envs", "simulate", "replay", "truth", "protocols", "report", "cli"),

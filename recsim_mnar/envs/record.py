@@ -10,9 +10,8 @@ import numpy as np
 from recsim_mnar import schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_decisions, tell
+from recsim_mnar.policy import Policy, checked_decisions, fresh, tell
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulate import fresh
 
 _Row = tuple[int, int, float, int, int, int, float, float, float]
 

@@ -7,15 +7,15 @@ what a campaign makes people add changes the data by which recommenders are late
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar import elementary
 from recsim_mnar.errors import UserError
-from recsim_mnar.rng import Stream, blocks, check_seed, uniforms
+from recsim_mnar.rng import Stream, check_seed, uniforms
 from recsim_mnar.worlds.base import Lanes, World
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.platform import Platform
@@ -199,7 +199,7 @@ class CampaignsWorld(World):
     @functools.cached_property
     def log_popularity(self) -> Floats:
         """(I,) logarithm of each item's popularity."""
-        return -self.params.popularity_exponent * _log(self._ranks + self.params.popularity_shift)
+        return -self.params.popularity_exponent * elementary.log(self._ranks + self.params.popularity_shift)
 
     @functools.cached_property
     def item_cluster(self) -> NDArray[np.int32]:
@@ -219,13 +219,14 @@ class CampaignsWorld(World):
         """(I,) the part of affinity that all users share, centred with log(1 + taste) / n_clusters."""
         p = self.params
         followed = self.log_popularity - self.log_popularity.mean()
-        shared = p.appeal_sd * _normals(p.catalogue_seed, self.n_items, 2) + p.appeal_popularity * followed
+        own = elementary.normals(p.catalogue_seed, Stream.OFFSETS, self.n_items, 2)
+        shared = p.appeal_sd * own + p.appeal_popularity * followed
         return shared - self.same_bonus / p.n_clusters
 
     @functools.cached_property
     def same_bonus(self) -> float:
         """What an item of the user's own group gains in affinity: log(1 + taste)."""
-        return float(_log(np.array([1.0 + self.params.taste]))[0])
+        return float(elementary.log(np.array([1.0 + self.params.taste]))[0])
 
     @functools.cached_property
     def promoted_items(self) -> NDArray[np.int64]:
@@ -236,7 +237,7 @@ class CampaignsWorld(World):
     def choice_weights(self, promotion: bool = False) -> Floats:
         """(n_clusters, I) how often each group chooses each item, up to a factor; ``promotion``: while it lasts."""
         same = self.item_cluster == np.arange(self.params.n_clusters)[:, None]
-        weights = _exp(self.log_popularity) * np.where(same, 1.0 + self.params.taste, 1.0)
+        weights = elementary.exp(self.log_popularity) * np.where(same, 1.0 + self.params.taste, 1.0)
         if promotion and len(self.promoted_items):
             weights[:, self.promoted_items] *= self.params.promotion_boost
         return weights
@@ -245,9 +246,9 @@ class CampaignsWorld(World):
     def house_weights(self) -> Floats:
         """(I,) weights by which the platform's own campaigns recommend; 0: never."""
         p = self.params
-        weights = _exp(p.weight_exponent * self.log_popularity)
+        weights = elementary.exp(p.weight_exponent * self.log_popularity)
         focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
-        spread = _exp(p.weight_sd * _normals(p.catalogue_seed, self.n_items, 4))
+        spread = elementary.exp(p.weight_sd * elementary.normals(p.catalogue_seed, Stream.OFFSETS, self.n_items, 4))
         weights *= np.where(focus, p.focus_boost, spread)
         order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), 5)
         tail = np.flatnonzero(self._ranks >= p.never_from)
@@ -262,7 +263,7 @@ class CampaignsWorld(World):
     def logit_acceptance(self, campaign: int) -> float:
         """Log odds of acceptance at mean affinity in campaign number ``campaign``."""
         rate = min(self.params.acceptance * self.params.fatigue**campaign, 1.0 - 1e-12)
-        return float(_log(np.array([rate]))[0] - _log(np.array([1.0 - rate]))[0])
+        return float(elementary.log(np.array([rate]))[0] - elementary.log(np.array([1.0 - rate]))[0])
 
     # ------------------------------------------------------------------------------------------------ as other worlds
 
@@ -300,41 +301,3 @@ _WHOLE = (
     "the campaigns world is a whole platform, its users cannot be simulated apart: use "
     "recsim_mnar.feedback.run_campaigns or the environment recsim_mnar/Campaigns-v0"
 )
-
-
-def _log(values: NDArray[Any]) -> Floats:
-    """Natural logarithm by the package's own polynomial, which rounds the same on every machine."""
-    from recsim_mnar import _rng_kernel
-
-    x = np.ascontiguousarray(values, np.float64)
-    out = np.empty_like(x)
-    _rng_kernel.map_log(x, out)
-    return out
-
-
-def _exp(values: NDArray[Any]) -> Floats:
-    from recsim_mnar import _rng_kernel
-
-    x = np.ascontiguousarray(values, np.float64)
-    out = np.empty_like(x)
-    _rng_kernel.map_exp(x, out)
-    return out
-
-
-def _normals(seed: int, n: int, index: int) -> Floats:
-    from recsim_mnar import _rng_kernel
-
-    words = np.ascontiguousarray(blocks(seed, Stream.OFFSETS, np.arange(n), index)[:, 0])
-    out = np.empty(n)
-    _rng_kernel.map_normal(words, out)
-    return out
-
-
-def activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:
-    """Activity of users 0 .. n_users - 1 under P(z) ~ z ** -power on 1 .. largest, and the law's mean."""
-    z = np.arange(1, largest + 1, dtype=np.float64)
-    law = _exp(-power * _log(z))
-    cumulative = np.cumsum(law)
-    draws = uniforms(seed, Stream.USER, np.arange(n_users), 1) * cumulative[-1]
-    place = np.minimum(np.searchsorted(cumulative, draws, side="right"), largest - 1)
-    return z[place], math.fsum(law * z) / math.fsum(law)

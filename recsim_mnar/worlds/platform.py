@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import schema
+from recsim_mnar import elementary, schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import Stream, uniforms
 
@@ -54,8 +55,6 @@ class Platform:
     """
 
     def __init__(self, world: CampaignsWorld, seed: int) -> None:
-        from recsim_mnar.worlds.campaigns import activities
-
         p = world.params
         self.world = world
         self.seed = seed
@@ -66,7 +65,7 @@ class Platform:
         self.cluster = np.minimum(groups.astype(np.int32), p.n_clusters - 1)
         late = uniforms(seed, Stream.USER, everyone, 2) < p.user_growth
         self.arrival = np.where(late, uniforms(seed, Stream.USER, everyone, 3) * p.n_days, 0.0)
-        activity, mean = activities(seed, p.n_users, p.activity_power, p.activity_max)
+        activity, mean = _activities(seed, p.n_users, p.activity_power, p.activity_max)
         self._appetite = p.organic_items * activity / mean
         self._clock = np.stack([self.arrival, np.zeros(p.n_users)], axis=1)
         self._events = np.zeros(p.n_users, np.int64)
@@ -344,6 +343,14 @@ class Platform:
 
 def _log_stay(delay: float) -> float:
     """Log of the probability that an accepted item is still not added after a day; unused where delay is 1."""
-    from recsim_mnar.worlds.campaigns import _log
+    return float(elementary.log(np.array([1.0 - delay]))[0]) if delay < 1.0 else -1.0
 
-    return float(_log(np.array([1.0 - delay]))[0]) if delay < 1.0 else -1.0
+
+def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:
+    """Activity of users 0 .. n_users - 1 under P(z) ~ z ** -power on 1 .. largest, and the law's mean."""
+    z = np.arange(1, largest + 1, dtype=np.float64)
+    law = elementary.exp(-power * elementary.log(z))
+    cumulative = np.cumsum(law)
+    draws = uniforms(seed, Stream.USER, np.arange(n_users), 1) * cumulative[-1]
+    place = np.minimum(np.searchsorted(cumulative, draws, side="right"), largest - 1)
+    return z[place], math.fsum(law * z) / math.fsum(law)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import rng, schema
+from recsim_mnar import elementary, rng, schema
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import Stream, check_seed
 from recsim_mnar.worlds.base import Lanes, Moment, World
@@ -309,18 +309,13 @@ class PurchasesWorld(World):
 
 def rank_weights(n_items: int, params: PurchasesParams) -> Floats:
     """(I,) weight of the items of rank 1, 2, ... under the parameters' deployment and law."""
-    from recsim_mnar import _rng_kernel
-
     if params.deployment == "uniform":
         return np.ones(n_items)
     rank = np.arange(1, n_items + 1, dtype=np.float64)
-    logs, out = np.empty(n_items), np.empty(n_items)
     if params.law == "log":
-        _rng_kernel.map_log(rank + 1.0, logs)
+        logs = elementary.log(rank + 1.0)
         return logs[0] / logs
-    _rng_kernel.map_log(rank, logs)
-    _rng_kernel.map_exp(-params.exponent * logs, out)
-    return out
+    return elementary.exp(-params.exponent * elementary.log(rank))
 
 
 def checked_slates(slates: Any, n: int, n_items: int) -> NDArray[np.int64]:
