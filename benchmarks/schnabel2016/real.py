@@ -14,7 +14,7 @@ import hashlib
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,22 +65,6 @@ QUICK = Settings(
     joint_penalties=(2e-3,), anchors=(10.0,), correction_penalties=(4e-3,), clips=(0.05,), side_factors=(),
     logistic_penalties=(30.0,), hl_ranks=(2,), hl_spreads=(0.5,), hl_iterations=3,
 )  # fmt: skip
-
-
-@dataclass
-class Rows:
-    """A method's predictions: of models chosen for MSE, and for MAE.
-
-    Attributes:
-        made: by loss, matrices of all starts.
-        chosen: by loss, the candidate.
-        test: ratings on which it is judged.
-    """
-
-    made: dict[str, list[np.ndarray]]
-    chosen: dict[str, Candidate]
-    test: Ratings
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def main(coat: Path | None, yahoo: Path | None, out: Path, quick: bool = False, workers: int = 2) -> bool:
@@ -246,13 +230,13 @@ def with_sides(workers: Workers, name: str, settings: Settings) -> dict[str, Can
     return {"mse": mse, "mae": workers.search(start, few, settings.side_factors[-1:])}
 
 
-def fitted(workers: Workers, chosen: dict[str, Candidate], test: Ratings, starts: int) -> Rows:
+def fitted(workers: Workers, chosen: dict[str, Candidate], test: Ratings, starts: int) -> real_table.Rows:
     """Models of all starts; ridge regression has one solution, whatever the start."""
     made = {}
     for loss, candidate in chosen.items():
         n = 1 if candidate["kind"] == "side" else starts
         made[loss] = workers.fits([{**candidate, "start": s} for s in range(n)])
-    return Rows(made, chosen, test)
+    return real_table.Rows(made, chosen, test)
 
 
 def split_test(test: Ratings, share: float, seed: int) -> tuple[Ratings, Ratings]:
@@ -261,7 +245,7 @@ def split_test(test: Ratings, share: float, seed: int) -> tuple[Ratings, Ratings
     return test.select(chosen), test.select(~chosen)
 
 
-def hl_rows(workers: Workers, train: Ratings, test: Ratings, settings: Settings) -> dict[str, Rows]:
+def hl_rows(workers: Workers, train: Ratings, test: Ratings, settings: Settings) -> dict[str, real_table.Rows]:
     """HL-MAR and HL-MNAR, each with the setting that is best on the test set, as in the paper."""
     rows = {}
     for name, missing in (("HL-MAR", False), ("HL-MNAR", True)):
@@ -273,7 +257,7 @@ def hl_rows(workers: Workers, train: Ratings, test: Ratings, settings: Settings)
         scores = [float(((test.at(matrix) - test.values) ** 2).mean()) for matrix, _, _ in fits]
         best = int(np.argmin(scores))
         never_falls = all(np.diff(bounds).min(initial=0.0) >= -1e-9 * abs(bounds[-1]) for _, bounds, _ in fits)
-        rows[name] = Rows(
+        rows[name] = real_table.Rows(
             {"mse": [fits[best][0]]}, {"mse": {"kind": "hl", "form": tried[best], "picked": "on the test set"}}, test,
             {"bound_never_falls": bool(never_falls), "converged": fits[best][2]},
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from recsim_mnar.datasets.ratings import RatingStudy
 from recsim_mnar.ratings import Ratings
 
 if TYPE_CHECKING:
-    from real import Rows
+    from selection import Candidate
 
 PUBLISHED = {
     "coat": {
@@ -31,6 +32,22 @@ DEVELOPMENT = (
     "best method."
 )
 POWERS = {"mse": 2, "mae": 1}
+
+
+@dataclass
+class Rows:
+    """A method's predictions: of models chosen for MSE, and for MAE.
+
+    Attributes:
+        made: by loss, matrices of all starts.
+        chosen: by loss, the candidate.
+        test: ratings on which it is judged.
+    """
+
+    made: dict[str, list[np.ndarray]]
+    chosen: dict[str, Candidate]
+    test: Ratings
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def judged(

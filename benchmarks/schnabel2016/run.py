@@ -6,8 +6,9 @@
 
 Each part prints a table and what must hold (PASS or short), and writes ``PART.json``, ``PART.md`` and, for figures,
 ``PART.png`` under --out. A part whose JSON is there, made with the same settings, is kept when the run is taken up
-again, and figure6 also keeps its finished points; --fresh makes them anew. --quick runs a small slice of each part,
-without a file on made-up ratings; its numbers are not the paper's, and what does not hold in it fails nothing.
+again, as is what table2 chose; figure6 also keeps its finished points. --fresh makes all anew. --quick runs a small
+slice of each part, without a file on made-up ratings; its numbers are not the paper's, and what does not hold in it
+fails nothing.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
     if part == "table2":
         import real
 
+        if arguments.fresh:
+            for chosen in arguments.out.glob("table2.*.chosen.json"):
+                chosen.unlink()
         return real.main(arguments.coat, arguments.yahoo, arguments.out, arguments.quick) is not False
     import tables
 
