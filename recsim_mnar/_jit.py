@@ -60,12 +60,12 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def summing(function: Callable[..., Any]) -> Any:
-    """Compile a reduction whose additions may be reordered, so that it runs at the speed of memory.
+    """Compile a reduction whose additions may be reordered and fused with products: it runs at the speed of memory.
 
     Its last bits may differ from one CPU model to another (never between two runs or shards on one), so it has no place
     on a path that decides a draw.
     """
-    return _compile(function, {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}, "_nrt": False})
+    return _compile(function, {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}, "_nrt": False})
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -19,11 +19,9 @@ POWERS = (
     *("wxxx", "wwxx", "wwwx", "wwww"),
 )
 COUNTS = ("rows", "users", "rewarded", "supported", "clipped", "rewarded_users")
-EXTREMES = (
-    *("propensity_min", "propensity_max", "target_min", "target_max"),
-    *("reward_min", "reward_max", "weight_max", "x_max"),
-)
-CHUNK = 32768
+EXTREMES = ("propensity_min", "highest", "reward_min", "reward_max", "weight_max", "x_max")
+"""``highest`` is the largest propensity or target, NaN where one is NaN or has its sign set."""
+CHUNK = 16384
 """Rows a chunk: shards cut at multiples of it merge to the same bits as the whole."""
 N_TOP = 8
 """Number of largest weights that are kept."""
@@ -38,6 +36,9 @@ _BLOCK = 512
 _LOWEST = np.int64(-(2**63))
 _HIGHEST = np.int64(2**63 - 1)
 _MAGNITUDE = np.int64(2**63 - 1)
+_DIGITS = 20
+"""Bits of a count, of which three share a word: more than a chunk has rows."""
+_COUNT = np.int64(2**_DIGITS - 1)
 
 
 @kernel
@@ -56,13 +57,15 @@ def _chunk_sums(target, propensity, reward, clip, out):
     """Sums, counts and extremes of one chunk into ``out``.
 
     Extremes are taken of bit patterns, which order like the numbers where none is negative: compilers do not vectorise
-    a float maximum. Among negative numbers only the sign is right.
+    a float maximum. Among negative numbers only the sign is right. What bounds the speed is the number of instructions
+    a row, so that three counts share a word, and the upper bounds of two columns one maximum.
     """
     w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = 0.0
-    rewarded = supported = clipped = np.int64(0)
+    counts = np.int64(0)
     clip_bits = bits_from_double(clip)
-    p_low = t_low = r_low = _HIGHEST
-    p_high = t_high = r_high = w_high = x_high = _LOWEST
+    p_low = r_low = _HIGHEST
+    r_high = w_high = x_high = _LOWEST
+    highest = np.uint64(0)
     for i in range(reward.size):
         p = propensity[i]
         t = target[i]
@@ -88,13 +91,13 @@ def _chunk_sums(target, propensity, reward, clip, out):
         wc += w * c
         xy += x * y
         r0 += r
-        rewarded += np.int64(r_bits & _MAGNITUDE > 0)
-        supported += np.int64(t_bits > 0)
-        clipped += np.int64(w_bits > clip_bits)
+        counts += (
+            np.int64(r_bits & _MAGNITUDE > 0)
+            + (np.int64(t_bits > 0) << _DIGITS)
+            + (np.int64(w_bits > clip_bits) << (2 * _DIGITS))
+        )
         p_low = min(p_low, p_bits)
-        p_high = max(p_high, p_bits)
-        t_low = min(t_low, t_bits)
-        t_high = max(t_high, t_bits)
+        highest = max(highest, max(np.uint64(p_bits), np.uint64(t_bits)))
         r_low = min(r_low, r_bits)
         r_high = max(r_high, r_bits)
         w_high = max(w_high, w_bits)
@@ -111,17 +114,16 @@ def _chunk_sums(target, propensity, reward, clip, out):
     out[9] = wc
     out[10] = xy
     out[11] = r0
-    out[12] = np.float64(rewarded)
-    out[13] = np.float64(supported)
-    out[14] = np.float64(clipped)
+    out[12] = np.float64(counts & _COUNT)
+    out[13] = np.float64((counts >> _DIGITS) & _COUNT)
+    out[14] = np.float64(counts >> (2 * _DIGITS))
     out[15] = double_from_bits(p_low)
-    out[16] = double_from_bits(p_high)
-    out[17] = double_from_bits(t_low)
-    out[18] = double_from_bits(t_high)
-    out[19] = double_from_bits(r_low)
-    out[20] = double_from_bits(r_high)
-    out[21] = double_from_bits(w_high)
-    out[22] = double_from_bits(x_high)
+    # A set sign hides what else is too large: neither it nor a NaN is a probability.
+    out[16] = double_from_bits(np.int64(highest)) if np.int64(highest) >= 0 else np.nan
+    out[17] = double_from_bits(r_low)
+    out[18] = double_from_bits(r_high)
+    out[19] = double_from_bits(w_high)
+    out[20] = double_from_bits(x_high)
 
 
 @kernel
@@ -132,18 +134,20 @@ def _chunk(target, propensity, reward, clip, counts, extremes, out):
     counts[2] += int(out[_REWARDED])
     counts[3] += int(out[_SUPPORTED])
     counts[4] += int(out[_CLIPPED])
-    for j in (0, 2):
-        extremes[j] = min(extremes[j], out[_EXTREMES + j])
-    for j in (1, 3, 6, 7):
+    extremes[0] = min(extremes[0], out[_EXTREMES])
+    highest = out[_EXTREMES + 1]
+    if highest > extremes[1] or highest != highest:  # a NaN stays
+        extremes[1] = highest
+    for j in (4, 5):
         extremes[j] = max(extremes[j], out[_EXTREMES + j])
-    if out[_EXTREMES + 4] >= 0.0:
-        extremes[4] = min(extremes[4], out[_EXTREMES + 4])
-        extremes[5] = max(extremes[5], out[_EXTREMES + 5])
+    if out[_EXTREMES + 2] >= 0.0:
+        extremes[2] = min(extremes[2], out[_EXTREMES + 2])
+        extremes[3] = max(extremes[3], out[_EXTREMES + 3])
     else:
         for i in range(reward.size):
-            extremes[4] = min(extremes[4], reward[i])
-            extremes[5] = max(extremes[5], reward[i])
-    return out[_EXTREMES + 6]
+            extremes[2] = min(extremes[2], reward[i])
+            extremes[3] = max(extremes[3], reward[i])
+    return out[_EXTREMES + 4]
 
 
 @summing
@@ -202,7 +206,7 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima
         clip: weights are cut there; inf for no clipping.
         sums: (2, 12) high and low parts, in the order of ``SUMS``.
         counts: (6,) int64, in the order of ``COUNTS``.
-        extremes: (8,) in the order of ``EXTREMES``.
+        extremes: (6,) in the order of ``EXTREMES``.
         top: (8,) largest weights, downwards.
         maxima: (chunks,) scratch.
         out: (37,) scratch.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.inputs import HIGHEST_TARGET, Clusters, Floats, check_clip, check_rows, column
+from recsim_mnar.estimators.inputs import Clusters, Floats, check_clip, check_rows, column
 
 N_SUMS, N_POWERS, N_TOP = 12, 25, 8
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r"))}
@@ -22,7 +22,7 @@ _POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
 
 
 def _start_extremes() -> NDArray[np.float64]:
-    return np.array([np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf, -np.inf, 0.0])
+    return np.array([np.inf, -np.inf, np.inf, -np.inf, -np.inf, 0.0])
 
 
 def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, str]) -> None:
@@ -46,7 +46,7 @@ class Moments:
     With w = target / propensity, x = w r, c = min(w, clip), y = c r and l the rows of a user: sums over rows of
     products of these, and sums over users of products of the user's own sums (behind variances that treat a
     user's rows as dependent). Sums are held as exact pairs: merging shards gives the bits of the whole
-    where the shards are cut at multiples of 32,768 rows or, with clusters, between users; elsewhere the difference is a
+    where the shards are cut at multiples of 16,384 rows or, with clusters, between users; elsewhere the difference is a
     rounding.
 
     Attributes:
@@ -113,18 +113,19 @@ class Moments:
             else:
                 together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
                 kernels.gather_by_user(*together, *fed, moments._powers, *kept)
-        if not moments._plausible():
+        if not moments._probabilities():
+            check_rows(r, p, t, names)  # may find nothing: a target of -0.0, or a rounding above 1
+        if not moments._finite():
             check_rows(r, p, t, names)
             _refuse_overflow(r, p, names)
         return moments
 
-    def _plausible(self) -> bool:
-        """Whether no row can be other than data."""
-        if self.rows == 0:
-            return True
-        p_low, p_high, t_low, t_high = self._extremes[:4]
-        inside = p_low > 0.0 and p_high <= 1.0 and t_low >= 0.0 and t_high <= HIGHEST_TARGET
-        return bool(inside and np.all(np.isfinite(self._sums)) and np.all(np.isfinite(self._powers)))
+    def _probabilities(self) -> bool:
+        """Whether no propensity or target can be other than a probability."""
+        return self.rows == 0 or bool(self._extremes[0] > 0.0 and self._extremes[1] <= 1.0)
+
+    def _finite(self) -> bool:
+        return bool(np.all(np.isfinite(self._sums)) and np.all(np.isfinite(self._powers)))
 
     def __add__(self, other: Moments) -> Moments:
         """Moments of both shards; no user may be in both."""
@@ -140,7 +141,7 @@ class Moments:
             pairs[1] += more[1]
         merged._counts = self._counts + other._counts
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
-        merged._extremes = np.where([True, False, True, False, True, False, False, False], low, high)
+        merged._extremes = np.where([True, False, True, False, False, False], low, high)
         merged.top_weights = np.sort(np.concatenate([self.top_weights, other.top_weights]))[::-1][:N_TOP].copy()
         return merged
 
@@ -194,20 +195,20 @@ class Moments:
 
     @property
     def reward_min(self) -> float:  # noqa: D102
-        return float(self._extremes[4])
+        return float(self._extremes[2])
 
     @property
     def reward_max(self) -> float:  # noqa: D102
-        return float(self._extremes[5])
+        return float(self._extremes[3])
 
     @property
     def x_max(self) -> float:  # noqa: D102
-        return float(self._extremes[7])
+        return float(self._extremes[5])
 
     @property
     def weight_max(self) -> float:
         """Largest weight, 0 where there is no row."""
-        return max(float(self._extremes[6]), 0.0)
+        return max(float(self._extremes[4]), 0.0)
 
     @property
     def ess(self) -> float:

@@ -10,7 +10,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Moments
 
-CHUNK = 32768
+CHUNK = 16384
 
 
 def make(n: int, seed: int = 0, users: int = 300) -> dict[str, np.ndarray]:
@@ -156,3 +156,19 @@ def test_narrow_columns_are_read_as_numbers():
     assert bits(Moments.of(**narrow)) == bits(Moments.of(**wide))
     clicks = data["reward"] > 0
     assert Moments.of(clicks, data["propensity"], data["target"]).sum("r") == clicks.sum()
+
+
+def test_a_target_of_minus_zero_or_a_rounding_above_one_is_data():
+    data = make(100, users=100)
+    data["target"][:2] = -0.0, 1.0 + 2.3e-16
+    assert Moments.of(**data).supported == np.count_nonzero(data["target"] > 0.0)
+
+
+@pytest.mark.parametrize("name", ["propensity", "target"])
+@pytest.mark.parametrize("value", [1.5, np.nan, -np.nan, -0.25, np.inf, -np.inf])
+def test_what_is_no_probability_is_found_beside_a_set_sign(name, value):
+    data = make(CHUNK + 10)
+    data["target"][3] = -0.0
+    data[name][2] = value
+    with pytest.raises(UserError, match=f"{name}.*row 2 "):
+        Moments.of(**data)
