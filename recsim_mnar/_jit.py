@@ -65,7 +65,8 @@ def summing(function: Callable[..., Any]) -> Any:
     Its last bits may differ from one CPU model to another (never between two runs or shards on one), so it has no place
     on a path that decides a draw.
     """
-    return _compile(function, {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}, "_nrt": False})
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}, "_nrt": False}
+    return _compile(function, options)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
