@@ -2,12 +2,14 @@
 
 CPU seconds of one thread against items, users and factors (simulate), rows (estimators) and interactions (fits); the
 least of a few rounds in which the sizes of a curve take turns. Exponents are slopes of a straight line through the
-upper half of each log-log curve. Writes growth.json and growth.png. Users end at 100,000: their log is held whole.
+upper half of each log-log curve. Writes growth.json and growth.png. By users the log is made shard by shard, as for a
+folder of Parquet parts: that of a million users has some 80 million rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -18,19 +20,32 @@ from table import in_turn, least
 
 from recsim_mnar import registry
 from recsim_mnar.log import Log
+from recsim_mnar.policy import Policy
 from recsim_mnar.runs import write_json
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulate import iter_shards, simulate
 from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.base import World
 
 HERE = Path(__file__).resolve().parent
 Curve = dict[int, Callable[[], Any]]
 
 
-def lives(n_users: int, **settings: int) -> Callable[[], Any]:
-    """A simulation under uniform logging, its catalogue made beforehand."""
+def scene(**settings: int) -> tuple[World, Policy]:
+    """A world, its catalogue made beforehand, and uniform logging."""
     world = make_world("sessions", "recogym-v1", [f"{name}={value}" for name, value in settings.items()])
-    policy = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+    return world, registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+
+
+def lives(n_users: int, **settings: int) -> Callable[[], Any]:
+    """A simulation under uniform logging."""
+    world, policy = scene(**settings)
     return lambda: simulate(world, policy, n_users, seed=2)
+
+
+def shards(n_users: int, **settings: int) -> Callable[[], Any]:
+    """The same, one shard in memory at a time."""
+    world, policy = scene(**settings)
+    return lambda: collections.deque(iter_shards(world, policy, n_users, 2), maxlen=0)
 
 
 def by_items(quick: bool) -> Curve:
@@ -39,8 +54,8 @@ def by_items(quick: bool) -> Curve:
 
 
 def by_users(quick: bool) -> Curve:
-    sizes = (100, 1000) if quick else (100, 1000, 10_000, 100_000)
-    return {n: lives(n, n_items=100) for n in sizes}
+    sizes = (100, 1000) if quick else (100, 1000, 10_000, 100_000, 1_000_000)
+    return {n: shards(n, n_items=100) for n in sizes}
 
 
 def by_factors(quick: bool) -> Curve:

@@ -25,7 +25,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from table import HEADER, Row, line  # noqa: E402  (threads are set before numpy is loaded)
+from table import HEADER, Row, line, markdown  # noqa: E402  (threads are set before numpy is loaded)
 
 GROUPS = {
     "simulate": ("simulate", "rows"),
@@ -77,7 +77,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and single rounds: shows that all of it runs")
     parser.add_argument("--rows", default=",".join(GROUPS), help=f"of {', '.join(GROUPS)}")
-    parser.add_argument("--json", type=Path, help="write the table here")
+    parser.add_argument("--json", type=Path, help="write the table here, and beside it as Markdown")
     a = parser.parse_args()
     names = a.rows.split(",")
     if unknown := [name for name in names if name not in GROUPS]:
@@ -108,6 +108,7 @@ def main() -> int:
                 "failed": failed,
             },
         )
+        a.json.with_suffix(".md").write_text(markdown(found))
     return 1 if failed else 0
 
 

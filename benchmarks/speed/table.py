@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -85,6 +85,22 @@ def line(row: Row) -> str:
         f"{number(row.floor):>10} {number(row.distance):>8}  {row.unit}"
     )
     return text + (f"; {row.peer}" if row.peer else "") + (f" ({row.note})" if row.note else "")
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """The table for a page."""
+    lines = ["| path | ours | beside | theirs | ratio | bar | x floor |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        theirs = number(row.theirs) if row.theirs is not None else ("not measured" if row.peer else "")
+        bar = (
+            ""
+            if row.bar is None
+            else f"{'≥' if row.at_least else '≤'} {row.bar:,g}{'' if row.met else ', not reached'}"
+        )
+        known = [number(value) if value is not None else "" for value in (row.ratio, row.distance)]
+        cells = [row.path, f"{number(row.ours)} {row.unit}", row.peer, theirs, known[0], bar, known[1]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def number(value: float | None) -> str:

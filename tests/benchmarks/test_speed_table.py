@@ -46,3 +46,18 @@ def test_amounts_have_no_peer(table):
     assert table.Row("a", "", 19.0, None, "s", 20, at_least=False).met
     assert not table.Row("a", "", 99.4, None, "%", 99.5).met
     assert not table.Row("a", "", None, None, "%", 99.5).met
+
+
+def test_the_page_says_which_bars_are_not_reached(table):
+    costs = {"path": "a", "peer": "b", "ours": 2.0, "unit": "s"}
+    rows = [
+        table.Row(**costs, theirs=6.0, bar=3),
+        table.Row(**costs, theirs=6.0, bar=4),
+        table.Row(**costs, theirs=None, bar=3),
+    ]
+    lines = table.markdown(rows).splitlines()[2:]
+    assert lines == [
+        "| a | 2 s | b | 6 | 3 | ≥ 3 |  |",
+        "| a | 2 s | b | 6 | 3 | ≥ 4, not reached |  |",
+        "| a | 2 s | b | not measured |  | ≥ 3, not reached |  |",
+    ]
