@@ -212,6 +212,18 @@ def find_runs(lanes, which, most, bandit_out, out):
 
 
 @kernel
+def pass_over(lanes, which, most, bandit_out, out):
+    """The uneventful decisions that lane ``which[j]`` comes to next happen, one unit of time apart: ``out[j]``."""
+    for j in range(which.size):
+        lane = which[j]
+        n = uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
+        lanes.step[lane] += n
+        lanes.time[lane] += np.float64(n)
+        lanes.n_decisions[lane] += n
+        out[j] = n
+
+
+@kernel
 def begin(dynamics, lanes, which, seeds, users):
     """Users arrive: ``users[j]`` of ``seeds[j]`` in lane ``which[j]``."""
     for j in range(which.size):

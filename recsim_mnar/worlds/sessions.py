@@ -481,21 +481,12 @@ class SessionsLanes(Lanes):
         np.cumsum(runs, out=edges[1:])
         return self._advance(which, edges, actions, propensities)
 
-    def uneventful(self, lane: int) -> int:
-        """See :meth:`Lanes.uneventful`; with a normal clock the time that passes is drawn, and nothing is foreseen."""
-        d = self.dynamics
-        if d.drift_in_bandit or not d.unit_clock:
-            return 0
-        arrays = self._arrays
-        return int(
-            self._kernel.uneventful(arrays.seed[lane], self.user[lane], self.n_decisions[lane], _FORESEEN, d.bandit_out)
-        )
-
-    def pass_over(self, lane: int) -> None:
-        """See :meth:`Lanes.pass_over`."""
-        self.step[lane] += 1
-        self.time[lane] += 1.0
-        self.n_decisions[lane] += 1
+    def pass_over(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :meth:`Lanes.pass_over`; with a normal clock the time that passes is drawn, and nothing is foreseen."""
+        out = np.zeros(len(which), np.int64)
+        if self.dynamics.unit_clock and not self.dynamics.drift_in_bandit:
+            self._kernel.pass_over(self._arrays, which, _FORESEEN, self.dynamics.bandit_out, out)
+        return out
 
     def _advance(
         self,
