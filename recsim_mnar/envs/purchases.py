@@ -166,9 +166,9 @@ class PurchasesVectorEnv(WorldVectorEnv):
         """Count the purchases of a moment and tell them."""
         self._browse(which, moment, infos)
         c, rows = moment.columns, _bought_rows(moment)
-        edges = np.searchsorted(rows, moment.starts)
+        edges = rows.searchsorted(moment.starts)
         bought = c["action"][rows]
-        np.add.at(self._counts, (np.repeat(which, np.diff(edges)), bought), np.float32(1))
+        np.add.at(self._counts, (which.repeat(edges[1:] - edges[:-1]), bought), np.float32(1))
         self._tell(infos, which, edges, {"bought": bought})
 
 

@@ -63,7 +63,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._crowd = Crowd(world, num_envs)
-        self._all = np.arange(num_envs)
+        self._all = np.ones(num_envs, np.bool_)
         self._counts = np.zeros((num_envs, world.n_items), np.float32)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._ended = np.ones(num_envs, np.bool_)
@@ -80,6 +80,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self._seat(which, seed, _first_user(options))
         infos: dict[str, Any] = {}
         self._admit(which, infos)
+        self._tell_state(infos, mask)
         return self._counts.copy(), infos
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
@@ -99,14 +100,15 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         if self.max_episode_steps is not None:
             self._elapsed += 1
             truncated = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
-        self._tell_state(infos, self._all)
         self._ended = terminated | truncated
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             resetting = np.flatnonzero(self._ended)
             if len(resetting):
+                self._tell_state(infos, self._all)
                 self._finish(resetting, infos)
         if len(resetting):
             self._admit(resetting, infos)
+        self._tell_state(infos, self._all)
         return self._counts.copy(), rewards, terminated, truncated, infos
 
     # ---------------------------------------------------------------------------------------------------------- inside
@@ -193,7 +195,6 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
             self._browse(lanes[moment.alive], here, infos, empty=self.world.rates)
         for lane, told in skipped.items():
             self._set(infos, "skipped", lane, tuple(told))
-        self._tell_state(infos, which)
 
     def _see(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
         """Bring the observations of lanes up to date after their actions, and tell what was organic."""
@@ -207,8 +208,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
     def _browse(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any], *, empty: bool = False) -> None:
         """Organic events: the item's rating in a world of ratings, else one more view; told where there are any."""
         c, rows = moment.columns, organic_rows(moment)
-        edges = np.searchsorted(rows, moment.starts)
-        lanes, items = np.repeat(which, np.diff(edges)), c["item"][rows]
+        edges = rows.searchsorted(moment.starts)
+        lanes, items = which.repeat(edges[1:] - edges[:-1]), c["item"][rows]
         if self.world.rates:
             self._counts[lanes, items] = c["reward"][rows]
         else:
@@ -233,17 +234,19 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         lanes = which[some]
         cuts = list(zip(lanes.tolist(), edges[some].tolist(), edges[some + 1].tolist(), strict=True))
         for key, column in events.items():
-            values, told = column.tolist(), self._entry(infos, key, object)
+            values, told = tuple(column.tolist()), self._entry(infos, key)
             for lane, first, last in cuts:
-                told[lane] = tuple(values[first:last])
+                told[lane] = values[first:last]
             infos[f"_{key}"][lanes] = True
 
-    def _tell_state(self, infos: dict[str, Any], which: NDArray[np.int64]) -> None:
+    def _tell_state(self, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
+        """Tell of the lanes in the mask which decision of whom they await."""
         lanes = self._crowd.lanes
-        now = {"user": lanes.user, "step": lanes.step - self._ahead, "time": lanes.time - self._ahead}
+        now = {"user": lanes.user.copy(), "step": lanes.step - self._ahead, "time": lanes.time - self._ahead}
         for key, values in now.items():
-            self._entry(infos, key, values.dtype)[which] = values[which]
-            infos[f"_{key}"][which] = True
+            if mask is not self._all:
+                values[~mask] = 0
+            infos[key], infos[f"_{key}"] = values, mask.copy()
 
     def _finish(self, ended: NDArray[np.int64], infos: dict[str, Any]) -> None:
         """Move what was told of lanes that ended to ``final_obs`` and ``final_info``."""
@@ -263,13 +266,12 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         infos["_final_info"] = self._ended.copy()
 
     def _set(self, infos: dict[str, Any], key: str, lane: int, value: Any) -> None:
-        self._entry(infos, key, object)[lane] = value
+        self._entry(infos, key)[lane] = value
         infos[f"_{key}"][lane] = True
 
-    def _entry(self, infos: dict[str, Any], key: str, dtype: Any) -> Array:
+    def _entry(self, infos: dict[str, Any], key: str) -> Array:
         """The array of infos of this name, and its mask beside it, made where it is not there yet."""
         if key not in infos:
-            # An empty array of objects holds None.
-            infos[key] = np.empty(self.num_envs, object) if dtype is object else np.zeros(self.num_envs, dtype)
+            infos[key] = np.empty(self.num_envs, object)  # an empty array of objects holds None
             infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
         return infos[key]
