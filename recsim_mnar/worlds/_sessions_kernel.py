@@ -1,7 +1,8 @@
 """Jitted dynamics of the sessions world: views, clicks, transitions, drift; written once for every face.
 
 A user's state lies in arrays with one entry a lane. Each function below moves one lane and can stop between any two
-events when the row buffer is full: the state says where to go on.
+events when the row buffer is full: the state says where to go on. Those that Python calls are given plain tuples, and
+name their members again: numba takes three times as long over a named tuple.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
 from recsim_mnar._rng_kernel import block, exp64, normal, unit53
-from recsim_mnar.worlds._views_kernel import sample_view
+from recsim_mnar.worlds._views_kernel import Lanes, Tables, sample_view
 
 Dynamics = namedtuple(
     "Dynamics",
@@ -216,6 +217,7 @@ def _uneventful(seed, user, first, most, bandit_out):
 @kernel
 def find_runs(lanes, which, most, bandit_out, out):
     """``out[j]`` = 1 + the uneventful decisions that lane ``which[j]`` comes to next."""
+    lanes = Lanes(*lanes)
     for j in range(which.size):
         lane = which[j]
         out[j] = 1 + _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
@@ -224,6 +226,7 @@ def find_runs(lanes, which, most, bandit_out, out):
 @kernel
 def pass_over(lanes, which, most, bandit_out, out):
     """The uneventful decisions that lane ``which[j]`` comes to next happen, one unit of time apart: ``out[j]``."""
+    lanes = Lanes(*lanes)
     for j in range(which.size):
         lane = which[j]
         n = _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
@@ -236,6 +239,8 @@ def pass_over(lanes, which, most, bandit_out, out):
 @kernel
 def begin(dynamics, lanes, which, seeds, users):
     """Users arrive: ``users[j]`` of ``seeds[j]`` in lane ``which[j]``."""
+    dynamics = Dynamics(*dynamics)
+    lanes = Lanes(*lanes)
     for j in range(which.size):
         _begin(dynamics, lanes, which[j], seeds[j], users[j])
 
@@ -249,6 +254,10 @@ def advance(dynamics, tables, lanes, which, first, edges, actions, propensities,
     used); fewer lanes than given means that the rows are full: call again with more room, ``first`` being the number
     finished.
     """
+    dynamics = Dynamics(*dynamics)
+    tables = Tables(*tables)
+    lanes = Lanes(*lanes)
+    rows = Rows(*rows)
     capacity = rows.user.size
     foreseen = dynamics.unit_clock and not dynamics.keep_truth
     for j in range(first, which.size):
