@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
-from recsim_mnar.envs.crowd import Crowd, News, info_of
+from recsim_mnar.envs.crowd import Crowd, organic_rows
 from recsim_mnar.envs.record import LogBuilder, lane_info
 from recsim_mnar.envs.single import COUNT_LIMIT, _first_user
 from recsim_mnar.envs.vector import WorldVectorEnv
@@ -52,13 +52,10 @@ def _world(preset: str | None, params: dict[str, Any]) -> PurchasesWorld:
     return make_world("purchases", preset, [f"{k}={v}" for k, v in params.items()])  # type: ignore[return-value]
 
 
-def _told(moment: Moment, j: int) -> tuple[News, tuple[int, ...]]:
-    """Purchases without recommendation, and the recommended items that were bought, of the moment's lane j."""
-    rows = slice(moment.starts[j], moment.starts[j + 1])
-    c = {name: values[rows] for name, values in moment.columns.items()}
-    alone = c["event"] == schema.ORGANIC
-    news = News(tuple(c["item"][alone].tolist()), tuple(c["time"][alone].tolist()))
-    return news, tuple(c["action"][~alone & (c["reward"] == 1)].tolist())
+def _bought_rows(moment: Moment) -> NDArray[np.int64]:
+    """Rows of a moment that are recommended items that were bought."""
+    c = moment.columns
+    return np.flatnonzero((c["event"] == schema.BANDIT) & (c["reward"] == 1))
 
 
 def _purchases(moment: Moment) -> NDArray[np.float64]:
@@ -66,15 +63,6 @@ def _purchases(moment: Moment) -> NDArray[np.float64]:
     c = moment.columns
     bought = (c["event"] == schema.ORGANIC) | (c["reward"] == 1)
     return np.add.reduceat(bought.astype(np.float64), moment.starts[:-1])
-
-
-def _counted(moment: Moment, counts: Array, lanes: Array) -> None:
-    """Add a moment's purchases to the rows ``lanes`` of the users' counts (., I)."""
-    c = moment.columns
-    bought = (c["event"] == schema.ORGANIC) | (c["reward"] == 1)
-    lane = np.repeat(lanes, np.diff(moment.starts))[bought]
-    item = np.where(c["action"] >= 0, c["action"], c["item"])[bought]
-    np.add.at(counts, (lane, item), np.float32(1))
 
 
 class PurchasesEnv(gym.Env[Array, Array]):
@@ -99,7 +87,7 @@ class PurchasesEnv(gym.Env[Array, Array]):
         self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
         self._crowd = Crowd(world, 1)
         self._lane = np.zeros(1, np.int64)
-        self._counts = np.zeros((1, world.n_items), np.float32)
+        self._counts = np.zeros(world.n_items, np.float32)
         self._seeded = False
         self._waiting = False
 
@@ -113,22 +101,28 @@ class PurchasesEnv(gym.Env[Array, Array]):
             self._seeded = True
         elif user is not None:
             self._crowd.seat(self._lane, [self._seed], user)
-        news = self._crowd.admit(self._lane)[0]
+        told = self._crowd.meet(self._lane)
         self._counts[:] = 0
         self._waiting = True
-        return self._counts[0].copy(), info_of(self._crowd, 0, news)
+        return self._counts.copy(), self._info(told)
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Recommend a slate; the user lives through a period."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
         slate = _sized(np.asarray(action)[None], 1, self.world)
-        moment, _first = self._crowd.take(self._lane, slate.astype(np.int32))
-        _counted(moment, self._counts, self._lane)
+        moment = self._crowd.take(self._lane, slate.astype(np.int32))
         self._waiting = bool(moment.alive[0])
-        news, bought = _told(moment, 0)
-        info = {**info_of(self._crowd, 0, news), "bought": bought}
-        return self._counts[0].copy(), float(_purchases(moment)[0]), not self._waiting, False, info
+        c = moment.columns
+        alone, bought = organic_rows(moment), c["action"][_bought_rows(moment)]
+        np.add.at(self._counts, np.concatenate([c["item"][alone], bought]), np.float32(1))
+        told = {key: tuple(c[name][alone].tolist()) for key, name in self._crowd.entries}
+        info = self._info({**told, "bought": tuple(bought.tolist())})
+        return self._counts.copy(), float(_purchases(moment)[0]), not self._waiting, False, info
+
+    def _info(self, told: dict[str, Any]) -> dict[str, Any]:
+        lanes = self._crowd.lanes
+        return {"user": lanes.user.item(), "step": lanes.step.item(), "time": lanes.time.item(), **told}
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
@@ -161,44 +155,21 @@ class PurchasesVectorEnv(WorldVectorEnv):
         self.single_action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Recommend a slate in every lane; in NEXT_STEP mode, a lane that has ended is reset instead."""
-        if not self._seeded:
-            raise gym.error.ResetNeeded("call reset() before step()")
-        if self._ended.any() and self.autoreset_mode is AutoresetMode.DISABLED:
-            lane = int(np.flatnonzero(self._ended)[0])
-            raise gym.error.ResetNeeded(f"lane {lane} has ended: reset it with options={{'reset_mask': ...}}")
-        slates = _sized(actions, self.num_envs, self.world)
-        infos: dict[str, Any] = {}
-        rewards = np.zeros(self.num_envs)
-        terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
-        acting, resetting = self._all[~self._ended], self._all[self._ended]
-        if len(acting):
-            moment, _first = self._crowd.take(acting, slates[acting].astype(np.int32))
-            rewards[acting] = _purchases(moment)
-            terminated[acting] = ~moment.alive
-            self._elapsed[acting] += 1
-            if self.max_episode_steps is not None:
-                truncated[acting] = moment.alive & (self._elapsed[acting] >= self.max_episode_steps)
-            self._see(acting, moment, infos)
-        self._ended = terminated | truncated
-        if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            resetting = np.flatnonzero(self._ended)
-            if len(resetting):
-                self._finish(resetting, infos)
-        if len(resetting):
-            self._admit(resetting, infos)
-        return self._counts.copy(), rewards, terminated, truncated, infos
+    def _checked(self, actions: Array) -> Array:
+        self._check_ready()
+        return _sized(actions, self.num_envs, self.world)
 
-    def _see(self, acting: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
+    def _earned(self, moment: Moment) -> NDArray[np.float64]:
+        return _purchases(moment)
+
+    def _see(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
         """Count the purchases of a moment and tell them."""
-        _counted(moment, self._counts, acting)
-        for j, lane in enumerate(acting.tolist()):
-            news, bought = _told(moment, j)
-            self._tell(infos, lane, news)
-            if bought:
-                self._set(infos, "bought", lane, bought)
-        self._tell_state(infos, acting)
+        self._browse(which, moment, infos)
+        c, rows = moment.columns, _bought_rows(moment)
+        edges = rows.searchsorted(moment.starts)
+        bought = c["action"][rows]
+        np.add.at(self._counts, (which.repeat(edges[1:] - edges[:-1]), bought), np.float32(1))
+        self._tell(infos, which, edges, {"bought": bought})
 
 
 def _sized(slates: Array, n: int, world: PurchasesWorld) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.crowd import Crowd, News, info_of, news_of, show_answer
+from recsim_mnar.envs.crowd import Crowd, rewards_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
@@ -26,9 +26,6 @@ RATING_LIMIT = 5.0
 def observation_space(world: World) -> Any:
     """Flat, an entry an item: the user's view counts so far, or ratings revealed so far (0 for none)."""
     return gym.spaces.Box(0.0, RATING_LIMIT if world.rates else COUNT_LIMIT, (world.n_items,), np.float32)
-
-
-_NOTHING_NEW = News()
 
 
 class WorldEnv(gym.Env[Observation, np.int64]):
@@ -61,7 +58,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self._counts = np.zeros(world.n_items, np.float32)
         self._seeded = False
         self._waiting = False
-        self._uneventful = 0
+        self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -75,33 +72,46 @@ class WorldEnv(gym.Env[Observation, np.int64]):
             self._seeded = True
         elif user is not None:
             self._crowd.seat(self._lane, [self._seed], user)
-        news = self._crowd.admit(self._lane)[0]
+        told = self._crowd.meet(self._lane)
         self._counts[:] = 0
-        news.show(self._counts)
-        self._waiting = True
-        self._uneventful = self._crowd.lanes.uneventful(0)
-        return self._counts.copy(), info_of(self._crowd, 0, news)
+        return self._counts_with(told), self._info(told, waiting=True)
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Recommend an item; the user answers and lives on until the next decision or the end."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
         chosen = self._checked(action)
-        lanes = self._crowd.lanes
-        if self._uneventful:
+        if self._ahead:
             # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
-            self._uneventful -= 1
-            lanes.pass_over(0)
-            return self._counts.copy(), 0.0, False, False, info_of(self._crowd, 0, _NOTHING_NEW)
+            self._ahead -= 1
+            self._step += 1
+            self._time += 1.0
+            info = {"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()}
+            return self._counts.copy(), 0.0, False, False, info
         self._action[0] = chosen
-        moment, rewards = self._crowd.take(self._lane, self._action)
-        news = news_of(moment, 0)
-        show_answer(self.world, self._counts, chosen, float(rewards[0]))
-        news.show(self._counts)
-        self._waiting = bool(moment.alive[0])
-        if self._waiting:
-            self._uneventful = lanes.uneventful(0)
-        return self._counts.copy(), float(rewards[0]), not self._waiting, False, info_of(self._crowd, 0, news)
+        moment = self._crowd.take(self._lane, self._action)
+        reward, alive = rewards_of(moment).item(), moment.alive.item()
+        if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
+            self._counts[chosen] = reward
+        told = self._crowd.told(moment, 0)
+        return self._counts_with(told), reward, not alive, False, self._info(told, waiting=alive)
+
+    def _counts_with(self, told: dict[str, Any]) -> Observation:
+        """A new observation, brought up to date: the item's rating in a world of ratings, else one more view."""
+        if self.world.rates:
+            self._counts[list(told["views"])] = told["ratings"]
+        else:
+            for item in told["views"]:
+                self._counts[item] += 1
+        return self._counts.copy()
+
+    def _info(self, told: dict[str, Any], *, waiting: bool) -> dict[str, Any]:
+        """The whole ``info`` after the lane has moved; and what can be foreseen of the decisions that come next."""
+        lanes = self._crowd.lanes
+        self._waiting = waiting
+        self._user, self._step, self._time = lanes.user.item(), lanes.step.item(), lanes.time.item()
+        self._ahead = lanes.pass_over(self._lane).item() if waiting else 0
+        return {"user": self._user, "step": self._step, "time": self._time, **told}
 
     def _checked(self, action: np.int64) -> int:
         if type(action) is not np.int64 and not np.issubdtype(np.asarray(action).dtype, np.integer):

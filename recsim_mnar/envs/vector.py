@@ -11,8 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar import schema
-from recsim_mnar.envs.crowd import Crowd, News, news_of
+from recsim_mnar.envs.crowd import Crowd, organic_rows, rewards_of
 from recsim_mnar.envs.single import _first_user, check_decides, observation_space
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
@@ -64,10 +63,11 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._crowd = Crowd(world, num_envs)
-        self._all = np.arange(num_envs)
+        self._all = np.ones(num_envs, np.bool_)
         self._counts = np.zeros((num_envs, world.n_items), np.float32)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._ended = np.ones(num_envs, np.bool_)
+        self._ahead = np.zeros(num_envs, np.int64)
         self._seeded = False
 
     def reset(
@@ -78,47 +78,37 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         mask = self._reset_mask(options.pop("reset_mask", None))
         which = np.flatnonzero(mask)
         self._seat(which, seed, _first_user(options))
-        infos = self._empty_infos()
+        infos: dict[str, Any] = {}
         self._admit(which, infos)
+        self._tell_state(infos, mask)
         return self._counts.copy(), infos
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Recommend an item in every lane; in NEXT_STEP mode, a lane that has ended is reset instead."""
-        chosen = np.asarray(actions)
-        if chosen.shape != (self.num_envs,):
-            raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
-        if not np.issubdtype(chosen.dtype, np.integer):
-            raise UserError(f"actions must be integers, got {chosen.dtype}")
-        if not self._seeded:
-            raise gym.error.ResetNeeded("call reset() before step()")
-        if self._ended.any() and self.autoreset_mode is AutoresetMode.DISABLED:
-            lane = int(np.flatnonzero(self._ended)[0])
-            raise gym.error.ResetNeeded(f"lane {lane} has ended: reset it with options={{'reset_mask': ...}}")
-        acting = self._all[~self._ended]
-        outside = (chosen < 0) | (chosen >= self.world.n_items)
-        if outside[acting].any():
-            bad = chosen[acting][outside[acting]][0]
-            raise UserError(f"action {bad} is out of range, the world has items 0..{self.world.n_items - 1}")
-        infos = self._empty_infos()
+        chosen = self._checked(actions)
+        infos: dict[str, Any] = {}
         rewards = np.zeros(self.num_envs)
         terminated = np.zeros(self.num_envs, np.bool_)
         truncated = np.zeros(self.num_envs, np.bool_)
-        resetting = self._all[self._ended]
-        if len(acting):
-            moment, rewards[acting] = self._crowd.take(acting, chosen[acting].astype(np.int32))
-            terminated[acting] = ~moment.alive
-            self._elapsed[acting] += 1
-            if self.max_episode_steps is not None:
-                truncated[acting] = moment.alive & (self._elapsed[acting] >= self.max_episode_steps)
-            self._see(acting, moment, infos)
+        resetting = np.flatnonzero(self._ended)
+        due = self._due()
+        if len(due):
+            moment = self._crowd.take(due, chosen[due].astype(np.int32))
+            rewards[due] = self._earned(moment)
+            terminated[due] = ~moment.alive
+            self._see(due, moment, infos)
+        if self.max_episode_steps is not None:
+            self._elapsed += 1
+            truncated = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
         self._ended = terminated | truncated
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            ended = np.flatnonzero(self._ended)
-            if len(ended):
-                self._finish(ended, infos)
-                resetting = ended
+            resetting = np.flatnonzero(self._ended)
+            if len(resetting):
+                self._tell_state(infos, self._all)
+                self._finish(resetting, infos)
         if len(resetting):
             self._admit(resetting, infos)
+        self._tell_state(infos, self._all)
         return self._counts.copy(), rewards, terminated, truncated, infos
 
     # ---------------------------------------------------------------------------------------------------------- inside
@@ -156,53 +146,107 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         elif user is not None:
             self._crowd.move(which, user)
 
-    def _empty_infos(self) -> dict[str, Any]:
-        return {}
+    def _check_ready(self) -> None:
+        if not self._seeded:
+            raise gym.error.ResetNeeded("call reset() before step()")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
+            lane = int(np.flatnonzero(self._ended)[0])
+            raise gym.error.ResetNeeded(f"lane {lane} has ended: reset it with options={{'reset_mask': ...}}")
+
+    def _checked(self, actions: Array) -> Array:
+        """(n,) actions that can be taken; those of lanes that have ended may be any."""
+        chosen = np.asarray(actions)
+        if chosen.shape != (self.num_envs,):
+            raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
+        if not np.issubdtype(chosen.dtype, np.integer):
+            raise UserError(f"actions must be integers, got {chosen.dtype}")
+        self._check_ready()
+        if chosen.min() < 0 or chosen.max() >= self.world.n_items:
+            outside = ((chosen < 0) | (chosen >= self.world.n_items)) & ~self._ended
+            if outside.any():
+                bad = chosen[outside][0]
+                raise UserError(f"action {bad} is out of range, the world has items 0..{self.world.n_items - 1}")
+        return chosen
+
+    def _due(self) -> NDArray[np.int64]:
+        """Lanes whose user answers this recommendation. In the others that wait it comes to nothing, whatever it is.
+
+        Those have lived ahead: what is told of them lies ``_ahead`` decisions behind what their lanes hold.
+        """
+        unknown = np.flatnonzero((self._ahead == 0) & ~self._ended)
+        ahead = self._crowd.lanes.pass_over(unknown)
+        self._ahead[unknown] = ahead
+        np.maximum(self._ahead - 1, 0, out=self._ahead)
+        return unknown[ahead == 0]
+
+    def _earned(self, moment: Moment) -> NDArray[np.float64]:
+        return rewards_of(moment)
 
     def _admit(self, which: NDArray[np.int64], infos: dict[str, Any]) -> None:
         """Reset lanes: next users, counts, and what is told of them."""
-        news = self._crowd.admit(which)
-        self._counts[which] = 0
-        self._elapsed[which] = 0
-        self._ended[which] = False
-        for lane in which:
-            told = news[int(lane)]
-            told.show(self._counts[lane])
-            self._tell(infos, int(lane), told, empty=self.world.rates)
-            if told.skipped:
-                self._set(infos, "skipped", int(lane), told.told_skipped())
-        self._tell_state(infos, which)
+        for array in (self._counts, self._elapsed, self._ended, self._ahead):
+            array[which] = 0
+        skipped: dict[int, list[dict[str, Any]]] = {}
+        for lanes, users, moment in self._crowd.admit(which):
+            for j in np.flatnonzero(~moment.alive).tolist():
+                left = {"user": int(users[j]), **self._crowd.told(moment, j)}
+                skipped.setdefault(int(lanes[j]), []).append(left)
+            here = moment if moment.alive.all() else moment.of(moment.alive)
+            self._browse(lanes[moment.alive], here, infos, empty=self.world.rates)
+        for lane, told in skipped.items():
+            self._set(infos, "skipped", lane, tuple(told))
 
-    def _see(self, acting: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
-        """Count the views of a moment and tell them; in a world of ratings, bring the ratings up to date."""
-        c, first = moment.columns, moment.starts[:-1]
-        views = c["event"] == schema.ORGANIC
+    def _see(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
+        """Bring the observations of lanes up to date after their actions, and tell what was organic."""
+        if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
+            rewards = rewards_of(moment)
+            answered = np.flatnonzero(rewards > 0)
+            items = moment.columns["action"][moment.starts[answered]]
+            self._counts[which[answered], items] = rewards[answered]
+        self._browse(which, moment, infos)
+
+    def _browse(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any], *, empty: bool = False) -> None:
+        """Organic events: the item's rating in a world of ratings, else one more view; told where there are any."""
+        c, rows = moment.columns, organic_rows(moment)
+        edges = rows.searchsorted(moment.starts)
+        lanes, items = which.repeat(edges[1:] - edges[:-1]), c["item"][rows]
         if self.world.rates:
-            rewards, answered = c["reward"][first], c["reward"][first] > 0
-            self._counts[acting[answered], c["action"][first[answered]]] = rewards[answered]
-        if views.any():
-            lane_of_row = np.repeat(acting, np.diff(moment.starts))[views]
-            if self.world.rates:
-                self._counts[lane_of_row, c["item"][views]] = c["reward"][views]
-            else:
-                np.add.at(self._counts, (lane_of_row, c["item"][views]), np.float32(1))
-            for j in np.flatnonzero(np.diff(moment.starts) > 1):
-                self._tell(infos, int(acting[j]), news_of(moment, int(j)))
-        self._tell_state(infos, acting)
+            self._counts[lanes, items] = c["reward"][rows]
+        else:
+            # One index, not a pair of them: numpy has a fast path for it.
+            np.add.at(self._counts.reshape(-1), lanes * self.world.n_items + items, np.float32(1))
+        events = {key: c[name][rows] for key, name in self._crowd.entries}
+        self._tell(infos, which, edges, events, empty=empty)
 
-    def _tell(self, infos: dict[str, Any], lane: int, news: News, *, empty: bool = False) -> None:
-        if news.views or empty:
-            for key, events in news.told().items():
-                self._set(infos, key, lane, events)
+    def _tell(
+        self,
+        infos: dict[str, Any],
+        which: NDArray[np.int64],
+        edges: NDArray[np.int64],
+        events: dict[str, Array],
+        *,
+        empty: bool = False,
+    ) -> None:
+        """Tell lane which[j] the events edges[j]:edges[j + 1], as tuples; where there are none only if ``empty``."""
+        some = np.arange(len(which)) if empty else np.flatnonzero(edges[1:] > edges[:-1])
+        if len(some) == 0:
+            return
+        lanes = which[some]
+        cuts = list(zip(lanes.tolist(), edges[some].tolist(), edges[some + 1].tolist(), strict=True))
+        for key, column in events.items():
+            values, told = tuple(column.tolist()), self._entry(infos, key)
+            for lane, first, last in cuts:
+                told[lane] = values[first:last]
+            infos[f"_{key}"][lanes] = True
 
-    def _tell_state(self, infos: dict[str, Any], which: NDArray[np.int64]) -> None:
+    def _tell_state(self, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
+        """Tell of the lanes in the mask which decision of whom they await."""
         lanes = self._crowd.lanes
-        for key, source in (("user", lanes.user), ("step", lanes.step), ("time", lanes.time)):
-            if key not in infos:
-                infos[key] = np.zeros(self.num_envs, source.dtype)
-                infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
-            infos[key][which] = source[which]
-            infos[f"_{key}"][which] = True
+        now = {"user": lanes.user.copy(), "step": lanes.step - self._ahead, "time": lanes.time - self._ahead}
+        for key, values in now.items():
+            if mask is not self._all:
+                values[~mask] = 0
+            infos[key], infos[f"_{key}"] = values, mask.copy()
 
     def _finish(self, ended: NDArray[np.int64], infos: dict[str, Any]) -> None:
         """Move what was told of lanes that ended to ``final_obs`` and ``final_info``."""
@@ -222,8 +266,12 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         infos["_final_info"] = self._ended.copy()
 
     def _set(self, infos: dict[str, Any], key: str, lane: int, value: Any) -> None:
-        if key not in infos:
-            infos[key] = np.full(self.num_envs, None, object)
-            infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
-        infos[key][lane] = value
+        self._entry(infos, key)[lane] = value
         infos[f"_{key}"][lane] = True
+
+    def _entry(self, infos: dict[str, Any], key: str) -> Array:
+        """The array of infos of this name, and its mask beside it, made where it is not there yet."""
+        if key not in infos:
+            infos[key] = np.empty(self.num_envs, object)  # an empty array of objects holds None
+            infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
+        return infos[key]

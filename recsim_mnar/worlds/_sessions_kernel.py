@@ -1,7 +1,8 @@
 """Jitted dynamics of the sessions world: views, clicks, transitions, drift; written once for every face.
 
 A user's state lies in arrays with one entry a lane. Each function below moves one lane and can stop between any two
-events when the row buffer is full: the state says where to go on.
+events when the row buffer is full: the state says where to go on. Those that Python calls are given plain tuples, and
+name their members again: numba takes three times as long over a named tuple.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
 from recsim_mnar._rng_kernel import block, exp64, normal, unit53
-from recsim_mnar.worlds._views_kernel import sample_view
+from recsim_mnar.worlds._views_kernel import Lanes, Tables, sample_view
 
 Dynamics = namedtuple(
     "Dynamics",
@@ -36,6 +37,8 @@ S_CLOCK = np.uint64(7)
 
 NEVER_CLICKS = 0.0294
 """Above the supremum of the click probability, logistic(-3.5) = .029312: a uniform this large needs no probability."""
+
+_SIDE_BY_SIDE = 16
 
 
 @inlined
@@ -88,7 +91,7 @@ def _drift(dynamics, lanes, lane, number, scale):
             lanes.omega[lane, k + 3] += scale * normal(words[3])
 
 
-@kernel
+@inlined
 def _begin(dynamics, lanes, lane, seed, user):
     """A user arrives in a lane: organic, with the first interests."""
     lanes.seed[lane] = seed
@@ -105,7 +108,7 @@ def _begin(dynamics, lanes, lane, seed, user):
     _drift(dynamics, lanes, lane, 0, dynamics.sigma_initial)
 
 
-@kernel
+@inlined
 def _browse(dynamics, tables, lanes, lane, rows, r, scratch):
     """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
     capacity = rows.user.size
@@ -192,28 +195,52 @@ def _pass_over(lanes, lane, rows, r, actions, propensities):
     lanes.n_decisions[lane] += actions.size
 
 
-@kernel
-def uneventful(seed, user, first, most, bandit_out):
-    """How many decisions from ``first`` on, at most ``most``, can neither be clicked nor end the bandit session."""
+@inlined
+def _uneventful(seed, user, first, most, bandit_out):
+    """How many decisions from ``first`` on, at most ``most``, can neither be clicked nor end the bandit session.
+
+    Some decisions side by side, so that the draws are made in vectors: the first eventful one is a minimum.
+    """
     key = np.uint64(user)
-    for i in range(most):
-        a, b, c, d = block(seed, S_RESPONSE, key, np.uint64(first + i))
-        if unit53(a, b) < NEVER_CLICKS or unit53(c, d) < bandit_out:
-            return i
+    for begin in range(0, most, _SIDE_BY_SIDE):
+        base = np.uint64(first + begin)
+        found = _SIDE_BY_SIDE
+        for i in range(_SIDE_BY_SIDE):
+            a, b, c, d = block(seed, S_RESPONSE, key, base + np.uint64(i))
+            eventful = (unit53(a, b) < NEVER_CLICKS) | (unit53(c, d) < bandit_out)
+            found = min(found, i if eventful else _SIDE_BY_SIDE)
+        if found < _SIDE_BY_SIDE:
+            return min(begin + found, most)
     return most
 
 
 @kernel
 def find_runs(lanes, which, most, bandit_out, out):
     """``out[j]`` = 1 + the uneventful decisions that lane ``which[j]`` comes to next."""
+    lanes = Lanes(*lanes)
     for j in range(which.size):
         lane = which[j]
-        out[j] = 1 + uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
+        out[j] = 1 + _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
+
+
+@kernel
+def pass_over(lanes, which, most, bandit_out, out):
+    """The uneventful decisions that lane ``which[j]`` comes to next happen, one unit of time apart: ``out[j]``."""
+    lanes = Lanes(*lanes)
+    for j in range(which.size):
+        lane = which[j]
+        n = _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
+        lanes.step[lane] += n
+        lanes.time[lane] += np.float64(n)
+        lanes.n_decisions[lane] += n
+        out[j] = n
 
 
 @kernel
 def begin(dynamics, lanes, which, seeds, users):
     """Users arrive: ``users[j]`` of ``seeds[j]`` in lane ``which[j]``."""
+    dynamics = Dynamics(*dynamics)
+    lanes = Lanes(*lanes)
     for j in range(which.size):
         _begin(dynamics, lanes, which[j], seeds[j], users[j])
 
@@ -227,6 +254,10 @@ def advance(dynamics, tables, lanes, which, first, edges, actions, propensities,
     used); fewer lanes than given means that the rows are full: call again with more room, ``first`` being the number
     finished.
     """
+    dynamics = Dynamics(*dynamics)
+    tables = Tables(*tables)
+    lanes = Lanes(*lanes)
+    rows = Rows(*rows)
     capacity = rows.user.size
     foreseen = dynamics.unit_clock and not dynamics.keep_truth
     for j in range(first, which.size):

@@ -27,6 +27,13 @@ class Moment:
     columns: dict[str, NDArray[Any]]
     alive: NDArray[np.bool_]
 
+    def of(self, some: NDArray[np.bool_]) -> Moment:
+        """The same of some of the lanes; ``some`` is (n,)."""
+        n_events = np.diff(self.starts)
+        rows = np.repeat(some, n_events)
+        starts = np.concatenate([[0], np.cumsum(n_events[some])])
+        return Moment(starts, {name: column[rows] for name, column in self.columns.items()}, self.alive[some])
+
 
 class Lanes(abc.ABC):
     """Places in which users live side by side; each lane holds one user at a time.
@@ -74,17 +81,13 @@ class Lanes(abc.ABC):
         """
         return self.take(which, actions, propensities)
 
-    def uneventful(self, lane: int) -> int:
-        """How many of the decisions that come next in a lane change nothing, whatever is recommended.
+    def pass_over(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Lanes ``which`` (all waiting) live through decisions that come next and change nothing; returns how many.
 
-        Each of them earns 0 and is followed by the next decision, one step and one unit of time later. 0 where that
-        cannot be known before the recommendation is.
+        Each of them earns 0, whatever is recommended, shows nothing new, and is followed by the next decision one step
+        and one unit of time later. (n,) zeros where that cannot be known before the recommendation is.
         """
-        return 0
-
-    def pass_over(self, lane: int) -> None:
-        """The first of a lane's uneventful decisions happens."""
-        raise NotImplementedError("this world foresees no uneventful decision")
+        return np.zeros(len(which), np.int64)
 
 
 class World(abc.ABC):

@@ -328,7 +328,7 @@ class SessionsWorld(World):
                 # What is left, at the rate seen so far, with some room.
                 capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / (progress[0] + 1))) + 1024
                 rows = _grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
-        return _columns(rows, 0, int(progress[1]), keep_truth)
+        return _columns(rows, int(progress[1]), keep_truth)
 
 
 def _new_rows(capacity: int, keep_truth: bool) -> Any:
@@ -368,11 +368,10 @@ def _grown(rows: Any, capacity: int, used: int) -> Any:
     return type(rows)(*larger)
 
 
-def _columns(rows: Any, first: int, last: int, keep_truth: bool) -> dict[str, NDArray[Any]]:
-    columns = {name: getattr(rows, name)[first:last] for name in schema.NAMES}
-    if keep_truth:
-        columns["click_probability"] = rows.click_probability[first:last]
-    return columns
+def _columns(rows: Any, used: int, keep_truth: bool) -> dict[str, NDArray[Any]]:
+    """The first ``used`` rows, as views."""
+    names = (*schema.NAMES, "click_probability") if keep_truth else schema.NAMES
+    return {name: column[:used] for name, column in zip(names, rows, strict=False)}
 
 
 class SessionsLanes(Lanes):
@@ -434,6 +433,8 @@ class SessionsLanes(Lanes):
             weights=np.empty((n if stale else 1, t.factors.shape[1]), np.float32),
             sums=np.empty((n if stale else 1, n_groups), np.float32),
         )
+        # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
+        self._plain = (tuple(self.dynamics), tuple(self.tables), tuple(self._arrays))
         self.user = self._arrays.user
         self.step = self._arrays.step
         self.time = self._arrays.time
@@ -455,7 +456,8 @@ class SessionsLanes(Lanes):
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
         """See :meth:`Lanes.begin`."""
-        self._kernel.begin(self.dynamics, self._arrays, which, seeds, users)
+        dynamics, _tables, arrays = self._plain
+        self._kernel.begin(dynamics, arrays, which, seeds, users)
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
@@ -466,7 +468,7 @@ class SessionsLanes(Lanes):
         """See :meth:`Lanes.runs`: the draws that answer a recommendation are addressed, so they can be foreseen."""
         out = np.ones(len(which), np.int64)
         if not self.dynamics.drift_in_bandit:
-            self._kernel.find_runs(self._arrays, which, _FORESEEN, self.dynamics.bandit_out, out)
+            self._kernel.find_runs(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
         return out
 
     def take_runs(
@@ -481,21 +483,12 @@ class SessionsLanes(Lanes):
         np.cumsum(runs, out=edges[1:])
         return self._advance(which, edges, actions, propensities)
 
-    def uneventful(self, lane: int) -> int:
-        """See :meth:`Lanes.uneventful`; with a normal clock the time that passes is drawn, and nothing is foreseen."""
-        d = self.dynamics
-        if d.drift_in_bandit or not d.unit_clock:
-            return 0
-        arrays = self._arrays
-        return int(
-            self._kernel.uneventful(arrays.seed[lane], self.user[lane], self.n_decisions[lane], _FORESEEN, d.bandit_out)
-        )
-
-    def pass_over(self, lane: int) -> None:
-        """See :meth:`Lanes.pass_over`."""
-        self.step[lane] += 1
-        self.time[lane] += 1.0
-        self.n_decisions[lane] += 1
+    def pass_over(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :meth:`Lanes.pass_over`; with a normal clock the time that passes is drawn, and nothing is foreseen."""
+        out = np.zeros(len(which), np.int64)
+        if self.dynamics.unit_clock and not self.dynamics.drift_in_bandit:
+            self._kernel.pass_over(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
+        return out
 
     def _advance(
         self,
@@ -508,15 +501,13 @@ class SessionsLanes(Lanes):
         done, used = 0, 0
         while True:
             done, used = self._kernel.advance(
-                self.dynamics,
-                self.tables,
-                self._arrays,
+                *self._plain,
                 which,
                 done,
                 edges,
                 actions,
                 propensities,
-                self._rows,
+                tuple(self._rows),
                 used,
                 starts,
                 self.scratch,
@@ -525,5 +516,5 @@ class SessionsLanes(Lanes):
                 break
             self._rows = _grown(self._rows, 2 * len(self._rows.user), used)
         starts[-1] = used
-        columns = {name: values.copy() for name, values in _columns(self._rows, 0, used, self._keep_truth).items()}
+        columns = {name: values.copy() for name, values in _columns(self._rows, used, self._keep_truth).items()}
         return Moment(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)

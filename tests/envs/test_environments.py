@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 import recsim_mnar
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.checks import check_vector_env
-from recsim_mnar.envs.record import RecordLog, record
+from recsim_mnar.envs.record import RecordLog, lane_info, record
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -34,6 +34,52 @@ def test_the_vector_check_passes():
     check_vector_env(
         lambda mode: WorldVectorEnv(small_world(), 5, autoreset_mode=mode), lambda: WorldEnv(small_world()), steps=150
     )
+
+
+def test_the_vector_check_passes_where_many_are_skipped():
+    world = SessionsWorld(SessionsParams(n_items=6, p_leave_organic=0.4, p_leave_bandit=0.2))
+    check_vector_env(lambda mode: WorldVectorEnv(world, 4, autoreset_mode=mode), lambda: WorldEnv(world), steps=80)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_truncated_lanes_end_where_single_environments_do(mode):
+    """Few decisions change anything: most lanes are cut off between two that do."""
+    world, n, limit, ends = small_world(), 6, 3, 0
+    env = WorldVectorEnv(world, n, autoreset_mode=mode, max_episode_steps=limit)
+    singles = [gym.wrappers.TimeLimit(WorldEnv(world), limit) for _ in range(n)]
+    env.reset(seed=list(range(n)))
+    for lane, single in enumerate(singles):
+        single.reset(seed=lane)
+    over = np.zeros(n, np.bool_)
+    for k in range(25):
+        actions = np.full(n, k % 12)
+        before, (observations, rewards, terminated, truncated, infos) = over, env.step(actions)
+        over = terminated | truncated
+        for lane, single in enumerate(singles):
+            if before[lane] and mode is AutoresetMode.NEXT_STEP:
+                observation, info = single.reset()
+            else:
+                observation, reward, done, cut, info = single.step(actions[lane])
+                # TimeLimit calls a life truncated that ended of itself at the limit, too.
+                assert (rewards[lane], terminated[lane], truncated[lane]) == (reward, done, cut and not done)
+                ends += cut
+            told = lane_info(infos, lane)
+            if over[lane] and mode is AutoresetMode.SAME_STEP:
+                final = told["final_info"]
+                assert {key: final[key] for key in ("user", "step", "time")} == {
+                    key: info[key] for key in ("user", "step", "time")
+                }
+                np.testing.assert_array_equal(told["final_obs"], observation)
+                observation, info = single.reset()
+            assert {key: told[key] for key in ("user", "step", "time")} == {
+                key: info[key] for key in ("user", "step", "time")
+            }
+            np.testing.assert_array_equal(observations[lane], observation)
+        if mode is AutoresetMode.DISABLED and over.any():
+            env.reset(options={"reset_mask": over})
+            for lane in np.flatnonzero(over):
+                singles[lane].reset()
+    assert ends > 20
 
 
 class _Shifted(WorldVectorEnv):

@@ -119,6 +119,18 @@ def time_step(params, seed, user, step):
     return abs(params.clock_mean + params.clock_sd * normal(words(seed, Stream.CLOCK, user, step)[0]))
 
 
+def uneventful(params, seed, user, first, most):
+    """How many decisions from number ``first`` on, at most ``most``, come to nothing whatever is recommended.
+
+    ff is below expit(-3.5) < .0294: a larger uniform is no click. What follows must be the next decision.
+    """
+    for i in range(most):
+        w = words(seed, Stream.RESPONSE, user, first + i)
+        if u53(w[0], w[1]) < 0.0294 or next_state(params, BANDIT, u53(w[2], w[3])) != BANDIT:
+            return i
+    return most
+
+
 def view(catalogue, omega, r):
     """The first item whose cumulative view probability exceeds ``r``."""
     cumulative = np.cumsum(softmax(catalogue.gamma @ omega + catalogue.mu))

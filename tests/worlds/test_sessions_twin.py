@@ -48,6 +48,47 @@ def test_every_event_agrees(case, policy):
         np.testing.assert_allclose(columns[name], np.array(values, float), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
+    """Passing over leaves the lanes as recommending did, item after item, and earned and showed nothing."""
+    params, n = CASES[case], 40
+    world = SessionsWorld(params)
+    ahead, behind = world.open_lanes(n), world.open_lanes(n)
+    users = np.arange(n)
+    for lanes in (ahead, behind):
+        moment = lanes.begin(users, np.full(n, 11, np.uint64), users)
+    which = np.flatnonzero(moment.alive)
+    passed = ahead.pass_over(which)
+    foreseen = params.clock == "unit" and not params.drift_in_bandit
+    assert passed.tolist() == [
+        twin.uneventful(params, 11, user, 0, sessions._FORESEEN) if foreseen else 0 for user in which
+    ]
+    for k in range(passed.max()):
+        some = which[passed > k]
+        moment = behind.take(some, np.full(len(some), k % params.n_items, np.int32), np.ones(len(some)))
+        assert moment.alive.all()
+        assert len(moment.columns["event"]) == len(some)
+        assert not moment.columns["reward"].any()
+    for name in ("user", "step", "time", "n_decisions", "state"):
+        np.testing.assert_array_equal(getattr(ahead, name)[which], getattr(behind, name)[which])
+    after = [lanes.take(which, np.zeros(len(which), np.int32), np.ones(len(which))) for lanes in (ahead, behind)]
+    for name, column in after[0].columns.items():
+        np.testing.assert_array_equal(column, after[1].columns[name])
+
+
+def test_a_moment_of_some_lanes():
+    world = SessionsWorld(CASES["leaving"])
+    users = np.arange(30)
+    moment = world.open_lanes(30).begin(users, np.full(30, 2, np.uint64), users)
+    assert 0 < moment.alive.sum() < 30
+    some = moment.of(moment.alive)
+    assert some.alive.all()
+    for j, whole in enumerate(np.flatnonzero(moment.alive)):
+        rows, expected = slice(*some.starts[j : j + 2]), slice(*moment.starts[whole : whole + 2])
+        for name, column in some.columns.items():
+            np.testing.assert_array_equal(column[rows], moment.columns[name][expected])
+
+
 def test_catalogue_agrees():
     for params in CASES.values():
         ours = SessionsWorld(params).catalogue
