@@ -25,7 +25,15 @@ from numba.extending import register_jitable
 # each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list
 # the option.
 _njit: Any = numba.njit
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+    # Unless they are given a function takes them from the kernel that happens to call it first.
+    "fastmath": False,
+    "forceinline": False,
+}
 
 # A private function is called by other kernels only. The wrappers with which Python calls a compiled function (and C,
 # which nobody does) took half of the time of compilation: every array of every argument is unpacked there.
@@ -81,7 +89,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 
     It stays a plain function for Python.
     """
-    return register_jitable(forceinline=True, **_NO_ENTRY)(function)
+    return register_jitable(**{**_NO_ENTRY, "forceinline": True})(function)
 
 
 def spliced(function: Callable[..., Any]) -> Any:
@@ -116,7 +124,7 @@ event.register("numba:compile", _Uncollected())
 
 def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     if function.__name__.startswith("_"):
-        return register_jitable(**_NO_ENTRY, **options)(function)
+        return register_jitable(**{**_NO_ENTRY, **options})(function)
     options = {**_OPTIONS, **options}
     folder = _cache_dir(str(Path(function.__code__.co_filename).resolve().parent))
     if folder is None:
