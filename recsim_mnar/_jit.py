@@ -35,8 +35,8 @@ _OPTIONS: dict[str, Any] = {
     "forceinline": False,
 }
 
-# A private function is called by other kernels only. The wrappers with which Python calls a compiled function (and C,
-# which nobody does) took half of the time of compilation: every array of every argument is unpacked there.
+# Wrappers with which Python calls a compiled function (and C, which nobody does) took two fifths of the time of
+# compilation: every array of every argument is unpacked there. So they are made only where Python calls.
 _NO_ENTRY: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
@@ -71,7 +71,11 @@ def _cache_dir(folder: str) -> str | None:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk."""
+    """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk.
+
+    One whose name begins with an underscore is compiled into the kernels that call it, and is a plain function for
+    Python.
+    """
     return _compile(function, {})
 
 
@@ -85,9 +89,9 @@ def summing(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a function so that its machine code is copied into the kernels that call it.
+    """Compile a function so that its machine code is copied to each of its calls; a plain function for Python.
 
-    It stays a plain function for Python.
+    For functions that are short or take many arrays: each array is passed as seven numbers.
     """
     return register_jitable(**{**_NO_ENTRY, "forceinline": True})(function)
 
@@ -95,7 +99,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 def spliced(function: Callable[..., Any]) -> Any:
     """Put the source of a function in the place of its calls, before anything is compiled.
 
-    For a long function with one call: compiled for itself it would be optimised twice. It stays compiled for Python.
+    For a long function with one call: compiled for itself it would be optimised twice.
     """
     return _njit(inline="always", **_OPTIONS)(function)
 
