@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar._jit import inlined, kernel
+from recsim_mnar._jit import inlined, kernel, spliced
 from recsim_mnar.agents._greedy_kernel import best_of
 
 BLOCK = 32
@@ -34,7 +34,7 @@ def _kth_largest(values, n, k):
     return low, above
 
 
-@inlined
+@spliced
 def _candidates(bits, k, maxima, candidates):
     """Positions, ascending, of positive values among which the k largest are; returns how many.
 
@@ -65,7 +65,7 @@ def _candidates(bits, k, maxima, candidates):
     return n
 
 
-@inlined
+@spliced
 def _keep_largest(bits, values, k, maxima, candidates, chosen, out_items, out_values):
     """Write the k largest positive values, equals by lower position, in the order of positions; returns how many."""
     n = _candidates(bits, k, maxima, candidates)

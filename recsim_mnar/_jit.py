@@ -8,6 +8,7 @@ code is only ever found again by the sources that made it. Where no folder can b
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import sys
@@ -17,11 +18,26 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
+from numba.extending import register_jitable
 
 # Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
 # each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list
 # the option.
 _njit: Any = numba.njit
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+    # Unless they are given a function takes them from the kernel that happens to call it first.
+    "fastmath": False,
+    "forceinline": False,
+}
+
+# Wrappers with which Python calls a compiled function (and C, which nobody does) took two fifths of the time of
+# compilation: every array of every argument is unpacked there. So they are made only where Python calls.
+_NO_ENTRY: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 def _cache_root() -> Path:
@@ -55,8 +71,12 @@ def _cache_dir(folder: str) -> str | None:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk."""
-    return _compile(function, {"nogil": True, "error_model": "numpy", "_nrt": False})
+    """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk.
+
+    One whose name begins with an underscore is compiled into the kernels that call it, and is a plain function for
+    Python.
+    """
+    return _compile(function, {})
 
 
 def summing(function: Callable[..., Any]) -> Any:
@@ -65,16 +85,51 @@ def summing(function: Callable[..., Any]) -> Any:
     Its last bits may differ from one CPU model to another (never between two runs or shards on one), so it has no place
     on a path that decides a draw.
     """
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}, "_nrt": False}
-    return _compile(function, options)
+    return _compile(function, {"fastmath": {"reassoc", "contract"}})
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a small function so that its body is copied into the kernels that call it."""
-    return _njit(forceinline=True, error_model="numpy", nogil=True, _nrt=False)(function)
+    """Compile a function so that its machine code is copied to each of its calls; a plain function for Python.
+
+    For functions that are short or take many arrays: each array is passed as seven numbers.
+    """
+    return register_jitable(**{**_NO_ENTRY, "forceinline": True})(function)
+
+
+def spliced(function: Callable[..., Any]) -> Any:
+    """Put the source of a function in the place of its calls, before anything is compiled.
+
+    For a long function with one call: compiled for itself it would be optimised twice.
+    """
+    return _njit(inline="always", **_OPTIONS)(function)
+
+
+class _Uncollected(event.Listener):
+    """No garbage collection while numba compiles: its many small objects set off passes over all that is loaded."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._was_on = False
+
+    def on_start(self, _started: event.Event) -> None:
+        if self._depth == 0:
+            self._was_on = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def on_end(self, _ended: event.Event) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._was_on:
+            gc.enable()
+
+
+event.register("numba:compile", _Uncollected())
 
 
 def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    if function.__name__.startswith("_"):
+        return register_jitable(**{**_NO_ENTRY, **options})(function)
+    options = {**_OPTIONS, **options}
     folder = _cache_dir(str(Path(function.__code__.co_filename).resolve().parent))
     if folder is None:
         return _njit(**options)(function)

@@ -11,7 +11,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar._jit import inlined, kernel
+from recsim_mnar._jit import inlined, kernel, spliced
 from recsim_mnar._rng_kernel import block, centred, in_tail, normal, normal_centre, normal_tail, unit53
 from recsim_mnar.worlds._sessions_kernel import (
     AWAITING,
@@ -156,7 +156,7 @@ def _drift(omega, scale, deviates, number, n_factors):
         omega[k] += scale * deviates[k * DRIFTS + number]
 
 
-@kernel
+@spliced
 def _live(dynamics, tables, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead):
     """One user's life in lane 0 from row ``first_row`` on; returns the row after its last, or -1 where rows ran out."""
     capacity = rows.user.size

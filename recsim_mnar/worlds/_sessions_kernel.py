@@ -11,7 +11,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar._jit import inlined, kernel
+from recsim_mnar._jit import inlined, kernel, spliced
 from recsim_mnar._rng_kernel import block, exp64, normal, unit53
 from recsim_mnar.worlds._views_kernel import Lanes, Tables, sample_view
 
@@ -91,7 +91,7 @@ def _drift(dynamics, lanes, lane, number, scale):
             lanes.omega[lane, k + 3] += scale * normal(words[3])
 
 
-@inlined
+@spliced
 def _begin(dynamics, lanes, lane, seed, user):
     """A user arrives in a lane: organic, with the first interests."""
     lanes.seed[lane] = seed
@@ -108,7 +108,7 @@ def _begin(dynamics, lanes, lane, seed, user):
     _drift(dynamics, lanes, lane, 0, dynamics.sigma_initial)
 
 
-@inlined
+@spliced
 def _browse(dynamics, tables, lanes, lane, rows, r, scratch):
     """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
     capacity = rows.user.size
@@ -139,7 +139,7 @@ def _browse(dynamics, tables, lanes, lane, rows, r, scratch):
     return r
 
 
-@inlined
+@spliced
 def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     """The user's answer to a recommendation: click or not, then the next state. Writes row r."""
     a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
@@ -147,7 +147,7 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     clicked = False
     if uniform < NEVER_CLICKS or dynamics.keep_truth:
         probability = click_probability(
-            tables.click_factors, tables.click_offsets, lanes.omega[lane], dynamics.n_factors, action
+            tables.click_factors, tables.click_offsets, lanes.omega[lane], dynamics.n_factors, np.int64(action)
         )
         clicked = uniform < probability
         if dynamics.keep_truth:

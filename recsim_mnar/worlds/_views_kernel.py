@@ -9,7 +9,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar._jit import inlined, kernel
+from recsim_mnar._jit import inlined, kernel, spliced
 from recsim_mnar._rng_kernel import block, exp32, exp64, unit53
 
 Tables = namedtuple(
@@ -274,7 +274,7 @@ def _bound_groups(tables, sums, drift, bound):
             part[i] = stale[i] * exp32(part[i])
 
 
-@kernel
+@inlined
 def _draw_stale(tables, lanes, lane, scratch):
     """The place of an item drawn exactly for the present interests from the weights of earlier ones, or -1.
 
@@ -322,7 +322,7 @@ def _draw_stale(tables, lanes, lane, scratch):
     return -1
 
 
-@inlined
+@spliced
 def sample_view(stale_limit, tables, lanes, lane, uniform, scratch):
     """The item that the lane's user views now: softmax(factors omega + offsets), exactly."""
     drift, _bound, _blocks, _hot, strips = scratch
