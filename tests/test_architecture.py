@@ -128,6 +128,27 @@ def test_kernels_hold_nothing_else():
     assert found > 3
 
 
+def test_python_calls_no_kernel_that_is_compiled_into_others_only():
+    """There it would be a plain function: right, and a hundred times slower."""
+    for folder in (CORE, AGENTS):
+        for path in folder.rglob("*.py"):
+            if path.name.endswith("_kernel.py"):
+                continue
+            tree = ast.parse(path.read_text())
+            names = {
+                alias.asname or alias.name
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+                if alias.name.endswith("_kernel")
+            }
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
+                    assert not node.attr.startswith("_"), f"{path.name} calls {node.value.id}.{node.attr}"
+                if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("_kernel"):
+                    assert not [a.name for a in node.names if a.name.startswith("_")], path.name
+
+
 def test_every_package_is_in_the_wheel():
     import importlib
 
