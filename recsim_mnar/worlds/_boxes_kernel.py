@@ -6,7 +6,7 @@ import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
 from recsim_mnar._rng_kernel import block, exp64, unit53
-from recsim_mnar.worlds._softmax_kernel import ATTEMPTS, S_VIEW, bound_groups, pick, pick_from_all, sum_of, weigh_all
+from recsim_mnar.worlds._softmax_kernel import ATTEMPTS, S_VIEW, bound_groups, bound_of_logits, pick, pick_from_all, sum_of, weigh_all
 
 _BLOCK = 16
 
@@ -25,7 +25,7 @@ def _draw_stale(tables, lanes, lane, scratch):
     n_padded, n_groups = tables.centre.shape
     sums = lanes.sums[lane]
     weights = lanes.weights[lane]
-    bound_groups(tables, sums, drift, bound)
+    bound_groups(tables.centre, tables.half, sums, drift, bound)
     n_blocks = n_groups // _BLOCK
     total = 0.0
     for b in range(n_blocks):
@@ -68,8 +68,9 @@ def view_by_boxes(limit, tables, lanes, lane, uniform, scratch):
                 return place
     weights = lanes.weights[lane]
     sums = lanes.sums[lane]
-    lanes.shift[lane] = weigh_all(tables, omega, weights, sums)
+    shift = bound_of_logits(tables.top, tables.widest, omega)
+    lanes.shift[lane] = weigh_all(tables.factors, tables.offsets, tables.starts, shift, omega, weights, sums)
     for k in range(omega.size):
         lanes.stale[lane, k] = omega[k]
     lanes.known[lane] = True
-    return pick_from_all(tables, weights, sums, uniform)
+    return pick_from_all(tables.starts, weights, sums, uniform)

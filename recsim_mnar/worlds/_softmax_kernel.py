@@ -99,6 +99,8 @@ def _logits(factors, offsets, begin, omega, shift, out):
     n = out.size
     end = begin + n
     o = offsets[begin:end]
+    for p in range(n):
+        out[p] = o[p] - shift
     for first in range(0, factors.shape[0], 5):
         w0 = _F(omega[first])
         w1 = _F(omega[first + 1])
@@ -110,12 +112,8 @@ def _logits(factors, offsets, begin, omega, shift, out):
         f2 = factors[first + 2, begin:end]
         f3 = factors[first + 3, begin:end]
         f4 = factors[first + 4, begin:end]
-        if first == 0:
-            for p in range(n):
-                out[p] = o[p] - shift + w0 * f0[p] + w1 * f1[p] + w2 * f2[p] + w3 * f3[p] + w4 * f4[p]
-        else:
-            for p in range(n):
-                out[p] = out[p] + w0 * f0[p] + w1 * f1[p] + w2 * f2[p] + w3 * f3[p] + w4 * f4[p]
+        for p in range(n):
+            out[p] = out[p] + w0 * f0[p] + w1 * f1[p] + w2 * f2[p] + w3 * f3[p] + w4 * f4[p]
 
 
 @kernel
@@ -145,12 +143,12 @@ def weigh(factors, offsets, begin, omega, shift, out):
 
 
 @inlined
-def bound_of_logits(tables, omega):
+def bound_of_logits(top, widest, omega):
     """An upper bound of the largest logit; it costs nothing, where the maximum would need a pass over all items."""
     square = 0.0
     for k in range(omega.size):
         square += omega[k] * omega[k]
-    return _F(tables.top + np.sqrt(square) * tables.widest)
+    return _F(top + np.sqrt(square) * widest)
 
 
 @inlined
@@ -165,31 +163,33 @@ def _sum_groups(weights, starts, sums):
 
 
 @kernel
-def weigh_all(tables, omega, weights, sums):
-    """Softmax weights of all places, exp(logit - shift), and the sums of each group; returns the shift."""
-    shift = bound_of_logits(tables, omega)
+def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
+    """Softmax weights of all places, exp(logit - shift), and the sums of each group.
+
+    ``shift``: of ``bound_of_logits``. Returns the shift taken, which is less where float32 would lose weights.
+    """
     if omega.size == 5:
-        weigh(tables.factors, tables.offsets, 0, omega, shift, weights)
-        if _sum_groups(weights, tables.starts, sums) >= FAINT:
+        weigh(factors, offsets, 0, omega, shift, weights)
+        if _sum_groups(weights, starts, sums) >= FAINT:
             return shift
-    _logits(tables.factors, tables.offsets, 0, omega, shift, weights)
-    largest = _largest_of(weights)
-    if largest < _FAR:
-        # The bound lies so far above the largest logit that float32 would lose weights: take the largest itself.
-        for p in range(weights.size):
-            weights[p] -= largest
-        shift += largest
+    _logits(factors, offsets, 0, omega, shift, weights)
+    # Where the bound lies so far above the largest logit that float32 would lose weights: the largest itself.
+    excess = _largest_of(weights)
+    if excess >= _FAR:
+        excess = _F(0.0)
     for p in range(weights.size):
-        weights[p] = exp32(weights[p])
-    _sum_groups(weights, tables.starts, sums)
-    return shift
+        weights[p] = exp32(weights[p] - excess)
+    _sum_groups(weights, starts, sums)
+    return shift + excess
 
 
 @kernel
-def bound_groups(tables, sums, drift, bound):
+def bound_groups(centre, half, sums, drift, bound):
     """The most that each group can weigh after a drift d of the interests: S_g exp(c_g.d + h_g.|d|)."""
     n = bound.size
-    for first in range(0, tables.centre.shape[0], 5):
+    for g in range(n):
+        bound[g] = _F(0.0)
+    for first in range(0, centre.shape[0], 5):
         w0 = _F(drift[first])
         w1 = _F(drift[first + 1])
         w2 = _F(drift[first + 2])
@@ -200,29 +200,22 @@ def bound_groups(tables, sums, drift, bound):
         a2 = abs(w2)
         a3 = abs(w3)
         a4 = abs(w4)
-        c0 = tables.centre[first]
-        c1 = tables.centre[first + 1]
-        c2 = tables.centre[first + 2]
-        c3 = tables.centre[first + 3]
-        c4 = tables.centre[first + 4]
-        h0 = tables.half[first]
-        h1 = tables.half[first + 1]
-        h2 = tables.half[first + 2]
-        h3 = tables.half[first + 3]
-        h4 = tables.half[first + 4]
-        if first == 0:
-            for g in range(n):
-                z = (w0 * c0[g] + a0 * h0[g]) + (w1 * c1[g] + a1 * h1[g])
-                z = z + (w2 * c2[g] + a2 * h2[g])
-                z = z + (w3 * c3[g] + a3 * h3[g])
-                bound[g] = z + (w4 * c4[g] + a4 * h4[g])
-        else:
-            for g in range(n):
-                z = bound[g] + (w0 * c0[g] + a0 * h0[g])
-                z = z + (w1 * c1[g] + a1 * h1[g])
-                z = z + (w2 * c2[g] + a2 * h2[g])
-                z = z + (w3 * c3[g] + a3 * h3[g])
-                bound[g] = z + (w4 * c4[g] + a4 * h4[g])
+        c0 = centre[first]
+        c1 = centre[first + 1]
+        c2 = centre[first + 2]
+        c3 = centre[first + 3]
+        c4 = centre[first + 4]
+        h0 = half[first]
+        h1 = half[first + 1]
+        h2 = half[first + 2]
+        h3 = half[first + 3]
+        h4 = half[first + 4]
+        for g in range(n):
+            z = bound[g] + (w0 * c0[g] + a0 * h0[g])
+            z = z + (w1 * c1[g] + a1 * h1[g])
+            z = z + (w2 * c2[g] + a2 * h2[g])
+            z = z + (w3 * c3[g] + a3 * h3[g])
+            bound[g] = z + (w4 * c4[g] + a4 * h4[g])
     for g in range(n):
         bound[g] = sums[g] * exp32(bound[g])
 
@@ -255,7 +248,7 @@ def _pick_steady(values, first, count, stride, target):
 
 
 @inlined
-def pick_from_all(tables, weights, sums, uniform):
+def pick_from_all(starts, weights, sums, uniform):
     """A place drawn in proportion to the weights that :func:`weigh_all` made."""
     total = 0.0
     for g in range(sums.size):
@@ -263,10 +256,10 @@ def pick_from_all(tables, weights, sums, uniform):
     target = uniform * total
     if sums.size > _LINE:
         g, target = pick(sums, 0, sums.size, target)
-        place, _ = pick(weights, tables.starts[g], tables.starts[g + 1], target)
+        place, _ = pick(weights, starts[g], starts[g + 1], target)
         return place
     g, target = _pick_steady(sums, 0, sums.size, 1, target)
-    place, _ = _pick_steady(weights, tables.starts[g], tables.starts[g + 1] - tables.starts[g], 1, target)
+    place, _ = _pick_steady(weights, starts[g], starts[g + 1] - starts[g], 1, target)
     return place
 
 

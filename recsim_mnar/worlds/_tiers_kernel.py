@@ -26,12 +26,10 @@ from recsim_mnar.worlds._softmax_kernel import (
     bound_of_logits,
     pick,
     pick_by_columns,
-    pick_from_all,
     sum_columns,
     sum_of,
     sum_rows,
     weigh,
-    weigh_all,
 )
 
 _LARGE = 1e30
@@ -45,7 +43,7 @@ _F = np.float32
 def _remember(tables, lanes, lane, signs):
     """Weigh the lane's entries at its present interests."""
     omega = lanes.omega[lane]
-    shift = bound_of_logits(tables, omega)
+    shift = bound_of_logits(tables.top, tables.widest, omega)
     weights = lanes.weights[lane]
     sums = lanes.sums[lane]
     n_warm = tables.n_warm
@@ -134,20 +132,11 @@ def _propose(tables, lanes, lane, target, hot_total, total, scratch):
     return -1, uniform
 
 
-@kernel
-def _weigh_anew(tables, lanes, lane, scratch):
-    """Weigh the hot items, and bound the groups, at the present interests; returns the sums of the hot and of all."""
-    weigh(tables.factors, tables.offsets, 0, lanes.omega[lane], lanes.shift[lane], scratch.hot)
-    bound_groups(tables, lanes.sums[lane], scratch.drift, scratch.bound)
-    sum_columns(scratch.hot, scratch.wide, scratch.hot_columns)
-    sum_columns(scratch.bound, scratch.wide, scratch.columns)
-    hot_total = sum_of(scratch.hot_columns)
-    return hot_total, hot_total + sum_of(scratch.columns)
-
-
 @inlined
 def view_by_tiers(limit, tables, lanes, lane, uniform, scratch):
-    """The place of the item viewed, entries being weighed again where more than ``limit`` proposals would be wasted.
+    """The place of the item viewed, or -1, and a uniform not used yet.
+
+    Entries are weighed again where more than ``limit`` proposals would be wasted.
 
     With d the drift since and e_i the weights then, group g (box of centre c_g and half width h_g) is proposed with
     weight S_g exp(c_g.d + h_g.|d|), an entry in it in proportion to e_i, and accepted with probability
@@ -158,28 +147,31 @@ def view_by_tiers(limit, tables, lanes, lane, uniform, scratch):
     omega = lanes.omega[lane]
     drift = scratch.drift
     hot = scratch.hot
-    known = lanes.known[lane]
+    bound = scratch.bound
     hot_total = total = 0.0
-    if known:
+    known = lanes.known[lane]
+    while True:
+        if not known:
+            _remember(tables, lanes, lane, scratch.signs)
         square = 0.0
         for k in range(omega.size):
             drift[k] = omega[k] - lanes.stale[lane, k]
             square += drift[k] * drift[k]
-        hot_total, total = _weigh_anew(tables, lanes, lane, scratch)
+        weigh(tables.factors, tables.offsets, 0, omega, lanes.shift[lane], hot)
+        bound_groups(tables.centre, tables.half, lanes.sums[lane], drift, bound)
+        sum_columns(hot, scratch.wide, scratch.hot_columns)
+        sum_columns(bound, scratch.wide, scratch.columns)
+        hot_total = sum_of(scratch.hot_columns)
+        bounds = sum_of(scratch.columns)
+        total = hot_total + bounds
         loose = _LOOSER * square
-        known = (total - hot_total) * (loose - limit) <= limit * hot_total * (1.0 + loose)
-    if not known:
-        _remember(tables, lanes, lane, scratch.signs)
-        for k in range(omega.size):
-            drift[k] = 0.0
-        hot_total, total = _weigh_anew(tables, lanes, lane, scratch)
+        if not known or bounds * (loose - limit) <= limit * hot_total * (1.0 + loose):
+            break
+        known = False
     # Not where interests are so strong that float32 does not hold the weights, or the bounds on cold entries.
-    if FAINT <= total <= _LARGE:
-        target = uniform * total
-        if target < hot_total:
-            return pick_by_columns(hot, scratch.hot_columns, target)
-        place, uniform = _propose(tables, lanes, lane, target - hot_total, hot_total, total, scratch)
-        if place >= 0:
-            return place
-    weigh_all(tables, omega, scratch.weights, scratch.sums)
-    return pick_from_all(tables, scratch.weights, scratch.sums, uniform)
+    if not (FAINT <= total <= _LARGE):
+        return -1, uniform
+    target = uniform * total
+    if target < hot_total:
+        return pick_by_columns(hot, scratch.hot_columns, target), uniform
+    return _propose(tables, lanes, lane, target - hot_total, hot_total, total, scratch)

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from recsim_mnar._jit import inlined
 from recsim_mnar.worlds._boxes_kernel import view_by_boxes
-from recsim_mnar.worlds._softmax_kernel import pick_from_all, weigh_all
+from recsim_mnar.worlds._softmax_kernel import bound_of_logits, pick_from_all, weigh_all
 from recsim_mnar.worlds._tiers_kernel import view_by_tiers
 
 
 @inlined
 def sample_view(stale_limit, tables, lanes, lane, uniform, scratch):
     """The item that the lane's user views now: softmax(factors omega + offsets), exactly."""
-    if stale_limit == 0.0:
-        weigh_all(tables, lanes.omega[lane], scratch.weights, scratch.sums)
-        place = pick_from_all(tables, scratch.weights, scratch.sums, uniform)
-    elif tables.n_hot > 0:
-        place = view_by_tiers(stale_limit, tables, lanes, lane, uniform, scratch)
-    else:
-        place = view_by_boxes(stale_limit, tables, lanes, lane, uniform, scratch)
+    if stale_limit > 0.0 and tables.n_hot == 0:
+        return tables.order[view_by_boxes(stale_limit, tables, lanes, lane, uniform, scratch)]
+    place = -1
+    if stale_limit > 0.0:
+        place, uniform = view_by_tiers(stale_limit, tables, lanes, lane, uniform, scratch)
+    if place < 0:
+        omega = lanes.omega[lane]
+        shift = bound_of_logits(tables.top, tables.widest, omega)
+        weigh_all(tables.factors, tables.offsets, tables.starts, shift, omega, scratch.weights, scratch.sums)
+        place = pick_from_all(tables.starts, scratch.weights, scratch.sums, uniform)
     return tables.order[place]
