@@ -48,6 +48,9 @@ FAINT = 1e-20
 _FAR = np.float32(-46.0)
 """log(FAINT), about: where the bound on the largest logit lies further above it, it is of no use in float32."""
 
+FIRST = np.int64(0)
+"""The first place; a literal 0 would be a type of its own, for which a kernel is compiled again."""
+
 COLUMNS = 16
 """Of a table that is summed from top to bottom: a vector of float32."""
 _LINE = 16
@@ -169,10 +172,10 @@ def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
     ``shift``: of ``bound_of_logits``. Returns the shift taken, which is less where float32 would lose weights.
     """
     if omega.size == 5:
-        weigh(factors, offsets, 0, omega, shift, weights)
+        weigh(factors, offsets, FIRST, omega, shift, weights)
         if _sum_groups(weights, starts, sums) >= FAINT:
             return shift
-    _logits(factors, offsets, 0, omega, shift, weights)
+    _logits(factors, offsets, FIRST, omega, shift, weights)
     # Where the bound lies so far above the largest logit that float32 would lose weights: the largest itself.
     excess = _largest_of(weights)
     if excess >= _FAR:

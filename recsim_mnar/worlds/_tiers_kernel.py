@@ -21,6 +21,7 @@ from recsim_mnar.worlds._softmax_kernel import (
     ATTEMPTS,
     COLUMNS,
     FAINT,
+    FIRST,
     S_VIEW,
     bound_groups,
     bound_of_logits,
@@ -55,7 +56,7 @@ def _remember(tables, lanes, lane, signs):
         for k in range(n_padded):
             signs[k] = omega[k]
             signs[n_padded + k] = abs(omega[k])
-        weigh(tables.cold, tables.cold_offsets, 0, signs, shift, weights[n_warm:])
+        weigh(tables.cold, tables.cold_offsets, FIRST, signs, shift, weights[n_warm:])
         sum_rows(weights[n_warm:], sums[n_boxes:])
     lanes.shift[lane] = shift
     for k in range(omega.size):
@@ -157,7 +158,7 @@ def view_by_tiers(limit, tables, lanes, lane, uniform, scratch):
         for k in range(omega.size):
             drift[k] = omega[k] - lanes.stale[lane, k]
             square += drift[k] * drift[k]
-        weigh(tables.factors, tables.offsets, 0, omega, lanes.shift[lane], hot)
+        weigh(tables.factors, tables.offsets, FIRST, omega, lanes.shift[lane], hot)
         bound_groups(tables.centre, tables.half, lanes.sums[lane], drift, bound)
         sum_columns(hot, scratch.wide, scratch.hot_columns)
         sum_columns(bound, scratch.wide, scratch.columns)
