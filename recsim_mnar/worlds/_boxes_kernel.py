@@ -6,7 +6,16 @@ import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
 from recsim_mnar._rng_kernel import block, exp64, unit53
-from recsim_mnar.worlds._softmax_kernel import ATTEMPTS, S_VIEW, bound_groups, bound_of_logits, pick, pick_from_all, sum_of, weigh_all
+from recsim_mnar.worlds._softmax_kernel import (
+    ATTEMPTS,
+    S_VIEW,
+    bound_groups,
+    bound_of_logits,
+    pick,
+    pick_from_all,
+    sum_of,
+    weigh_all,
+)
 
 _BLOCK = 16
 
