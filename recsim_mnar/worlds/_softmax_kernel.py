@@ -190,8 +190,6 @@ def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
 def bound_groups(centre, half, sums, drift, bound):
     """The most that each group can weigh after a drift d of the interests: S_g exp(c_g.d + h_g.|d|)."""
     n = bound.size
-    for g in range(n):
-        bound[g] = _F(0.0)
     for first in range(0, centre.shape[0], 5):
         w0 = _F(drift[first])
         w1 = _F(drift[first + 1])
@@ -213,12 +211,19 @@ def bound_groups(centre, half, sums, drift, bound):
         h2 = half[first + 2]
         h3 = half[first + 3]
         h4 = half[first + 4]
-        for g in range(n):
-            z = bound[g] + (w0 * c0[g] + a0 * h0[g])
-            z = z + (w1 * c1[g] + a1 * h1[g])
-            z = z + (w2 * c2[g] + a2 * h2[g])
-            z = z + (w3 * c3[g] + a3 * h3[g])
-            bound[g] = z + (w4 * c4[g] + a4 * h4[g])
+        if first == 0:
+            for g in range(n):
+                z = (w0 * c0[g] + a0 * h0[g]) + (w1 * c1[g] + a1 * h1[g])
+                z = z + (w2 * c2[g] + a2 * h2[g])
+                z = z + (w3 * c3[g] + a3 * h3[g])
+                bound[g] = z + (w4 * c4[g] + a4 * h4[g])
+        else:
+            for g in range(n):
+                z = bound[g] + (w0 * c0[g] + a0 * h0[g])
+                z = z + (w1 * c1[g] + a1 * h1[g])
+                z = z + (w2 * c2[g] + a2 * h2[g])
+                z = z + (w3 * c3[g] + a3 * h3[g])
+                bound[g] = z + (w4 * c4[g] + a4 * h4[g])
     for g in range(n):
         bound[g] = sums[g] * exp32(bound[g])
 
