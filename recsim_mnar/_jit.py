@@ -73,10 +73,14 @@ def _cache_dir(folder: str) -> str | None:
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk.
 
-    One whose name begins with an underscore is compiled into the kernels that call it, and is a plain function for
-    Python.
+    One whose name begins with an underscore is :func:`inner`.
     """
     return _compile(function, {})
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """As :func:`kernel`, for one that kernels alone call: compiled into them, a plain function for Python."""
+    return register_jitable(**_NO_ENTRY)(function)
 
 
 def summing(function: Callable[..., Any]) -> Any:

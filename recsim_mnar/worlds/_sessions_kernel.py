@@ -13,7 +13,8 @@ import numpy as np
 
 from recsim_mnar._jit import inlined, kernel, spliced
 from recsim_mnar._rng_kernel import block, exp64, normal, unit53
-from recsim_mnar.worlds._views_kernel import Lanes, Tables, sample_view
+from recsim_mnar.worlds._softmax_kernel import Lanes, Tables
+from recsim_mnar.worlds._views_kernel import sample_view
 
 Dynamics = namedtuple(
     "Dynamics",

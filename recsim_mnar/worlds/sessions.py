@@ -6,10 +6,9 @@ Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym"; the setting of Jeun
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +17,9 @@ from recsim_mnar import schema
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import Lanes, Moment, World
-from recsim_mnar.worlds.catalogue import Catalogue, ViewTables, make_catalogue, view_tables
+from recsim_mnar.worlds.catalogue import Catalogue, make_catalogue
 from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.views import ViewSampler, ViewTables, view_sampler, view_tables
 
 _RECOGYM_NAMES = {
     "num_products": "n_items",
@@ -156,47 +156,6 @@ _USERS_A_CALL = 4096
 _FORESEEN = 64
 
 
-class ViewSampler(NamedTuple):
-    """How views are drawn.
-
-    Attributes:
-        hot: items of the largest offsets whose weights are made anew at every view; a multiple of 64.
-        groups: of the other items, a multiple of 32; 0 draws from a fresh softmax of all at every view.
-        drift: how far, in norm, interests drift before all weights are renewed.
-    """
-
-    hot: int
-    groups: int
-    drift: float
-
-
-def _view_sampler(n_items: int, n_factors: int, sigma_mu_organic: float) -> ViewSampler:
-    """What costs least for such a catalogue, as measured.
-
-    The choice decides which draw gives which item, so to change it is to raise the schema's version.
-    """
-    if n_factors > 10:
-        return ViewSampler(0, 0, 0.0) if n_items < 2000 else ViewSampler(0, 128, 0.7)
-    if sigma_mu_organic >= 1.0:
-        for limit, hot, groups, drift in _SKEWED:
-            if n_items < limit:
-                return ViewSampler(hot, groups, drift)
-    for limit, groups, drift in ((400, 0, 0.0), (1500, 32, 0.7), (5000, 64, 0.7), (50_000, 128, 1.0)):
-        if n_items < limit:
-            return ViewSampler(0, groups, drift)
-    return ViewSampler(0, 512, 2.0)
-
-
-_SKEWED = (
-    (200, 0, 0, 0.0),
-    (800, 64, 32, 1.0),
-    (5000, 128, 32, 1.0),
-    (50_000, 256, 128, 1.0),
-    (math.inf, 512, 512, 2.0),
-)
-"""Where popularity is uneven: (items below, hot, groups, drift)."""
-
-
 class SessionsWorld(World):
     """Users browse items, meet recommendations, click, and leave.
 
@@ -226,12 +185,11 @@ class SessionsWorld(World):
 
     @functools.cached_property
     def _sampler(self) -> ViewSampler:
-        return _view_sampler(self.n_items, self.params.n_factors, self.params.sigma_mu_organic)
+        return view_sampler(self.n_items, self.params.n_factors, self.params.sigma_mu_organic)
 
     @functools.cached_property
     def _tables(self) -> ViewTables:
-        sampler = self._sampler
-        return view_tables(self.catalogue, sampler.groups, sampler.hot)
+        return view_tables(self.catalogue, self._sampler)
 
     @functools.cached_property
     def _click_factors_by_factor(self) -> NDArray[np.float64]:
@@ -378,13 +336,19 @@ class SessionsLanes(Lanes):
     """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
 
     def __init__(self, world: SessionsWorld, n_lanes: int, *, keep_truth: bool) -> None:
-        from recsim_mnar.worlds import _sessions_kernel, _views_kernel
+        from recsim_mnar.worlds import _sessions_kernel, _softmax_kernel
 
         self._kernel = _sessions_kernel
         self._keep_truth = keep_truth
         p, t = world.params, world._tables
-        n_padded, n_groups = t.centre.shape
-        stale = world._sampler.groups > 0
+        sampler = world._sampler
+        n_padded, room = t.factors.shape
+        remembered, n_sums = 0, 0
+        if sampler.hot:
+            remembered = t.n_warm + len(t.cold_offsets)
+            n_sums = t.centre.shape[1]
+        elif sampler.boxes:
+            remembered, n_sums = room, sampler.boxes
         self.n_factors = p.n_factors
         self.dynamics = _sessions_kernel.Dynamics(
             organic_to_bandit=p.p_organic_to_bandit,
@@ -398,25 +362,14 @@ class SessionsLanes(Lanes):
             clock_mean=p.clock_mean,
             clock_sd=p.clock_sd,
             n_factors=p.n_factors,
-            stale_limit=world._sampler.drift**2,
+            stale_limit=sampler.waste if sampler.hot else sampler.drift**2,
             keep_truth=keep_truth,
         )
-        self.tables = _views_kernel.Tables(
-            t.n_hot,
-            t.factors,
-            t.offsets,
-            t.rows,
-            t.order,
-            t.starts,
-            t.centre,
-            t.half,
-            t.widest,
-            t.top,
-            world.catalogue.click_factors,
-            world.catalogue.click_offsets,
+        self.tables = _softmax_kernel.Tables(
+            **vars(t), click_factors=world.catalogue.click_factors, click_offsets=world.catalogue.click_offsets
         )
         n = n_lanes
-        self._arrays = _views_kernel.Lanes(
+        self._arrays = _softmax_kernel.Lanes(
             seed=np.zeros(n, np.uint64),
             user=np.zeros(n, np.int64),
             phase=np.full(n, _sessions_kernel.GONE, np.int64),
@@ -429,9 +382,8 @@ class SessionsLanes(Lanes):
             stale=np.zeros((n, n_padded)),
             known=np.zeros(n, np.bool_),
             shift=np.zeros(n, np.float32),
-            # A fresh softmax at every view leaves nothing to remember, so the lanes share one row.
-            weights=np.empty((n if stale else 1, t.factors.shape[1]), np.float32),
-            sums=np.empty((n if stale else 1, n_groups), np.float32),
+            weights=np.empty((n, remembered), np.float32),
+            sums=np.empty((n, n_sums), np.float32),
         )
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
         self._plain = (tuple(self.dynamics), tuple(self.tables), tuple(self._arrays))
@@ -439,13 +391,18 @@ class SessionsLanes(Lanes):
         self.step = self._arrays.step
         self.time = self._arrays.time
         self.n_decisions = self._arrays.n_decisions
-        blocks = -(-n_groups // 16)
-        self.scratch = (
-            np.empty(n_padded),
-            np.empty(blocks * 16, np.float32),
-            np.empty(blocks),
-            np.empty(t.n_hot, np.float32),
-            np.empty(8, np.float32),
+        whole = sampler.hot > 0 or sampler.boxes == 0
+        self.scratch = _softmax_kernel.Scratch(
+            drift=np.empty(n_padded),
+            signs=np.empty(2 * n_padded),
+            bound=np.empty(n_sums, np.float32),
+            blocks=np.empty(n_sums // 16),
+            columns=np.empty(16, np.float32),
+            hot=np.empty(t.n_hot, np.float32),
+            hot_columns=np.empty(16, np.float32),
+            wide=np.empty(64, np.float32),
+            weights=np.empty(room if whole else 0, np.float32),
+            sums=np.empty(len(t.starts) - 1 if whole else 0, np.float32),
         )
         self._rows = _new_rows(64, keep_truth)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
-from recsim_mnar.worlds.catalogue import flip_pairs, view_tables
+from recsim_mnar.worlds.catalogue import flip_pairs
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from recsim_mnar.worlds.views import ViewSampler, view_tables
 
 
 def flips_by_sorting(factors, n_flips):
@@ -43,13 +46,33 @@ def test_a_smaller_catalogue_is_the_beginning_of_a_larger_one():
 
 def test_view_tables_hold_every_item_once_within_its_box():
     catalogue = SessionsWorld(SessionsParams(n_items=777)).catalogue
-    tables = view_tables(catalogue, 32)
+    tables = view_tables(catalogue, ViewSampler(32, 1.0))
     assert sorted(tables.order) == list(range(777))
     assert tables.starts[0] == 0
     assert tables.starts[-1] == 777
     for g, (a, b) in enumerate(zip(tables.starts[:-1], tables.starts[1:], strict=True)):
         away = np.abs(tables.rows[a:b] - tables.centre[:, g])
         assert (away <= tables.half[:, g] + 1e-6).all()
+
+
+def test_tiers_hold_every_item_once_within_its_boxes():
+    catalogue = SessionsWorld(SessionsParams(n_items=1501)).catalogue
+    tables = view_tables(catalogue, ViewSampler(32, waste=1.0, hot=64, warm=1000, cold=128, cold_boxes=32))
+    first_cold = tables.n_hot + tables.n_warm
+    held = tables.offsets[: len(tables.order)] > -1e29
+    assert sorted(tables.order[held]) == list(range(1501))
+    tiers = [catalogue.item_offsets[tables.order[held]][a:b] for a, b in ((0, 64), (64, 1064), (1064, None))]
+    assert tiers[0].min() >= tiers[1].max() > tiers[1].min() >= tiers[2].max()
+    for place in range(tables.n_hot, first_cold):
+        box = (place - tables.n_hot) % tables.n_boxes
+        assert (np.abs(tables.rows[place] - tables.centre[:, box]) <= tables.half[:, box] + 1e-6).all()
+    assert first_cold + tables.cold_starts[-1] == len(tables.order)
+    assert len(tables.cold_offsets) == 128
+    for e, (a, b) in enumerate(itertools.pairwise(tables.cold_starts)):
+        rows, box = tables.rows[first_cold + a : first_cold + b], tables.n_boxes + e % 32
+        assert (np.abs(rows - tables.cold[:5, e]) <= tables.cold[5:, e] + 1e-6).all()
+        assert (np.abs(rows - tables.centre[:, box]) <= tables.half[:, box] + 1e-6).all()
+        np.testing.assert_allclose(np.exp(tables.cold_offsets[e]), tables.cold_weights[a:b].sum(), rtol=1e-5)
 
 
 @pytest.mark.verify

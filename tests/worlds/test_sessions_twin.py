@@ -9,6 +9,7 @@ from recsim_mnar import schema
 from recsim_mnar.simulate import simulate_shard
 from recsim_mnar.worlds import sessions
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from recsim_mnar.worlds.views import ViewSampler
 from twins import sessions as twin
 from twins.policies import MostViewed, Uniform
 
@@ -110,15 +111,32 @@ def test_interests_are_those_of_the_twin():
             np.testing.assert_allclose(lanes.state[lane], np.ravel(first.omega), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("hot", "drift"), [(0, 5.0), (0, 0.4), (64, 5.0), (64, 0.4)])
-def test_rejection_sampler_has_the_softmax_law(monkeypatch, hot, drift):
-    """Views drawn from earlier weights against the exact softmax of the same interests, which lanes show us."""
+@pytest.mark.parametrize(
+    ("n_items", "n_factors", "sampler"),
+    [
+        (50, 5, ViewSampler(32, 5.0)),
+        (50, 5, ViewSampler(32, 0.4)),
+        (114, 5, ViewSampler(32, waste=50.0, hot=64, warm=50)),
+        (114, 7, ViewSampler(32, waste=0.3, hot=64, warm=50)),
+        (150, 5, ViewSampler(32, waste=50.0, hot=16, warm=64, cold=32, cold_boxes=16)),
+        (150, 5, ViewSampler(32, waste=0.3, hot=16, warm=64, cold=32, cold_boxes=16)),
+        (60, 80, ViewSampler(0)),
+    ],
+)
+def test_samplers_have_the_softmax_law(monkeypatch, n_items, n_factors, sampler):
+    """Views drawn from earlier weights, or where the bound on the largest logit is of no use (80 factors), against the
+    exact softmax of the same interests, which lanes show us.
+    """
     from scipy import stats
 
-    monkeypatch.setattr(sessions, "_view_sampler", lambda *_: sessions.ViewSampler(hot, 32, drift))
-    n_items = 50 + hot
+    monkeypatch.setattr(sessions, "view_sampler", lambda *_: sampler)
     params = SessionsParams(
-        n_items=n_items, sigma_mu_organic=1.0, sigma_omega=0.5, p_organic_to_bandit=0.5, p_leave_bandit=0.0
+        n_items=n_items,
+        n_factors=n_factors,
+        sigma_mu_organic=1.0,
+        sigma_omega=0.5,
+        p_organic_to_bandit=0.5,
+        p_leave_bandit=0.0,
     )
     params = SessionsParams.from_dict({**params.to_dict(), "p_bandit_to_organic": 0.999})
     world = SessionsWorld(params)
@@ -152,8 +170,9 @@ def test_rejection_sampler_has_the_softmax_law(monkeypatch, hot, drift):
         SessionsParams(n_factors=300, sigma_omega=0.0),
         SessionsParams(sigma_omega_initial=40.0, sigma_omega=0.0),
         SessionsParams(n_items=1000, sigma_omega_initial=15.0, sigma_omega=0.0),
+        SessionsParams(n_items=1000, sigma_omega_initial=15.0, sigma_omega=0.0, sigma_mu_organic=0.1),
     ],
-    ids=["300 factors", "strong interests", "rejection sampler"],
+    ids=["300 factors", "strong interests", "tiers", "boxes"],
 )
 def test_views_are_likely_ones_however_large_the_logits(params):
     """The bound that stands in for the largest logit may lie 100 above it, where float32 weights would vanish."""
