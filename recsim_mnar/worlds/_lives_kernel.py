@@ -157,7 +157,7 @@ def _drift(omega, scale, deviates, number, n_factors):
 
 
 @spliced
-def _live(dynamics, tables, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead):
+def _live(dynamics, tables, tiers, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead):
     """One user's life in lane 0 from row ``first_row`` on; returns the row after its last, or -1 where rows ran out."""
     capacity = rows.user.size
     n_items = tables.click_offsets.size
@@ -191,7 +191,7 @@ def _live(dynamics, tables, lanes, user, distribution, cumulative, rows, first_r
             rows.step[r] = step
             rows.time[r] = time
             rows.event[r] = 0
-            rows.item[r] = sample_view(dynamics.stale_limit, tables, lanes, 0, ahead.look[j], scratch)
+            rows.item[r] = sample_view(dynamics.stale_limit, tables, tiers, lanes, 0, ahead.look[j], scratch)
             rows.action[r] = -1
             rows.propensity[r] = np.nan
             rows.reward[r] = np.nan
@@ -274,7 +274,9 @@ def _live(dynamics, tables, lanes, user, distribution, cumulative, rows, first_r
 
 
 @kernel
-def live(dynamics, tables, lanes, seed, first_user, n_users, distribution, cumulative, rows, progress, scratch, ahead):
+def live(
+    dynamics, tables, tiers, lanes, seed, first_user, n_users, distribution, cumulative, rows, progress, scratch, ahead
+):
     """Whole lives of consecutive users in lane 0 under a policy that ignores them.
 
     The policy takes the first action whose cumulative probability passes u, or floor(u P) where ``cumulative`` is empty
@@ -285,7 +287,7 @@ def live(dynamics, tables, lanes, seed, first_user, n_users, distribution, cumul
     while progress[0] < n_users:
         user = first_user + progress[0]
         lanes.user[0] = user
-        end = _live(dynamics, tables, lanes, user, distribution, cumulative, rows, progress[1], scratch, ahead)
+        end = _live(dynamics, tables, tiers, lanes, user, distribution, cumulative, rows, progress[1], scratch, ahead)
         if end < 0:
             return
         progress[0] += 1

@@ -110,7 +110,7 @@ def _begin(dynamics, lanes, lane, seed, user):
 
 
 @spliced
-def _browse(dynamics, tables, lanes, lane, rows, r, scratch):
+def _browse(dynamics, tables, tiers, lanes, lane, rows, r, scratch):
     """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
     capacity = rows.user.size
     seed = lanes.seed[lane]
@@ -121,7 +121,7 @@ def _browse(dynamics, tables, lanes, lane, rows, r, scratch):
         rows.step[r] = lanes.step[lane]
         rows.time[r] = lanes.time[lane]
         rows.event[r] = 0
-        rows.item[r] = sample_view(dynamics.stale_limit, tables, lanes, lane, unit53(c, d), scratch)
+        rows.item[r] = sample_view(dynamics.stale_limit, tables, tiers, lanes, lane, unit53(c, d), scratch)
         rows.action[r] = -1
         rows.propensity[r] = np.nan
         rows.reward[r] = np.nan
@@ -247,7 +247,7 @@ def begin(dynamics, lanes, which, seeds, users):
 
 
 @kernel
-def advance(dynamics, tables, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch):
+def advance(dynamics, tables, tiers, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch):
     """Lane by lane: answer the actions where one is awaited, then browse to the next decision or the end.
 
     Those of lane ``which[j]`` are edges[j]:edges[j + 1] of ``actions``: one, or several of which only the last can
@@ -278,7 +278,7 @@ def advance(dynamics, tables, lanes, which, first, edges, actions, propensities,
                 r += 1
         elif lanes.step[lane] == 0:
             starts[j] = r
-        r = _browse(dynamics, tables, lanes, lane, rows, r, scratch)
+        r = _browse(dynamics, tables, tiers, lanes, lane, rows, r, scratch)
         if lanes.phase[lane] == ORGANIC:
             return j, r
     return which.size, r

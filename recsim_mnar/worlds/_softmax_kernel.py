@@ -11,9 +11,7 @@ from recsim_mnar._rng_kernel import exp32
 
 Tables = namedtuple(
     "Tables",
-    "factors offsets rows order starts centre half widest top "
-    "n_hot n_warm n_boxes cold cold_offsets cold_starts cold_weights "
-    "click_factors click_offsets",
+    "factors offsets rows order starts centre half widest top click_factors click_offsets",
 )
 """The catalogue as the kernels read it, its items in sampling order; group g of places is starts[g]:starts[g + 1].
 
@@ -21,7 +19,7 @@ factors (L, Q) float32 with L the number of factors padded with zero rows to a m
 places padded to a multiple of 64, so that no loop over them has a scalar remainder; offsets (Q,); rows (places, L)
 float32, the same factors place by place; order (places,) int32, the item at each; centre and half (L, G) float32, the
 box of each group's factors; widest, the largest factor norm; top, the largest offset; click_factors (P, K) and
-click_offsets (P,) float64 in item order. For ``_tiers_kernel``: n_hot to cold_weights, described there.
+click_offsets (P,) float64 in item order.
 """
 
 Lanes = namedtuple(

@@ -6,12 +6,12 @@ all of theirs: sum_i exp(offset_i) exp(c.omega + h.|omega|), with c and h the ce
 factors. Warm entries make a table, row by row, whose columns are the first n_boxes groups, and cold entries one whose
 columns are the other groups. All items of a group lie in its box too, so that its weight can be bounded after a drift.
 
-Tables: cold (2 L, C) float32, centres over half widths; cold_offsets (C,), the logarithm of each entry's sum of
-exp(offset), its places being n_hot + n_warm + cold_starts[e] to cold_starts[e + 1]; cold_weights, exp(offset) of each
-of those. Sums of a lane: one a group.
+Sums of a lane: one a group.
 """
 
 from __future__ import annotations
+
+from collections import namedtuple
 
 import numpy as np
 
@@ -33,6 +33,10 @@ from recsim_mnar.worlds._softmax_kernel import (
     weigh,
 )
 
+Tiers = namedtuple("Tiers", "n_hot n_warm n_boxes cold cold_offsets cold_starts cold_weights")
+"""cold (2 L, C) float32, centres over half widths; cold_offsets (C,), the logarithm of each entry's sum of exp(offset),
+its places being n_hot + n_warm + cold_starts[e] to cold_starts[e + 1]; cold_weights, exp(offset) of each of those."""
+
 _LARGE = 1e30
 
 _LOOSER = 8.0
@@ -41,22 +45,22 @@ _F = np.float32
 
 
 @inner
-def _remember(tables, lanes, lane, signs):
+def _remember(tables, tiers, lanes, lane, signs):
     """Weigh the lane's entries at its present interests."""
     omega = lanes.omega[lane]
     shift = bound_of_logits(tables.top, tables.widest, omega)
     weights = lanes.weights[lane]
     sums = lanes.sums[lane]
-    n_warm = tables.n_warm
-    n_boxes = tables.n_boxes
-    weigh(tables.factors, tables.offsets, tables.n_hot, omega, shift, weights[:n_warm])
+    n_warm = tiers.n_warm
+    n_boxes = tiers.n_boxes
+    weigh(tables.factors, tables.offsets, tiers.n_hot, omega, shift, weights[:n_warm])
     sum_rows(weights[:n_warm], sums[:n_boxes])
     if sums.size > n_boxes:
         n_padded = omega.size
         for k in range(n_padded):
             signs[k] = omega[k]
             signs[n_padded + k] = abs(omega[k])
-        weigh(tables.cold, tables.cold_offsets, FIRST, signs, shift, weights[n_warm:])
+        weigh(tiers.cold, tiers.cold_offsets, FIRST, signs, shift, weights[n_warm:])
         sum_rows(weights[n_warm:], sums[n_boxes:])
     lanes.shift[lane] = shift
     for k in range(omega.size):
@@ -75,32 +79,32 @@ def _pick_apart(values, first, last, stride, target):
 
 
 @inlined
-def _pick_in_cold(tables, lanes, lane, entry, target):
+def _pick_in_cold(tables, tiers, lanes, lane, entry, target):
     """The place of an item in a cold entry, and the logarithm of what the entry's bound leaves of it."""
-    first = tables.cold_starts[entry]
-    last = tables.cold_starts[entry + 1]
-    target *= sum_of(tables.cold_weights[first:last]) / np.float64(lanes.weights[lane, tables.n_warm + entry])
-    i, _ = pick(tables.cold_weights, first, last, target)
-    place = tables.n_hot + tables.n_warm + i
+    first = tiers.cold_starts[entry]
+    last = tiers.cold_starts[entry + 1]
+    target *= sum_of(tiers.cold_weights[first:last]) / np.float64(lanes.weights[lane, tiers.n_warm + entry])
+    i, _ = pick(tiers.cold_weights, first, last, target)
+    place = tiers.n_hot + tiers.n_warm + i
     stale = lanes.stale[lane]
     row = tables.rows[place]
     n_padded = stale.size
     exponent = 0.0
     for k in range(n_padded):
-        exponent += (np.float64(row[k]) - np.float64(tables.cold[k, entry])) * stale[k]
-        exponent -= np.float64(tables.cold[n_padded + k, entry]) * abs(stale[k])
+        exponent += (np.float64(row[k]) - np.float64(tiers.cold[k, entry])) * stale[k]
+        exponent -= np.float64(tiers.cold[n_padded + k, entry]) * abs(stale[k])
     return place, exponent
 
 
 @inner
-def _propose(tables, lanes, lane, target, hot_total, total, scratch):
+def _propose(tables, tiers, lanes, lane, target, hot_total, total, scratch):
     """Proposals until one is accepted, the first of them ``target`` beyond the hot items: (place or -1, a uniform)."""
     bound = scratch.bound
     drift = scratch.drift
     sums = lanes.sums[lane]
     weights = lanes.weights[lane]
-    n_warm = tables.n_warm
-    n_boxes = tables.n_boxes
+    n_warm = tiers.n_warm
+    n_boxes = tiers.n_boxes
     n_groups = sums.size
     seed = lanes.seed[lane]
     user = np.uint64(lanes.user[lane])
@@ -118,10 +122,10 @@ def _propose(tables, lanes, lane, target, hot_total, total, scratch):
         exponent = 0.0
         if g < n_boxes:
             entry, _ = _pick_apart(weights, g, n_warm, n_boxes, target)
-            place = tables.n_hot + entry
+            place = tiers.n_hot + entry
         else:
             entry, target = _pick_apart(weights, n_warm + g - n_boxes, weights.size, n_groups - n_boxes, target)
-            place, exponent = _pick_in_cold(tables, lanes, lane, entry - n_warm, target)
+            place, exponent = _pick_in_cold(tables, tiers, lanes, lane, entry - n_warm, target)
         row = tables.rows[place]
         for k in range(drift.size):
             exponent += (np.float64(row[k]) - np.float64(tables.centre[k, g])) * drift[k]
@@ -134,7 +138,7 @@ def _propose(tables, lanes, lane, target, hot_total, total, scratch):
 
 
 @spliced
-def view_by_tiers(limit, tables, lanes, lane, uniform, scratch):
+def view_by_tiers(limit, tables, tiers, lanes, lane, uniform, scratch):
     """The place of the item viewed, or -1, and a uniform not used yet.
 
     Entries are weighed again where more than ``limit`` proposals would be wasted.
@@ -153,7 +157,7 @@ def view_by_tiers(limit, tables, lanes, lane, uniform, scratch):
     known = lanes.known[lane]
     while True:
         if not known:
-            _remember(tables, lanes, lane, scratch.signs)
+            _remember(tables, tiers, lanes, lane, scratch.signs)
         square = 0.0
         for k in range(omega.size):
             drift[k] = omega[k] - lanes.stale[lane, k]
@@ -175,4 +179,4 @@ def view_by_tiers(limit, tables, lanes, lane, uniform, scratch):
     target = uniform * total
     if target < hot_total:
         return pick_by_columns(hot, scratch.hot_columns, target), uniform
-    return _propose(tables, lanes, lane, target - hot_total, hot_total, total, scratch)
+    return _propose(tables, tiers, lanes, lane, target - hot_total, hot_total, total, scratch)

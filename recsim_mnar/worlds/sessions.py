@@ -271,6 +271,7 @@ class SessionsWorld(World):
             _lives_kernel.live(
                 lanes.dynamics,
                 lanes.tables,
+                lanes.tiers,
                 lanes._arrays,
                 np.uint64(seed),
                 first_user,
@@ -336,7 +337,7 @@ class SessionsLanes(Lanes):
     """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
 
     def __init__(self, world: SessionsWorld, n_lanes: int, *, keep_truth: bool) -> None:
-        from recsim_mnar.worlds import _sessions_kernel, _softmax_kernel
+        from recsim_mnar.worlds import _sessions_kernel, _softmax_kernel, _tiers_kernel
 
         self._kernel = _sessions_kernel
         self._keep_truth = keep_truth
@@ -365,9 +366,12 @@ class SessionsLanes(Lanes):
             stale_limit=sampler.waste if sampler.hot else sampler.drift**2,
             keep_truth=keep_truth,
         )
-        self.tables = _softmax_kernel.Tables(
-            **vars(t), click_factors=world.catalogue.click_factors, click_offsets=world.catalogue.click_offsets
-        )
+        clicks = {"click_factors": world.catalogue.click_factors, "click_offsets": world.catalogue.click_offsets}
+        known = {**vars(t), **clicks}
+        self.tables = _softmax_kernel.Tables(*(known[name] for name in _softmax_kernel.Tables._fields))
+        self.tiers = None
+        if sampler.hot:
+            self.tiers = _tiers_kernel.Tiers(*(known[name] for name in _tiers_kernel.Tiers._fields))
         n = n_lanes
         self._arrays = _softmax_kernel.Lanes(
             seed=np.zeros(n, np.uint64),
@@ -386,7 +390,7 @@ class SessionsLanes(Lanes):
             sums=np.empty((n, n_sums), np.float32),
         )
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
-        self._plain = (tuple(self.dynamics), tuple(self.tables), tuple(self._arrays))
+        self._plain = (tuple(self.dynamics), tuple(self.tables), self.tiers, tuple(self._arrays))
         self.user = self._arrays.user
         self.step = self._arrays.step
         self.time = self._arrays.time
@@ -413,7 +417,7 @@ class SessionsLanes(Lanes):
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
         """See :meth:`Lanes.begin`."""
-        dynamics, _tables, arrays = self._plain
+        dynamics, _tables, _tiers, arrays = self._plain
         self._kernel.begin(dynamics, arrays, which, seeds, users)
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 

@@ -75,7 +75,10 @@ _UNEVEN = (
 
 @dataclass(frozen=True, eq=False)
 class ViewTables:
-    """A catalogue in the order and types in which views are sampled; see ``_softmax_kernel.Tables``."""
+    """A catalogue in the order and types in which views are sampled.
+
+    See ``_softmax_kernel.Tables`` and, from ``n_hot`` on, ``_tiers_kernel.Tiers``.
+    """
 
     factors: NDArray[np.float32]
     offsets: NDArray[np.float32]
