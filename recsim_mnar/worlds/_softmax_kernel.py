@@ -184,7 +184,7 @@ def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
     return shift + excess
 
 
-@inner
+@inlined
 def bound_groups(centre, half, sums, drift, bound):
     """The most that each group can weigh after a drift d of the interests: S_g exp(c_g.d + h_g.|d|)."""
     n = bound.size
@@ -269,7 +269,7 @@ def pick_from_all(starts, weights, sums, uniform):
     return place
 
 
-@inner
+@inlined
 def sum_rows(values, sums):
     """Sums of the columns of a table as wide as ``sums``: additions of whole vectors."""
     width = sums.size
@@ -281,7 +281,7 @@ def sum_rows(values, sums):
             sums[j] += row[j]
 
 
-@inner
+@inlined
 def sum_columns(values, wide, sums):
     """Sums of every sixteenth value from 0, 1, ..., 15 on; first of a table four times as wide, with fewer rows."""
     width = wide.size
