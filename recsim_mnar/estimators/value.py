@@ -51,8 +51,9 @@ def estimate_value(
         cluster: (n,) the user of each row, ids of any kind in any order; None where rows are independent.
         level: nominal coverage of the interval.
         interval: "auto" chooses and says what it chose in ``method``: "gamma" (Fay & Feuer, on user sums) for weighted
-            rewards that are not negative, else "delta" (by user, asymptotic). Also "bootstrap" (Poisson, by user), and
-            with a guarantee "bernstein", "betting", "log_smoothing" and "anytime" (holds while the log grows).
+            rewards that are not negative, else "delta" (by user, asymptotic). Also "bootstrap" (Poisson, by user);
+            where no reward was seen these two would have no width, and gamma is taken. With a guarantee "bernstein",
+            "betting", "log_smoothing" and "anytime" (holds while the log grows).
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
             (ix_ips), groups (mips: the action group or embedding of each row), folds (beta_ips: a number, every K-th
             user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities of the
