@@ -1,47 +1,23 @@
-"""The estimates of a log file: from Parquet, CSV or a folder of parts to one record a policy and estimator."""
+"""The estimates of a log file: one record a policy and estimator."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
-from recsim_mnar.estimators.inputs import Clusters, check_clip, check_level, check_rows, column
+from recsim_mnar.estimators.inputs import check_clip, check_level, check_rows
 from recsim_mnar.estimators.registry import check_name
+from recsim_mnar.log_columns import read_columns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from rich.table import Table
 
 Record = dict[str, Any]
 
-_CSV = {".csv": ",", ".tsv": "\t", ".txt": ","}
-_PARQUET = (".parquet", ".pq")
-
-
-@dataclass(frozen=True)
-class LogColumns:
-    """The columns of a file that estimators read, bandit rows only.
-
-    Attributes:
-        reward: (n,).
-        propensity: (n,).
-        cluster: the user of each row, or None.
-        others: further columns by name, (n,) each.
-        numbers: (n,) row numbers in the file, or None where every row was kept.
-    """
-
-    reward: NDArray[np.float64]
-    propensity: NDArray[np.float64]
-    cluster: Clusters | None
-    others: dict[str, NDArray[np.float64]]
-    numbers: NDArray[np.int64] | None
+_WITH_DIFFERENCE = ("ips", "clipped_ips", "snips")
 
 
 def estimate_file(
@@ -61,12 +37,14 @@ def estimate_file(
 ) -> list[Record]:
     """Estimate the value of each target policy from a log file.
 
-    Only the columns named are read. Where the file has a column ``event`` its bandit rows are used, otherwise all rows.
+    Only the columns named are read; ids of a CSV file that are not 64-bit integers are compared as text. Where the file
+    has a column ``event`` its bandit rows are used, otherwise all rows.
 
     Args:
         path: a Parquet or CSV file, or a folder of such parts (of one kind; read in the order of their names).
         targets: columns, each a policy's probability of the logged action.
-        baseline: such a column too; adds one record a target for the difference from it (ips, clipped_ips and snips).
+        baseline: such a column too; adds one record a target for the difference from it (ips, clipped_ips and snips; an
+            error where none of them is asked for).
         estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
@@ -91,6 +69,11 @@ def estimate_file(
         raise UserError("no estimator; name at least one, for instance clipped_ips")
     for name in estimators:
         check_name(name)
+    if baseline is not None and not set(estimators) & set(_WITH_DIFFERENCE):
+        raise UserError(
+            f"no difference from the baseline {baseline!r} with {', '.join(estimators)}: "
+            f"it is known for {', '.join(_WITH_DIFFERENCE)}; name one of these too, or no baseline"
+        )
     check_level(level)
     check_clip(clip)
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
@@ -120,7 +103,7 @@ def estimate_file(
             if name == baseline:
                 continue
             for estimator in estimators:
-                if estimator not in ("ips", "clipped_ips", "snips"):
+                if estimator not in _WITH_DIFFERENCE:
                     continue
                 estimate = difference(
                     log.reward,
@@ -132,50 +115,6 @@ def estimate_file(
                 )
                 records.append(_record(f"{name} - {baseline}", estimate) | {"baseline": baseline})
     return records
-
-
-def read_columns(
-    path: str | Path,
-    names: Sequence[str],
-    *,
-    cluster: str | None = None,
-    reward: str = "reward",
-    propensity: str = "propensity",
-) -> LogColumns:
-    """Read the bandit rows of a log file, only the columns that are needed.
-
-    Args:
-        path: as in :func:`estimate_file`.
-        names: number columns beside reward and propensity.
-        cluster: column of user ids, None for ``user`` where there is such a column.
-        reward: column of rewards.
-        propensity: column of propensities.
-
-    Raises:
-        UserError: no such file or column, no rows, a missing cluster id, values that are not numbers.
-    """
-    parts = _parts(Path(path))
-    known = _column_names(parts[0])
-    wanted = [reward, propensity, *names]
-    for name in wanted if cluster is None else [*wanted, cluster]:
-        if name not in known:
-            raise UserError(f"{parts[0].name} has no column {name!r}; {nearest(name, known)}")
-    if cluster is None and "user" in known:
-        cluster = "user"
-    every = list(dict.fromkeys([*wanted, *([cluster] if cluster else []), *(["event"] if "event" in known else [])]))
-    table = _read(parts, every)
-    if table.num_rows == 0:
-        raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
-    numbers = None
-    if "event" in table.column_names:
-        keep = _is_bandit(table.column("event"))
-        if not keep.any():
-            raise UserError(f"{Path(path).name} holds no bandit rows (event = bandit); nothing was recommended in it")
-        if not keep.all():
-            numbers = np.flatnonzero(keep)
-    columns = {name: _numbers(table.column(name), name, numbers) for name in dict.fromkeys(wanted)}
-    clusters = None if cluster is None else _clusters(table.column(cluster), cluster, numbers)
-    return LogColumns(columns[reward], columns[propensity], clusters, {name: columns[name] for name in names}, numbers)
 
 
 def records_table(records: Sequence[Record]) -> Table:
@@ -201,6 +140,11 @@ def records_table(records: Sequence[Record]) -> Table:
             record["verdict"],
             style=colours.get(grade),
         )
+    without = [r["estimator"] for r in records if r["estimator"] not in _WITH_DIFFERENCE]
+    if without and any("baseline" in record for record in records):
+        names = ", ".join(dict.fromkeys(without))
+        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(_WITH_DIFFERENCE)}."
+        table.caption_justify = "left"
     return table
 
 
@@ -218,123 +162,3 @@ def _record(policy: str, estimate: Estimate) -> Record:
         "verdict": estimate.verdict,
         "diagnostics": estimate.diagnostics,
     }
-
-
-def _parts(path: Path) -> list[Path]:
-    """The files of a log, in the order of their names."""
-    if not path.exists():
-        raise UserError(f"no file or folder {str(path)!r}; give a Parquet or CSV file, or a folder of parts")
-    if path.is_dir():
-        for folder in (path, path / "log"):
-            for endings in (_PARQUET, tuple(_CSV)):
-                found = sorted(p for p in folder.glob("*") if p.suffix.lower() in endings)
-                if found:
-                    return found
-        raise UserError(f"folder {str(path)!r} holds no Parquet or CSV parts")
-    if path.suffix.lower() not in (*_PARQUET, *_CSV):
-        raise UserError(f"{path.name} is neither Parquet nor CSV; name it .parquet, .csv or .tsv")
-    if path.stat().st_size == 0:
-        raise UserError(f"{path.name} is empty; give a log with at least one row")
-    return [path]
-
-
-def _column_names(part: Path) -> list[str]:
-    import pyarrow as pa
-
-    try:
-        if part.suffix.lower() in _PARQUET:
-            import pyarrow.parquet as pq
-
-            return list(pq.read_schema(part).names)
-        with part.open(encoding="utf-8-sig", newline="") as lines:
-            import csv
-
-            return [name.strip() for name in next(csv.reader(lines, delimiter=_CSV[part.suffix.lower()]), [])]
-    except (OSError, pa.ArrowException, UnicodeDecodeError):
-        raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
-
-
-def _read(parts: list[Path], names: list[str]) -> pa.Table:
-    import pyarrow as pa
-
-    tables = []
-    for part in parts:
-        try:
-            if part.suffix.lower() in _PARQUET:
-                import pyarrow.parquet as pq
-
-                tables.append(pq.read_table(part, columns=names))
-            else:
-                from pyarrow import csv
-
-                delimiter = _CSV[part.suffix.lower()]
-                columns = _column_names(part)
-                tables.append(
-                    csv.read_csv(
-                        part,
-                        read_options=csv.ReadOptions(column_names=columns, skip_rows=1),
-                        parse_options=csv.ParseOptions(delimiter=delimiter),
-                        convert_options=csv.ConvertOptions(include_columns=names),
-                    )
-                )
-        except (OSError, KeyError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{part.name} cannot be read: {reason}; check the file") from None
-    short = next((part for part, t in zip(parts, tables, strict=True) if t.num_columns != len(names)), None)
-    if short is not None:
-        missing = sorted(set(names) - set(_column_names(short)))
-        raise UserError(f"part {short.name} has no column {missing[0]!r}, which the other parts have")
-    try:
-        return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException:
-        raise UserError("the parts of the log hold columns of different types; write them with one schema") from None
-
-
-def _is_bandit(column: Any) -> NDArray[np.bool_]:
-    """Which rows are recommendations, from names (organic, bandit) or codes (0, 1)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    bandit = pc.equal(column, "bandit" if _is_text(column.type) else 1)
-    return np.asarray(pc.fill_null(bandit, False).to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _numbers(values: Any, name: str, rows: NDArray[np.int64] | None) -> NDArray[np.float64]:
-    import pyarrow as pa
-
-    kind = values.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        if pa.types.is_null(kind):
-            raise UserError(f"column {name!r} is empty; fill it in")
-        raise UserError(f"column {name!r} must hold numbers, it holds {kind}; convert it first")
-    array = values.to_numpy()
-    if array.dtype == object:  # booleans with nulls
-        array = np.array([np.nan if value is None else float(value) for value in array])
-    return column(array if rows is None else array[rows], name)
-
-
-def _clusters(values: Any, name: str, rows: NDArray[np.int64] | None) -> Clusters | None:
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if values.null_count:
-        missing = np.asarray(values.is_null().to_numpy(), dtype=bool)
-        bad = np.flatnonzero(missing) if rows is None else rows[missing[rows]]
-        if bad.size:
-            raise UserError(
-                f"column {name!r}, row {int(bad[0])} (counted from 0): the id is missing; give every row one"
-            )
-    array = values.to_numpy()
-    array = array if rows is None else array[rows]
-    if values.null_count and array.dtype.kind == "f":
-        array = array.astype(np.int64)
-    return Clusters.of(array, array.size, name)

@@ -149,6 +149,9 @@ class Objective:
         if not np.isfinite(given).all():
             row = int(np.flatnonzero(~np.isfinite(given))[0])
             raise UserError(f"rating {row}: weight {given[row]} is not a finite number (a propensity of 0?)")
+        if given.min() < 0.0 or given.max() == 0.0:
+            row = int(np.argmin(given))
+            raise UserError(f"rating {row}: weight {given[row]:g}; weights must not be negative, nor all of them 0")
         order = np.argsort(ratings.users, kind="stable")
         self.form = form
         self.n_users, self.n_items = ratings.shape
@@ -274,13 +277,15 @@ def factorise(
         warn: say so where it gives up.
 
     Raises:
-        UserError: no ratings, weights that are not finite, an unknown solver, or one that cannot minimise this loss.
+        UserError: no ratings, weights that are negative or not finite, a seed that is none, an unknown solver, or one
+            that cannot minimise this loss.
 
     Warns:
         NotConverged: naming iterations and gradient.
     """
     if solver not in SOLVERS:
         raise UserError(f"solver must be one of {', '.join(SOLVERS)}, got {solver!r}")
+    seed = rng.check_seed(seed)
     objective = Objective(ratings, weights, form)
     x = objective.vector(start) if start is not None else objective.start(seed)
     if solver == "als":

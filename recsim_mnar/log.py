@@ -48,7 +48,7 @@ class Log:
                 values = given.pop(column.name)
                 if column.null == -1 and values.dtype.kind == "f":  # as pandas holds integers among which some are null
                     values = np.where(np.isnan(values), column.null, values)
-                ordered[column.name] = np.ascontiguousarray(values, dtype=column.dtype)
+                ordered[column.name] = schema.as_type(values, column.dtype, column.name)
             elif column.null is not None:
                 ordered[column.name] = np.full(n, column.null, column.dtype)
             elif n == 0:
@@ -57,7 +57,7 @@ class Log:
                 raise UserError(f"a log needs a column {column.name!r}: {column.meaning}")
         for name, extra in schema.OPTIONAL.items():
             if name in given:
-                given[name] = np.ascontiguousarray(given[name], dtype=extra.dtype)
+                given[name] = schema.as_type(given[name], extra.dtype, name)
         self.columns = {**ordered, **given}
 
     def __len__(self) -> int:

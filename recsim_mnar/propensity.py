@@ -169,34 +169,52 @@ def logistic(
         seed: of the folds.
 
     Raises:
-        UserError: features of the wrong shape or not finite.
+        UserError: no ratings, features of the wrong shape or not finite, no penalty or a negative one, a fold without
+            ratings.
 
     Warns:
         NotConverged: from the optimiser.
     """
+    tried = _penalties(penalties)
+    if len(ratings) == 0:
+        raise UserError("there are no observed ratings to fit propensities on")
     x = _features(user_features, ratings.n_users, "user")
     z = _features(item_features, ratings.n_items, "item")
     observed = np.zeros(ratings.shape)
     observed[ratings.users, ratings.items] = 1.0
     everything = np.ones(ratings.shape, np.uint8)
     scores: dict[float, float] = {}
-    if len(penalties) > 1:
+    if len(tried) > 1:
+        if isinstance(n_folds, bool) or not isinstance(n_folds, (int, np.integer)) or n_folds < 2:
+            raise UserError(f"n_folds must be a whole number of at least 2, got {n_folds!r}; or give a single penalty")
         cells = observed.size
         order = np.argsort(rng.uniforms(seed, rng.Stream.PROTOCOL, np.arange(cells), 1), kind="stable")
         fold = np.empty(cells, np.int64)
         fold[order] = np.arange(cells) % n_folds
         fold = fold.reshape(ratings.shape)
-        for penalty in sorted(penalties, reverse=True):
+        without = np.bincount(fold[ratings.users, ratings.items], minlength=n_folds) == 0
+        if without.any():
+            raise UserError(
+                f"fold {int(np.argmax(without))} of {n_folds} is without ratings; take fewer folds or a single penalty"
+            )
+        for penalty in sorted(tried, reverse=True):
             held = 0.0
             for f in range(n_folds):
                 theta = _fit(_Bilinear(observed, (fold != f).astype(np.uint8), x, z, penalty * (1 - 1 / n_folds)))
                 test = _Bilinear(observed, (fold == f).astype(np.uint8), x, z, 0.0)
                 held -= test(theta, np.empty(test.size))
             scores[penalty] = held / cells
-    chosen = max(scores, key=lambda p: scores[p]) if scores else float(penalties[0])
+    chosen = max(scores, key=lambda p: scores[p]) if scores else tried[0]
     model = _Bilinear(observed, everything, x, z, chosen)
     matrix = 1.0 / (1.0 + np.exp(-model.logits(_fit(model))))
     return LogisticPropensities(matrix, chosen, scores)
+
+
+def _penalties(penalties: Sequence[float]) -> list[float]:
+    tried = np.asarray(penalties, np.float64)
+    if tried.ndim != 1 or tried.size == 0 or not np.all((tried >= 0.0) & (tried < np.inf)):
+        raise UserError(f"penalties must be one or more finite numbers of at least 0, got {penalties!r}")
+    return [float(penalty) for penalty in tried]
 
 
 def _fit(model: _Bilinear) -> Floats:
@@ -210,7 +228,10 @@ def _features(features: Any, n: int, kind: str) -> Floats:
     """Features with a constant before them, (n, 1 + p)."""
     if features is None:
         return np.ones((n, 1))
-    matrix = np.asarray(features, np.float64)
+    try:
+        matrix = np.asarray(features, np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"{kind} features must be numbers; encode labels first") from None
     if matrix.ndim != 2 or len(matrix) != n:
         raise UserError(f"{kind} features must have shape ({n}, p), got {matrix.shape}")
     if not np.isfinite(matrix).all():
@@ -241,7 +262,13 @@ class Calibration:
 
 
 def calibration(ratings: Ratings, propensities: Any, *, bins: int = 10) -> Calibration:
-    """Calibration of a (U, I) matrix of propensities against which entries are observed; bins of equal size."""
+    """Calibration of a (U, I) matrix of propensities against which entries are observed; bins of equal size.
+
+    Raises:
+        UserError: a matrix of another shape, a propensity outside (0, 1], no bin.
+    """
+    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
+        raise UserError(f"bins must be a whole number of at least 1, got {bins!r}")
     p = np.asarray(propensities, np.float64)
     at = ratings.at(p, "the propensity matrix")
     if not np.all((p > 0.0) & (p <= 1.0)):

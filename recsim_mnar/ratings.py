@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.schema import as_type
 
 Floats = NDArray[np.float64]
 
@@ -33,10 +34,11 @@ class Ratings:
         """Bring the arrays to their types.
 
         Raises:
-            UserError: different lengths, an index out of range, or a value that is not finite.
+            UserError: different lengths, an index that is no whole number or out of range, or a value that is not a
+                finite number.
         """
-        users, items = (np.ascontiguousarray(getattr(self, name), np.int64) for name in ("users", "items"))
-        values = np.ascontiguousarray(self.values, np.float64)
+        users, items = (as_type(getattr(self, f"{name}s"), np.dtype(np.int64), name) for name in ("user", "item"))
+        values = as_type(self.values, np.dtype(np.float64), "value")
         if not users.shape == items.shape == values.shape or users.ndim != 1:
             raise UserError(
                 f"users, items and values must have one length, got {users.shape}, {items.shape} and {values.shape}"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
 
 SCHEMA_VERSION = 2
 """Raised when the same parameters and seed give other bytes, or when a column changes its meaning.
@@ -34,6 +38,32 @@ class Column:
     dtype: np.dtype
     null: float | int | None
     meaning: str
+
+
+def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
+    """``values`` as a contiguous array of ``dtype``; integers only where the conversion changes no value.
+
+    Raises:
+        UserError: values that are no such numbers; the first row where it is one value.
+    """
+    array = np.asarray(values)
+    if array.dtype == dtype:
+        return np.ascontiguousarray(array)
+    kind = "whole numbers" if dtype.kind == "i" else "numbers"
+    refusal = UserError(
+        f"{name} must hold {kind} ({dtype}), it holds {array.dtype}; number or convert the values first"
+    )
+    if array.dtype.kind in "cmM":
+        raise refusal
+    try:
+        with np.errstate(invalid="ignore"):
+            typed = np.ascontiguousarray(array, dtype=dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise refusal from None
+    if dtype.kind == "i" and array.dtype.kind in "iufO" and not np.array_equal(typed, array):
+        row = int(np.flatnonzero(typed != array)[0])
+        raise UserError(f"row {row}: {name} must be a whole number ({dtype}), got {array[row]}")
+    return typed
 
 
 COLUMNS: tuple[Column, ...] = (

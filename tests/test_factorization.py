@@ -102,6 +102,16 @@ def test_lbfgs_finds_rosenbrocks_minimum():
     [
         (lambda r: factorise(r, np.full(len(r), np.inf), Form()), "not a finite number"),
         (lambda r: factorise(r, np.ones(3), Form()), "weights must have shape"),
+        (
+            lambda r: factorise(r, np.where(np.arange(60) == 4, -1.0, 1.0), Form()),
+            "rating 4: weight -1; .*not be negative",
+        ),
+        (lambda r: factorise(r, np.zeros(60), Form()), "nor all of them 0"),
+        (lambda r: factorise(r, None, Form(), seed=-1), "seed must lie in"),
+        (lambda r: Ratings(["a"], [0], [1.0], 1, 9), "user must hold whole numbers"),
+        (lambda r: Ratings([0, 0.5], [0, 1], [1.0, 2.0], 2, 9), r"row 1: user must be a whole number .*got 0\.5"),
+        (lambda r: Ratings([0], [np.nan], [1.0], 1, 9), "row 0: item must be a whole number .*got nan"),
+        (lambda r: Ratings([0], [0], ["good"], 1, 9), "value must hold numbers"),
         (lambda r: factorise(r, None, Form(), solver="sgd"), "solver must be one of"),
         (lambda r: factorise(r, None, Form(loss="mae"), solver="als"), "squared loss only"),
         (lambda r: factorise(r.select(np.zeros(60, bool)), None, Form()), "no ratings"),

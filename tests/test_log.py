@@ -108,6 +108,27 @@ def test_broken_organic_rows_are_named(log, name, value):
         broken(log, name, row, value).validate(10)
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("user", lambda v: np.array([f"u{u}" for u in v]), "user must hold whole numbers"),
+        ("user", lambda v: np.where(np.arange(len(v)) == 7, 0.5, v), "row 7: user must be a whole number .*got 0.5"),
+        ("user", lambda v: np.where(np.arange(len(v)) == 7, np.nan, v), "row 7: user must be a whole number .*got nan"),
+        ("item", lambda v: np.where(np.arange(len(v)) == 7, 2**40, v.astype(np.int64)), f"row 7: item .*got {2**40}"),
+        ("time", lambda v: v.astype("M8[s]"), "time must hold numbers"),
+        ("reward", lambda v: np.full(len(v), "good"), "reward must hold numbers"),
+    ],
+)
+def test_values_that_a_column_cannot_hold_are_named(log, name, change, words):
+    with pytest.raises(UserError, match=words) as caught:
+        Log({**log.columns, name: change(log[name])})
+    assert "\n" not in str(caught.value)
+
+
+def test_whole_floats_are_integers(log):
+    assert Log({**log.columns, "user": log["user"].astype(float)}).digest() == log.digest()
+
+
 def test_rows_out_of_order_are_named(log):
     with pytest.raises(UserError, match=r"row \d+: user is out of order"):
         log.select(np.arange(len(log))[::-1]).validate()

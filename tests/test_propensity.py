@@ -71,6 +71,15 @@ def test_popularity_and_true_propensities():
         (lambda: propensity.logistic(OBSERVED, np.full((120, 2), np.nan)), "user feature 0 of user 0 is nan"),
         (lambda: propensity.logistic(OBSERVED, np.zeros((3, 2))), "user features must have shape"),
         (lambda: propensity.calibration(OBSERVED, P * 0), "must lie in"),
+        (lambda: propensity.calibration(OBSERVED, P, bins=0), "bins must be"),
+        (lambda: propensity.calibration(OBSERVED, P, bins=2.5), "bins must be"),
+        (lambda: propensity.logistic(OBSERVED, np.full((120, 1), "a")), "user features must be numbers"),
+        (lambda: propensity.logistic(OBSERVED, penalties=[]), "penalties must be one or more"),
+        (lambda: propensity.logistic(OBSERVED, penalties=[-1]), "penalties must be one or more"),
+        (lambda: propensity.logistic(OBSERVED, penalties=[1.0, np.nan]), "penalties must be one or more"),
+        (lambda: propensity.logistic(OBSERVED, n_folds=1), "n_folds must be a whole number of at least 2, got 1"),
+        (lambda: propensity.logistic(OBSERVED.select(np.arange(3)), n_folds=4), r"fold \d of 4 is without ratings"),
+        (lambda: propensity.logistic(OBSERVED.select(np.arange(0))), "no observed ratings"),
     ],
 )
 def test_bad_input_gets_one_line(call, text):

@@ -23,6 +23,7 @@ from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import verdict
 
 INTERVALS = ("auto", "gamma", "delta")
+_LARGEST_REWARD = 1e100  # its square is still a number
 
 
 def estimate_from_moments(
@@ -34,7 +35,8 @@ def estimate_from_moments(
         moments: of the rows; "ips" and "snips" use the unclipped weights whatever the clip of the moments.
         estimator: one of the three.
         level: nominal coverage.
-        interval: "auto", "gamma" (Fay & Feuer 1997, on user sums; no negative rewards) or "delta" (asymptotic).
+        interval: "auto", "gamma" (Fay & Feuer 1997, on user sums; no negative rewards) or "delta" (asymptotic;
+            gamma where no reward was seen).
         reward_max: largest reward possible; None for 1 or the largest one seen.
 
     Raises:
@@ -62,14 +64,22 @@ def estimate_from_moments(
     }
     method = sampling.method + (" + clip part" if max(below, above) > 0.0 else "")
     low, high = _inside(low, high, value, bounds, moments)
-    return Estimate(value, low, high, level, method, moments.rows, moments.ess, facts, verdict(facts), estimator)
+    return Estimate(
+        value, low, high, level, method, moments.rows, moments.ess, facts, verdict(facts, estimator), estimator
+    )
 
 
 def reward_bounds(moments: Moments, reward_max: float | None) -> tuple[float, float]:
     """Least and largest reward possible: what is given, or 0 and 1, or what was seen beyond them."""
     largest = max(moments.reward_max, 1.0 if moments.reward_max <= 1.0 else 0.0)
     if reward_max is not None:
-        if not float(reward_max) >= moments.reward_max:
+        number = isinstance(reward_max, (int, float, np.number)) and not isinstance(reward_max, bool)
+        if not number or not abs(reward_max) <= _LARGEST_REWARD:
+            raise UserError(
+                f"reward_max must be a finite number, the largest reward possible (at most {_LARGEST_REWARD:g}), "
+                f"got {reward_max!r}"
+            )
+        if float(reward_max) < moments.reward_max:
             raise UserError(
                 f"reward_max is {reward_max} and the log holds a reward of {moments.reward_max:g}; raise it"
             )
@@ -169,13 +179,15 @@ def _mean(
     negative = moments.reward_min < 0.0
     if interval == "gamma" and negative:
         raise UserError("the gamma interval needs rewards that are not negative; use interval='auto' or 'delta'")
-    if interval == "delta" or negative:
+    silent = moments.rewarded == 0  # a variance of 0 would then be no evidence of certainty
+    if negative or (interval == "delta" and not silent):
         variance = (raw - 2.0 * value * cross + value**2 * moments.power("ll")) / n**2
         low, high = student_limits(value, variance, users, level)
         why = ", because rewards are negative" if negative and interval == "auto" else ""
         return value, Interval(low, high, f"{_unit(moments)} delta, asymptotic{why}")
     low, high = gamma_limits(value, *_gamma_parts(moments, clipped, value, level, bounds[1]), level)
-    return value, Interval(low, high, f"gamma (Fay-Feuer), {_unit(moments)}")
+    why = ", because no reward was seen" if interval == "delta" else ""
+    return value, Interval(low, high, f"gamma (Fay-Feuer), {_unit(moments)}{why}")
 
 
 def _gamma_parts(moments: Moments, clipped: bool, value: float, level: float, reward_max: float) -> tuple[float, float]:

@@ -40,7 +40,6 @@ def estimate_from_scores(
     reward_max: float | None = None,
     replicates: int = 1000,
     seed: int = 0,
-    warnings: tuple[str, ...] = (),
 ) -> Estimate:
     """Value, interval, diagnostics and verdict of any estimator.
 
@@ -50,11 +49,11 @@ def estimate_from_scores(
         moments: of the columns, for the diagnostics.
         estimator: its name.
         level: nominal coverage.
-        interval: one of ``INTERVALS``; "auto" is gamma for weighted rewards that are not negative, else delta.
+        interval: one of ``INTERVALS``; "auto" is gamma for weighted rewards that are not negative, else delta. Where no
+            reward was seen delta and the bootstrap, which would have no width, are gamma too.
         reward_max: largest reward possible; None for 1 or the largest one seen.
         replicates: of the bootstrap.
         seed: of the bootstrap.
-        warnings: further cautions for the verdict.
 
     Raises:
         UserError: an unknown interval, or one that the estimator or the rewards do not allow.
@@ -68,7 +67,7 @@ def estimate_from_scores(
         sampling = Interval(bounds[0], bounds[1], "no interval: one user")
     elif moments.supported == 0 and estimator != "dm":
         sampling = Interval(bounds[0], bounds[1], "no interval: no support")
-    elif interval == "bootstrap":
+    elif interval == "bootstrap" and (moments.rewarded or rows.q_target is not None):
         sampling = _bootstrap(scores, rows, level, replicates, seed, unit)
     elif interval in _GUARANTEED:
         sampling = _guaranteed(scores, rows, moments, level, interval, bounds, unit)
@@ -78,20 +77,19 @@ def estimate_from_scores(
         sampling = sampling.within(*bounds)
     below, above = hidden_part(scores, rows, level, bounds)
     low, high = sampling.low - below, sampling.high + above
-    if estimator == "dm":
-        warnings = (*warnings, "the reward model's own error is not in the interval: compare with dr")
+    warnings = ["the reward model's own error is not in the interval: compare with dr"] if estimator == "dm" else []
     facts = diagnostics(moments) | {
         "sampling_low": sampling.low,
         "sampling_high": sampling.high,
         "clip_part": max(below, above),
         "reward_max": bounds[1],
-        "warnings": list(warnings),
+        "warnings": warnings,
     }
     if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
         low, high = max(low, bounds[0]), min(high, bounds[1])
     method = sampling.method + (" + clip part" if max(below, above) > 0.0 else "")
     ends = min(low, value), max(high, value)
-    return Estimate(value, *ends, level, method, moments.rows, moments.ess, facts, verdict(facts), estimator)
+    return Estimate(value, *ends, level, method, moments.rows, moments.ess, facts, verdict(facts, estimator), estimator)
 
 
 def _moment_based(
@@ -111,11 +109,12 @@ def _moment_based(
             "the gamma interval is for weighted rewards that are not negative (ips, clipped_ips, sg_ips, ix_ips, "
             "balanced_ips); use interval='auto' or 'delta'"
         )
-    if allowed and interval in ("auto", "gamma"):
+    if allowed and interval in ("auto", "gamma", "bootstrap"):  # the bootstrap comes here where no reward was seen
         assert scores.linear is not None
         used = rows.weight if scores.used is None else scores.used
         ends = gamma_of_rows(scores.linear, used, rows.clusters, moments, level=level, reward_max=bounds[1])
-        return Interval(*ends, f"gamma (Fay-Feuer), {unit}")
+        why = ", because no reward was seen" if interval == "bootstrap" else ""
+        return Interval(*ends, f"gamma (Fay-Feuer), {unit}{why}")
     if moments.rewarded == 0 and rows.q_target is None:
         below = rows.weight if scores.denominator is None else scores.denominator
         total = n if scores.denominator is None else float(np.sum(below))

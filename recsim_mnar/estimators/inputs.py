@@ -26,23 +26,43 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
         rows: the length it must have.
 
     Raises:
-        UserError: not numbers, not one-dimensional, or of another length.
+        UserError: not real numbers, masked values, not one-dimensional, or of another length.
     """
     try:
-        array = np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+        values = values if getattr(getattr(values, "dtype", None), "kind", None) else np.asarray(values)
+        real = values.dtype.kind not in "cmM"  # complex numbers, durations and dates would be converted
+        array = np.ascontiguousarray(values, dtype=np.float64) if real else values
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"column {name!r} must hold numbers; convert it first") from None
+    if not real:
+        raise UserError(f"column {name!r} must hold real numbers, it holds {values.dtype}; convert it first")
     if np.ndim(values) != 1:
         raise UserError(f"column {name!r} must be one-dimensional, got shape {np.shape(values)}")
     if rows is not None and array.size != rows:
         raise UserError(f"column {name!r} has {array.size} rows and 'reward' has {rows}; give one value a row")
+    _refuse_masked(values, name)
     return array
+
+
+def _refuse_masked(values: Any, name: str) -> None:
+    """NumPy drops the mask where it makes a plain array: what was masked would count."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        row = int(np.argmax(np.ma.getmaskarray(values)))
+        raise UserError(f"column {name!r}, row {row} (counted from 0): the value is masked; drop the row or fill it in")
 
 
 def finite_column(values: Any, name: str, rows: int) -> Floats:
     """As :func:`column`, and every value finite."""
     array = column(values, name, rows=rows)
     _refuse(~np.isfinite(array), array, name, "is not a finite number; drop the row or mend the value")
+    return array
+
+
+def model_column(values: Any, name: str, reward: Floats, largest_weight: float) -> Floats:
+    """As :func:`finite_column`, and fourth powers of sums of weighted values are numbers."""
+    array = finite_column(values, name, reward.size)
+    limit = 1e75 / (max(largest_weight, 1.0) * reward.size)
+    _refuse(np.abs(array) > limit, array, name, "is too large; use larger units, as for the reward")
     return array
 
 
@@ -116,6 +136,7 @@ class Clusters:
         array = np.asarray(values)
         if array.shape != (rows,):
             raise UserError(f"column {name!r} has shape {array.shape} and 'reward' has {rows} rows; give one id a row")
+        _refuse_masked(values, name)
         if array.dtype.kind in "iub":
             codes = np.ascontiguousarray(array).astype(np.int64, copy=False)
             if rows < 2 or bool(np.all(codes[1:] >= codes[:-1])):
@@ -166,8 +187,11 @@ def _factorize(array: NDArray[Any], name: str) -> Ints:
     else:
         import pandas as pd
 
-        codes = pd.factorize(array)[0].astype(np.int64)
+        found, ids = pd.factorize(array)
+        codes = found.astype(np.int64)
         missing = codes < 0
+        if array.dtype.kind in "OUT":
+            missing |= np.isin(codes, np.flatnonzero(np.asarray(ids, dtype=object) == ""))
     if missing.any():
         row = int(np.argmax(missing))
         raise UserError(f"column {name!r}, row {row} (counted from 0): the id is missing; give every row one")

@@ -28,14 +28,22 @@ class Loss:
     Attributes:
         metric: of :data:`METRICS`.
         at: delta of cells: (users, items, values) -> (n,).
+        shape: (U, I) of the predictions; None where any cell may be asked for.
     """
 
     metric: str
     at: Callable[[NDArray[np.int64], NDArray[np.int64], Floats], Floats]
+    shape: tuple[int, ...] | None = None
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raise UserError where the predictions are of another matrix than ratings of this shape."""
+        if self.shape not in (None, shape):
+            raise UserError(f"the predictions have shape {self.shape} and the ratings are of a {shape} matrix")
 
     def everywhere(self, truth: Any) -> Floats:
         """Delta of the whole matrix of true ratings, (U, I)."""
         truth = np.asarray(truth, np.float64)
+        self.check_shape(truth.shape)
         users, items = np.divmod(np.arange(truth.size), truth.shape[1])
         return self.at(users, items, truth.ravel()).reshape(truth.shape)
 
@@ -93,6 +101,8 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     top = n_items if k is None else k
     if metric in RANKED:
         rank = ranks(matrix, seed=seed) if ranking is None else np.asarray(ranking)
+        if rank.shape != matrix.shape:
+            raise UserError(f"the ranking has shape {rank.shape} and the predictions {matrix.shape}")
         if metric == "prec@k":
             gain = np.where(rank <= top, n_items / top, 0.0)
         else:
@@ -108,8 +118,8 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
             "accuracy": lambda e: (e != 0).astype(np.float64),
         }
         error = errors[metric]
-        return Loss(metric, lambda users, items, values: error(values - matrix[users, items]))
-    return Loss(metric, lambda users, items, values: gain[users, items] * values)
+        return Loss(metric, lambda users, items, values: error(values - matrix[users, items]), matrix.shape)
+    return Loss(metric, lambda users, items, values: gain[users, items] * values, matrix.shape)
 
 
 @dataclass(frozen=True)
@@ -171,8 +181,9 @@ def estimate_ratings(delta: Loss, ratings: Ratings, propensities: Any, *, clip: 
         clip: propensities below are raised to it.
 
     Raises:
-        UserError: no ratings, or a propensity outside (0, 1].
+        UserError: no ratings, predictions of another shape, or a propensity outside (0, 1].
     """
+    delta.check_shape(ratings.shape)
     if len(ratings) == 0:
         raise UserError("there are no observed ratings to estimate from")
     w = 1.0 / clip_propensities(check_propensities(ratings, propensities), clip)
@@ -199,9 +210,14 @@ def doubly_robust(delta: Loss, ratings: Ratings, propensities: Any, imputed: Any
         propensities: P.
         imputed: (U, I) dhat, an estimate of delta for every cell; e.g. ``delta.everywhere(imputed_ratings)``.
         clip: propensities below are raised to it.
+
+    Raises:
+        UserError: matrices of another shape, imputed losses that are not finite, or a propensity outside (0, 1].
     """
+    delta.check_shape(ratings.shape)
     p = clip_propensities(check_propensities(ratings, propensities), clip)
     guess = ratings.at(imputed, "the imputed losses")
+    _finite(np.asarray(imputed, np.float64), "imputed loss")
     d = delta.at(ratings.users, ratings.items, ratings.values)
     cells = ratings.n_users * ratings.n_items
     return float((np.asarray(imputed, np.float64).sum() + ((d - guess) / p).sum()) / cells)
@@ -221,6 +237,7 @@ def tail_bound(delta: Any, propensities: Any, eta: float = 0.05) -> float:
         eta: in (0, 1).
     """
     d, p = _matrices(delta, propensities)
+    _finite(d, "loss")
     rho = np.where(p < 1.0, d / p, 0.0)
     return math.sqrt(math.log(2.0 / _share(eta)) / 2.0 * float((rho * rho).sum())) / d.size
 
@@ -238,8 +255,10 @@ def erm_bound(largest: float, propensities: Any, n_hypotheses: float, eta: float
     """
     p = np.asarray(propensities, np.float64)
     _positive(p)
-    if n_hypotheses < 1:
-        raise UserError(f"there must be at least one hypothesis, got {n_hypotheses}")
+    if not 0.0 <= largest < math.inf:
+        raise UserError(f"the largest loss must be a finite number of at least 0, got {largest}")
+    if not 1 <= n_hypotheses < math.inf:
+        raise UserError(f"there must be at least one hypothesis and finitely many, got {n_hypotheses}")
     spread = math.sqrt(math.log(2.0 * n_hypotheses / _share(eta)) / 2.0)
     return largest / p.size * spread * math.sqrt(float((1.0 / p**2).sum()))
 
@@ -249,6 +268,7 @@ def erm_bound_inaccurate(
 ) -> float:
     """Theorem 4: the bound of Theorem 2 for estimated propensities Phat, plus Delta/(U I) sum |1 - P/Phat|."""
     p, q = _matrices(propensities, estimated)
+    _finite(p, "propensity")
     return largest / p.size * float(np.abs(1.0 - p / q).sum()) + erm_bound(largest, q, n_hypotheses, eta)
 
 
@@ -267,6 +287,8 @@ def bias_inaccurate(delta: Any, propensities: Any, estimated: Any) -> float:
     _, q = _matrices(d, estimated)
     if p.shape != d.shape:
         raise UserError(f"matrices of shape {d.shape} and {p.shape} do not go together")
+    _finite(d, "loss")
+    _finite(p, "propensity")
     return float((d * (1.0 - p / q)).mean())
 
 
@@ -280,10 +302,17 @@ def _matrices(first: Any, second: Any) -> tuple[Floats, Floats]:
 
 
 def _positive(p: Floats) -> None:
-    bad = ~(p > 0.0)
+    _refuse(~((p > 0.0) & (p < math.inf)), p, "propensity", "must be above 0")
+
+
+def _finite(values: Floats, name: str) -> None:
+    _refuse(~np.isfinite(values), values, name, "must be a finite number")
+
+
+def _refuse(bad: NDArray[np.bool_], values: Floats, name: str, rule: str) -> None:
     if bad.any():
         where = ", ".join(str(x) for x in np.argwhere(bad)[0])
-        raise UserError(f"the propensity at ({where}) is {p[bad][0]:g}: it must be above 0")
+        raise UserError(f"the {name} at ({where}) is {values[bad][0]:g}: it {rule}")
 
 
 def _share(eta: float) -> float:

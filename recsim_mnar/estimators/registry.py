@@ -59,6 +59,6 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
 
 def check_name(name: str) -> EstimatorInfo:
     """The estimator of that name, or UserError with the nearest one."""
-    if name not in ESTIMATORS:
+    if not isinstance(name, str) or name not in ESTIMATORS:
         raise UserError(f"no estimator {name!r}; {nearest(str(name), ESTIMATORS)}")
     return ESTIMATORS[name]

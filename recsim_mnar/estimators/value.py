@@ -8,13 +8,13 @@ from typing import Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.from_moments import INTERVALS as MOMENT_INTERVALS
 from recsim_mnar.estimators.from_moments import estimate_from_moments
-from recsim_mnar.estimators.inputs import Clusters, check_clip, check_level, column, finite_column
+from recsim_mnar.estimators.inputs import Clusters, check_clip, check_level, column, model_column
 from recsim_mnar.estimators.moments import Moments
 from recsim_mnar.estimators.registry import EstimatorInfo, check_name
 from recsim_mnar.estimators.result import Estimate
 
 _FROM_MOMENTS = ("ips", "clipped_ips", "snips")
-_COMMON = ("reward_max", "replicates", "seed", "warnings")
+_COMMON = ("reward_max", "replicates", "seed")
 _MEANING = {
     "q_logged": "a reward model's value of each row's logged action",
     "q_target": "the reward model's mean under the target policy, for each row",
@@ -51,8 +51,9 @@ def estimate_value(
         cluster: (n,) the user of each row, ids of any kind in any order; None where rows are independent.
         level: nominal coverage of the interval.
         interval: "auto" chooses and says what it chose in ``method``: "gamma" (Fay & Feuer, on user sums) for weighted
-            rewards that are not negative, else "delta" (by user, asymptotic). Also "bootstrap" (Poisson, by user), and
-            with a guarantee "bernstein", "betting", "log_smoothing" and "anytime" (holds while the log grows).
+            rewards that are not negative, else "delta" (by user, asymptotic). Also "bootstrap" (Poisson, by user);
+            where no reward was seen these two would have no width, and gamma is taken. With a guarantee "bernstein",
+            "betting", "log_smoothing" and "anytime" (holds while the log grows).
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
             (ix_ips), groups (mips: the action group or embedding of each row), folds (beta_ips: a number, every K-th
             user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities of the
@@ -112,7 +113,8 @@ def _from_rows(
     for name in info.needs:
         if models[name] is None:
             raise UserError(f"estimator {info.name!r} needs {name}: {_MEANING[name]}")
-    q = [finite_column(models[name], name, n) if name in info.needs else None for name in ("q_logged", "q_target")]
+    widest = moments.weight_max
+    q = [model_column(models[k], k, reward, widest) if k in info.needs else None for k in ("q_logged", "q_target")]
     p, t = column(propensity, "propensity", rows=n), column(target, "target", rows=n)
     rows = Rows(reward, p, t, t / p, q[0], q[1], clusters, clip)
     own = {name: given for name, given in parameters.items() if name not in _COMMON}
@@ -157,6 +159,8 @@ def difference(
     if estimator not in ("ips", "clipped_ips", "snips"):
         raise UserError(f"difference knows the estimators ips, clipped_ips and snips, not {estimator!r}")
     rewards = column(reward, "reward")
+    if rewards.size == 0:
+        raise UserError("the log has no rows; give at least one")
     clusters = Clusters.of(cluster, rewards.size)
     limit = check_clip(clip) if estimator == "clipped_ips" else math.inf
     return estimate_difference(

@@ -13,17 +13,30 @@ FEW_ESS = 30.0
 SHARE_OF_ONE = 0.1
 
 
-def verdict(facts: dict[str, Any]) -> str:
+_LESS_BIAS = {
+    "clipped_ips": "raise the clip",
+    "clipped_dr": "raise the clip",
+    "switch_dr": "raise tau",
+    "dros": "raise lam",
+    "sg_ips": "lower lam",
+    "sg_dr": "lower lam",
+    "ix_ips": "lower gamma",
+}
+"""What brings the weights of an estimator that changes them closer to target / propensity."""
+
+
+def verdict(facts: dict[str, Any], estimator: str = "") -> str:
     """A verdict from an estimate's diagnostics.
 
     Args:
+        estimator: its name, for mends that it allows.
         facts: keys n, users, clustered, clicks, ess, mean_weight, mean_weight_se, max_weight, max_weight_share,
             support, clip_part, low, high, sampling_low, sampling_high (those that apply).
 
     Returns:
         "trust", or "caution: reason; mend; ..." or "do not use: reason; mend; ...".
     """
-    grave, mild = _findings(facts)
+    grave, mild = _findings(facts, estimator)
     if grave:
         return "do not use: " + "; ".join(grave)
     if mild:
@@ -31,7 +44,7 @@ def verdict(facts: dict[str, Any]) -> str:
     return "trust"
 
 
-def _findings(facts: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _findings(facts: dict[str, Any], estimator: str) -> tuple[list[str], list[str]]:
     grave: list[str] = []
     mild: list[str] = []
     n = facts["n"]
@@ -46,22 +59,50 @@ def _findings(facts: dict[str, Any]) -> tuple[list[str], list[str]]:
         return grave, mild
     clicks = facts.get("clicks", n)
     if clicks == 0:
-        grave.append("no reward in the log, so only the upper end means something: log more rows")
+        ends = "neither end means anything" if _without_width(facts) else "only the upper end means something"
+        grave.append(f"no reward in the log, so {ends}: log more rows")
     elif (effective := facts.get("effective_rewards", clicks)) < LEAST_REWARDED:
         words = (
             f"the estimate rests on the equivalent of {effective:.2g} equal rewards: "
             f"log about {_times(LEAST_REWARDED / max(effective, 1.0))} more {unit}"
         )
         (grave if effective < FEW_REWARDED else mild).append(words)
-    _judge_weights(facts, grave, mild)
+    if clicks and _without_width(facts):
+        mild.append(
+            "the sampling interval has no width (the scores do not vary, or lie beyond what rewards can be), so it "
+            "cannot show the error: compare with another estimator or log more rows"
+        )
+    _judge_weights(facts, estimator, grave, mild)
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
-    if part > width > 0.0:
-        mild.append(f"clipping may hide up to {part:.3g}, more than the sampling error: raise the clip or explore more")
+    if "sampling_low" in facts and part > width:
+        mend = _LESS_BIAS.get(estimator, "raise the clip")
+        what = "clipping" if mend.endswith("clip") else "shrinking the weights"
+        mild.append(f"{what} may hide up to {part:.3g}, more than the sampling error: {mend} or explore more")
     mild.extend(facts.get("warnings", ()))
     return grave, mild
 
 
-def _judge_weights(facts: dict[str, Any], grave: list[str], mild: list[str]) -> None:
+def _without_width(facts: dict[str, Any]) -> bool:
+    """Whether the sampling interval is a point, but for roundings: those of a variance leave some 1e-8 of the value."""
+    if "sampling_low" not in facts:
+        return False
+    low, high = facts["sampling_low"], facts["sampling_high"]
+    spread = (high - low) * math.sqrt(max(facts.get("effective_users", 1.0), 1.0))
+    scale = max(abs(high + low) / 2.0, *(abs(facts.get(f"value_{which}", 0.0)) for which in ("target", "baseline")))
+    return bool(spread <= 1e-6 * scale)
+
+
+def _lighter(facts: dict[str, Any], estimator: str) -> str:
+    """What helps against a few heavy weights, where it is not done already."""
+    if estimator in ("clipped_ips", "clipped_dr") and facts.get("clip") is None:
+        return "give a clip or log more rows"
+    if estimator in _LESS_BIAS or estimator == "dm":
+        return "log more rows or explore more where the target acts"
+    other = "clipped_dr" if estimator in ("dr", "sndr") else "clipped_ips"
+    return f"use {other} or log more rows"
+
+
+def _judge_weights(facts: dict[str, Any], estimator: str, grave: list[str], mild: list[str]) -> None:
     n, ess = facts["n"], facts.get("ess", facts["n"])
     if ess < min(FEW_ESS, n):
         grave.append(
@@ -87,10 +128,12 @@ def _judge_weights(facts: dict[str, Any], grave: list[str], mild: list[str]) -> 
         (grave if abs(mean - 1.0) > 3.0 * SHARE_OF_ONE else mild).append(words)
     share = facts.get("max_weight_share", 0.0)
     if share > SHARE_OF_ONE:
-        mild.append(f"one row carries {100 * share:.0f} % of the weight: clip the weights or log more rows")
+        mild.append(f"one row carries {100 * share:.0f} % of the weight: {_lighter(facts, estimator)}")
     tail = facts.get("tail_index")
     if tail is not None and math.isfinite(tail) and tail < 2.0 and ess < n / 10:
-        mild.append(f"the weights' tail index is {tail:.2g} (below 2 the variance has no limit): clip the weights")
+        mild.append(
+            f"the weights' tail index is {tail:.2g} (below 2 their variance has no limit): {_lighter(facts, estimator)}"
+        )
 
 
 def _times(ratio: float) -> str:

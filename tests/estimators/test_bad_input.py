@@ -166,3 +166,129 @@ def test_difference_checks_its_columns():
     silent = difference(np.zeros(500), data["propensity"], data["target"], data["propensity"])
     assert silent.low < 0.0 < silent.high
     assert silent.verdict.startswith("do not use")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"reward_max": np.inf}, "reward_max must be a finite number"),
+        ({"reward_max": np.nan}, "reward_max must be a finite number"),
+        ({"reward_max": 1e200}, "reward_max must be a finite number"),
+        ({"reward_max": "x"}, "reward_max must be a finite number"),
+        ({"estimator": ["ips"]}, "no estimator"),
+        ({"warnings": "hello"}, r"no parameter 'warnings'; it takes: reward_max, replicates, seed$"),
+        ({"cluster": ["a", ""] * 250}, "'cluster', row 1 .*missing"),
+        ({"cluster": np.ma.array(np.arange(500), mask=np.arange(500) == 4)}, "'cluster', row 4 .*masked"),
+        ({"reward": np.ma.array(np.ones(500), mask=np.arange(500) == 7)}, "'reward', row 7 .*masked"),
+        ({"propensity": np.ma.array(np.ones(500), mask=np.arange(500) == 7)}, "'propensity', row 7 .*masked"),
+        ({"reward": np.full(500, np.datetime64("2020-01-01"))}, "'reward' must hold real numbers"),
+        ({"reward": [np.datetime64("2020-01-01")] * 500}, "'reward' must hold real numbers"),
+        ({"reward": np.full(500, np.timedelta64(3))}, "'reward' must hold real numbers"),
+        ({"reward": np.full(500, 1j)}, "'reward' must hold real numbers"),
+        ({"reward": [10**400] * 500}, "'reward' must hold numbers"),
+        (
+            {"estimator": "dr", "q_logged": np.full(500, 1e300), "q_target": np.zeros(500)},
+            "'q_logged', row 0 .*too large",
+        ),
+        ({"estimator": "dm", "q_target": np.full(500, -1e300)}, "'q_target', row 0 .*too large"),
+    ],
+)
+def test_what_would_give_a_silent_wrong_number(arguments, words):
+    with pytest.raises(UserError, match=words) as caught:
+        estimate_value(**{**make(), "clip": 2.0, **arguments})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mask_that_hides_nothing_is_no_fault():
+    data = make()
+    plain = estimate_value(**data)
+    assert estimate_value(**{name: np.ma.array(values) for name, values in data.items()}) == plain
+
+
+def test_a_difference_needs_rows():
+    with pytest.raises(UserError, match="no rows"):
+        difference([], [], [], [])
+
+
+@pytest.mark.parametrize("interval", ["delta", "bootstrap"])
+@pytest.mark.parametrize("name", [n for n, info in ESTIMATORS.items() if not info.requires and not info.needs])
+def test_without_rewards_no_interval_is_a_point(name, interval):
+    data = make() | {"reward": np.zeros(500)}
+    found = estimate_value(**data, estimator=name, interval=interval, clip=2.0, cluster=np.arange(500) // 2)
+    assert found.diagnostics["sampling_high"] > 1.0 / 500
+    assert "no reward was seen" in found.method
+    assert found.verdict.startswith("do not use: no reward in the log, so only the upper end means something")
+    usual = estimate_value(**data, estimator=name, clip=2.0, cluster=np.arange(500) // 2)
+    if name in ("ips", "clipped_ips"):
+        assert (found.low, found.high) == (usual.low, usual.high)
+
+
+@pytest.mark.parametrize("reward", [-1.0, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_rewards_that_are_all_alike_do_not_make_trust(reward, clustered):
+    data = make() | {"reward": np.full(500, reward)}
+    data["target"] = data["propensity"] * (1.0 + 0.1 * np.sin(np.arange(500)))
+    cluster = np.arange(500) // 2 if clustered else None
+    for name in ("snips", "replay"):
+        assert "the sampling interval has no width" in estimate_value(**data, estimator=name, cluster=cluster).verdict
+    varied = data | {"reward": reward + 1e-3 * np.sin(np.arange(500))}
+    assert "no width" not in estimate_value(**varied, estimator="snips", cluster=cluster).verdict
+
+
+def test_no_reward_and_no_width_say_that_no_end_counts():
+    data = make() | {"reward": np.zeros(500)}
+    none = estimate_value(**data, estimator="dr", q_logged=np.zeros(500), q_target=np.zeros(500))
+    assert none.verdict.startswith("do not use: no reward in the log, so neither end means anything")
+
+
+def test_weights_shrunk_to_nothing_are_cautioned():
+    data = make(5000)
+    data["target"] = data["propensity"]
+    found = estimate_value(**data, estimator="ix_ips", gamma=np.inf)
+    assert found.value == 0.0
+    assert found.diagnostics["clip_part"] > 0.0
+    assert found.verdict.startswith("caution: the sampling interval has no width")
+    assert "lower gamma or explore more" in found.verdict
+
+
+def test_a_policy_against_itself_is_certain():
+    data = make(5000)
+    data["target"] = data["propensity"]
+    for name in ("ips", "snips"):
+        found = difference(**data, baseline=data["target"], estimator=name)
+        assert (found.value, found.low, found.high, found.verdict) == (0.0, 0.0, 0.0, "trust")
+    sure = data | {"reward": np.ones(5000)}
+    baseline = data["target"] * (1.0 + 0.1 * np.sin(np.arange(5000)))
+    found = difference(**sure, baseline=baseline, estimator="snips")
+    assert "has no width" in found.verdict
+
+
+def heavy(n: int = 4_000) -> dict[str, np.ndarray]:
+    """Weights with a tail index about 1, rewards in few rows."""
+    rng = np.random.default_rng(3)
+    propensity = np.clip(rng.uniform(0.0, 1.0, n), 1e-5, 1.0)
+    return {"reward": (rng.random(n) < 0.2) * 1.0, "propensity": propensity, "target": np.full(n, 0.1)}
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("name", [n for n, info in ESTIMATORS.items() if not info.requires])
+def test_mends_are_possible_and_agree_with_each_other(name, clip):
+    data = heavy()
+    given = {k: np.full(4_000, 0.2) for k in ESTIMATORS[name].needs}
+    given |= {"dros": {"lam": 0.1}, "sg_ips": {"lam": 0.9}, "sg_dr": {"lam": 0.9}, "ix_ips": {"gamma": 0.5}}.get(
+        name, {}
+    )
+    words = estimate_value(**data, estimator=name, clip=clip, **given).verdict
+    assert "tail index" in words
+    assert "clip the weights" not in words
+    info = ESTIMATORS[name]
+    assert ("the clip" in words or "a clip" in words) <= info.clips
+    assert not ("raise the clip" in words and ("use clipped" in words or "give a clip" in words))
+    if info.clips:
+        assert ("give a clip" in words) == (clip is None)
+        assert ("raise the clip" in words) == (clip is not None)
+    knobs = {"dros": "raise lam", "sg_ips": "lower lam", "sg_dr": "lower lam", "ix_ips": "lower gamma"}
+    if name in knobs:
+        assert f"{knobs[name]} or explore more" in words
+    if name in ("ips", "snips", "dr", "sndr"):
+        assert f"use clipped_{'dr' if info.needs else 'ips'} or log more rows" in words

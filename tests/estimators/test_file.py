@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimate import estimate_file, read_columns, records_table
+from recsim_mnar.estimate import estimate_file, records_table
 from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.log_columns import read_columns
 
 ALL = ("ips", "clipped_ips", "snips")
 
@@ -194,3 +195,112 @@ def test_table_for_a_person(tmp_path):
     assert "clipped_ips" in text
     assert "a - b" in text
     assert f"{records[0]['value']:.4g}" in text
+    assert "No difference" not in text
+
+
+def texts(path, ids: list[str], header: str = "user,propensity,reward,a") -> str:
+    rows = [f"{u},0.5,{i % 3 == 0:d},0.{3 + i % 5}" for i, u in enumerate(ids)]
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("missing", ["", '""', " ", "NA"])
+def test_a_missing_text_id_in_a_csv_is_named(tmp_path, missing):
+    ids = [f"u{i // 2}" for i in range(400)]
+    ids[7] = missing
+    with pytest.raises(UserError, match=r"'user', row 7 .*missing"):
+        estimate_file(texts(tmp_path / "log.csv", ids), ["a"])
+
+
+def test_an_empty_text_id_in_parquet_is_named(tmp_path):
+    table = frame()
+    table["user"] = [f"u{u}" for u in table.user]
+    row = int(np.flatnonzero(table.event == "bandit")[9])
+    table.loc[row, "user"] = ""
+    with pytest.raises(UserError, match=rf"'user', row {row} .*missing"):
+        estimate_file(write(table, tmp_path / "log.parquet"), ["a"])
+
+
+@pytest.mark.parametrize("first", [2**63 - 50, 10**20, 2**53])
+def test_no_two_ids_of_a_csv_become_one(tmp_path, first):
+    ids = [str(first + i // 2) for i in range(400)]
+    found = estimate_file(texts(tmp_path / "log.csv", ids), ["a"])[0]
+    assert found["diagnostics"]["users"] == 200
+    mixed = estimate_file(texts(tmp_path / "mixed.csv", [*ids, "someone"]), ["a"])[0]
+    assert mixed["diagnostics"]["users"] == 201
+
+
+def test_ids_are_the_same_in_all_parts(tmp_path):
+    folder = tmp_path / "log"
+    folder.mkdir()
+    texts(folder / "a.csv", [str(i // 2) for i in range(400)])
+    texts(folder / "b.csv", [f"{i // 2}.0" for i in range(398, 800)])  # as pandas writes integers with a gap
+    assert estimate_file(folder, ["a"])[0]["diagnostics"]["users"] == 400
+    texts(folder / "c.csv", [f" {i // 2}" for i in range(400)])
+    texts(folder / "d.csv", [f"x{i}" for i in range(3)])
+    assert estimate_file(folder, ["a"])[0]["n"] == 400 + 402 + 400 + 3
+
+
+def test_large_ids_beside_a_missing_one_stay_apart(tmp_path):
+    table = frame()
+    table["user"] = pd.array(2**60 + np.arange(3000) // 4, dtype="Int64")
+    bandit = table.event == "bandit"
+    table.loc[int(np.flatnonzero(~bandit)[0]), "user"] = pd.NA
+    found = estimate_file(write(table, tmp_path / "log.parquet"), ["a"])[0]
+    assert found["diagnostics"]["users"] == table.user[bandit].nunique()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_that_stands_twice_is_not_guessed(tmp_path, kind):
+    table = frame()[["propensity", "reward", "a", "b"]].dropna()
+    path = tmp_path / f"log.{kind}"
+    if kind == "csv":
+        table.set_axis(["propensity", "reward", "a", "a"], axis=1).to_csv(path, index=False)
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(
+            pa.Table.from_pandas(table, preserve_index=False).rename_columns(["propensity", "reward", "a", "a"]), path
+        )
+    with pytest.raises(UserError, match="'a' appears twice in the header of log"):
+        estimate_file(path, ["a"])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_part_without_a_column_is_named(tmp_path, kind):
+    write(frame(), tmp_path / f"part-0.{kind}")
+    write(frame().drop(columns="a"), tmp_path / f"part-1.{kind}")
+    with pytest.raises(UserError, match=rf"part-1.{kind} has no column 'a', which the other parts have"):
+        estimate_file(tmp_path, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ("Bandit", "'event' holds Bandit; write bandit"),
+        (2, "'event' holds 2; write bandit"),
+        (0, "nothing was recommended"),
+        (False, "nothing was recommended"),
+        ("organic", "nothing was recommended"),
+        (pd.Timestamp("2020-01-01"), "'event' holds 2020-01-01"),
+    ],
+)
+def test_events_that_are_none_are_named(tmp_path, event, words):
+    table = frame()[["propensity", "reward", "a"]].dropna().assign(event=event)
+    with pytest.raises(UserError, match=words):
+        estimate_file(write(table, tmp_path / "log.parquet"), ["a"])
+
+
+def test_a_difference_that_cannot_be_had_is_said(tmp_path):
+    from rich.console import Console
+
+    path = write(frame().assign(q=0.05), tmp_path / "log.parquet")
+    models = {"q_logged": "q", "q_target": "q"}
+    with pytest.raises(UserError, match="no difference from the baseline 'b' with dr: it is known for ips"):
+        estimate_file(path, ["a"], baseline="b", estimators=["dr"], **models)
+    records = estimate_file(path, ["a"], baseline="b", estimators=["ips", "dr"], **models)
+    assert [r["estimator"] for r in records if "baseline" in r] == ["ips"]
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(records_table(records))
+    assert "No difference from the baseline with dr" in console.export_text()
