@@ -6,26 +6,33 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar._jit import inlined, kernel
-from recsim_mnar._rng_kernel import bits_from_double, double_from_bits
 
 _BLOCK = 64
-_NOT_SIGN = np.int64(0x7FFFFFFFFFFFFFFF)
-_LOWEST = np.int64(-0x8000000000000000)
 
 
 @inlined
 def best_of(row, slot, ties, tied):
     """How many items share the largest score of a row, and the first of them in index order: the slot's ties."""
     n = row.size
+    whole = n - n % 8
     room = tied.shape[1]
-    # The order of floats as integers: a maximum of these vectorises, one of floats does not. No number is below all.
-    largest = _LOWEST
-    for i in range(n):
-        score = np.float64(row[i])
-        bits = bits_from_double(score)
-        key = bits ^ ((bits >> np.int64(63)) & _NOT_SIGN)
-        largest = max(largest, key if score == score else _LOWEST)
-    top = row.dtype.type(double_from_bits(largest ^ ((largest >> np.int64(63)) & _NOT_SIGN)))
+    top = row[0]
+    # Eight maxima side by side: a single one does not vectorise.
+    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = top
+    for i in range(0, whole, 8):
+        part = row[i : i + 8]
+        m0 = part[0] if part[0] > m0 else m0
+        m1 = part[1] if part[1] > m1 else m1
+        m2 = part[2] if part[2] > m2 else m2
+        m3 = part[3] if part[3] > m3 else m3
+        m4 = part[4] if part[4] > m4 else m4
+        m5 = part[5] if part[5] > m5 else m5
+        m6 = part[6] if part[6] > m6 else m6
+        m7 = part[7] if part[7] > m7 else m7
+    top = max(max(max(m0, m4), max(m2, m6)), max(max(m1, m5), max(m3, m7)))
+    for i in range(whole, n):
+        if row[i] > top:
+            top = row[i]
     found = 0
     for begin in range(0, n, _BLOCK):
         block = row[begin : min(begin + _BLOCK, n)]
