@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
+from recsim_mnar.answers import checked_decisions, checked_distribution, name_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_decisions, checked_distribution, fresh, tell
+from recsim_mnar.policy import Policy, fresh, tell
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.worlds.base import Moment, World
 
@@ -126,10 +127,10 @@ def _checked(world: World, policy: Policy, n_users: int, seed: int, first_user: 
         raise UserError(f"first_user must not be negative, got {first_user}")
     seed = check_seed(seed)
     if not hasattr(policy, "n_items"):
-        raise UserError(f"policy {getattr(policy, 'name', type(policy).__name__)!r} must have an attribute n_items")
+        raise UserError(f"policy {name_of(policy)!r} must have an attribute n_items")
     if policy.n_items != world.n_items:
         raise UserError(
-            f"policy {getattr(policy, 'name', type(policy).__name__)!r} knows {policy.n_items} items, "
+            f"policy {name_of(policy)!r} knows {policy.n_items} items, "
             f"the world has {world.n_items}: fit it on a log of this world"
         )
     return int(n_users), seed
