@@ -55,13 +55,13 @@ def compare(**options: Any) -> None:
     In the sessions world by leave-one-out, off-policy estimates and an A/B test; in the purchases world by precision
     and the uplift metrics of a further log, and by an A/B test.
     """
-    from recsim_mnar.runs import new_folder
+    from recsim_mnar.runs import claimed, new_folder
 
     folder = new_folder(options["out"], "compare")
     default = _PURCHASES_AGENTS if options["world"] == "purchases" else _SESSIONS_AGENTS
     agents = names_of(default if options["agents"] is None else options["agents"], "--agents")
     began = clock()
-    with progress() as report:
+    with claimed(folder), progress() as report:
         if options["interactions"] is not None:
             comparison, story = _compare_interactions(agents, options, report)
         elif options["world"] == "purchases":
@@ -240,7 +240,6 @@ def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> N
     from recsim_mnar.report.page import write_page
     from recsim_mnar.runs import write_json
 
-    folder.mkdir(parents=True, exist_ok=True)
     if comparison.log is not None:
         comparison.log.write(folder / "log")
     if comparison.exposures is not None:

@@ -39,14 +39,22 @@ def simulate(**options: Any) -> None:
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
     what users hold then, or "house" for the platform's own weights.
     """
+    from recsim_mnar.runs import claimed
+    from recsim_mnar.simulate import checked_users
+
+    checked_users("--users", options["users"])
+    checked_users("--train-users", options["train_users"])
+    with claimed(options["out"], resume=options["resume"]):
+        if options["world"] == "campaigns":
+            _simulate_platform(options)
+        else:
+            _simulate_users(options)
+
+
+def _simulate_users(options: dict[str, Any]) -> None:
     from recsim_mnar.runs import simulate_to
     from recsim_mnar.simulate import workers
 
-    if options["users"] < 1:
-        raise UserError(f"--users must be at least 1, got {options['users']}")
-    if options["world"] == "campaigns":
-        _simulate_platform(options)
-        return
     world: Any = make_world(options["world"], options["preset"], options["settings"])
     with workers(n_workers(options["workers"])) as executor:
         policy = _fitted(options["policy"], world, options["train_users"], options["seed"], executor)
@@ -112,8 +120,6 @@ def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -
     from recsim_mnar.simulate import simulate
 
     learner = registry.learner(spec)
-    if train_users < 1:
-        raise UserError(f"--train-users must be at least 1, got {train_users}")
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     train = simulate(world, uniform, train_users, _train_seed(seed), executor=executor)
     return learner.fit(train, n_items=world.n_items, seed=derive_seed(seed, "fit"))
