@@ -102,7 +102,11 @@ class _Named(Learner):
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`."""
-        policy = _checked_policy(self.name, self.inner.fit(log, n_items=n_items, seed=seed))
+        try:
+            fitted = self.inner.fit(log, n_items=n_items, seed=seed)
+        except UserError as error:
+            raise UserError(f"agent {self.name!r}: {error}") from error
+        policy = _checked_policy(self.name, fitted)
         policy.name = self.unsoftened
         for key, strength in self.softeners:
             policy = _SOFTENERS[key](policy, strength)  # type: ignore[call-arg]

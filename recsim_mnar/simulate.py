@@ -144,7 +144,7 @@ def checked_users(name: str, n: Any) -> int:
     Raises:
         UserError: it is not a whole number from 1 to :data:`MOST_USERS`.
     """
-    if isinstance(n, bool) or not isinstance(n, (int, float, np.number)) or n != n // 1 or n < 1:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
         raise UserError(f"{name} must be a whole number of at least 1, got {n}")
     if n > MOST_USERS:
         raise UserError(f"{name} must be at most {MOST_USERS:,}, got {n:,}: simulate several logs of other seeds")

@@ -42,6 +42,7 @@ def simulate(**options: Any) -> None:
     from recsim_mnar.runs import claimed
     from recsim_mnar.simulate import checked_users
 
+    n_workers(options["workers"])
     checked_users("--users", options["users"])
     checked_users("--train-users", options["train_users"])
     with claimed(options["out"], resume=options["resume"]):
@@ -114,6 +115,8 @@ def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -
         from recsim_mnar.slates import House
 
         return House(world)
+    if spec == "house":
+        raise UserError(f"--policy house: only campaigns and purchases have it, the {world.name} world has not")
     from recsim_mnar import registry
     from recsim_mnar.log import Log
     from recsim_mnar.rng import derive_seed

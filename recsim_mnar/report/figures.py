@@ -43,8 +43,8 @@ def figures_of(comparison: Comparison) -> list[Figure]:
         (
             "Clipped IPS beside the A/B test",
             rates_figure(comparison),
-            "Click-through rates; whiskers are intervals from sample size alone. How much clipping may hide beside them "
-            "stands in the next table.",
+            "Click-through rates; whiskers are intervals from sample size alone. How much clipping may hide beside "
+            "them stands in the next table.",
         ),
         (
             "Precision",
@@ -120,9 +120,8 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
 
     agents = list(dict.fromkeys(r.agent for records, _, _ in series.values() for r in records))
     width = _width(len(agents) * max(1.0, 0.28 * len(series)))
-    columns = max(
-        1, min(len(series), int(width / (0.55 + 0.085 * max(map(len, series)))))
-    )  # inches of a legend's entry
+    entry = 0.55 + 0.085 * max(map(len, series))  # inches that one takes in the legend
+    columns = max(1, min(len(series), int(width / entry)))
     figure, axes = _axes(width, 3.6 + 0.25 * -(-len(series) // columns))
     place = {agent: i for i, agent in enumerate(agents)}
     apart = min(0.22, 0.75 / len(series))
