@@ -126,6 +126,16 @@ def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
     assert not list(out.glob(".*"))
 
 
+def test_an_interrupt_while_modules_are_read_is_one_line(tmp_path):
+    (tmp_path / "gymnasium.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "recsim_mnar.cli", "worlds"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_replay_then_estimate(capsys, simulated, tmp_path):
     out = tmp_path / "replayed.parquet"
     assert run(capsys, "replay", simulated, "--policy", "random,svd+rank=4", "--train", simulated, "--out", out)[0] == 0
