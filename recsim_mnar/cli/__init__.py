@@ -23,7 +23,7 @@ from recsim_mnar.cli.simulate import simulate
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(context_settings=_CONTEXT)
+@click.group(context_settings=_CONTEXT, epilog="RECSIM_MNAR_TRACEBACK=1 prints the traceback of an error too.")
 @click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
 def cli() -> None:
     """Simulate people who browse and are shown recommendations, and see which evaluation protocol tells the truth."""
