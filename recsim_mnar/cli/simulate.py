@@ -45,6 +45,8 @@ def simulate(**options: Any) -> None:
     n_workers(options["workers"])
     checked_users("--users", options["users"])
     checked_users("--train-users", options["train_users"])
+    if options["world"] == "campaigns" and options["resume"]:
+        raise UserError("--resume: a platform is simulated whole, in one go; leave --resume away")
     with claimed(options["out"], resume=options["resume"]):
         if options["world"] == "campaigns":
             _simulate_platform(options)
@@ -93,8 +95,6 @@ def _simulate_platform(options: dict[str, Any]) -> None:
     from recsim_mnar import registry
     from recsim_mnar.feedback import platform_to
 
-    if options["resume"]:
-        raise UserError("--resume: a platform is simulated whole, in one go; leave --resume away")
     world: Any = make_world("campaigns", options["preset"], (*options["settings"], f"n_users={options['users']}"))
     recommender = None if options["policy"] == "house" else registry.learner(options["policy"])
     rows = platform_to(options["out"], world, checked_seed(options["seed"]), recommender, keep_truth=options["truth"])
