@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-import gymnasium
+from recsim_mnar._start import leave_quietly_on_interrupt
+
+leave_quietly_on_interrupt()  # before Gymnasium and NumPy, which take the better part of a command's start
+
+import gymnasium  # noqa: E402  (the watch comes first)
 
 __version__ = "0.1.0"
 

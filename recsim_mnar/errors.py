@@ -13,6 +13,12 @@ class UserError(ValueError):
     """
 
 
+def described(error: BaseException) -> str:
+    """Type and text of an exception in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` for the known name closest to ``name``, or the list of all known names."""
     names = sorted(known)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.answers import checked_decisions, checked_propensities, checked_scores, look_at_distributions
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
@@ -162,35 +163,6 @@ def tell(policy: Policy, users: Ints, items: Ints, ratings: Floats) -> None:
             policy.observe(users[rows], items[rows])
 
 
-def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -> tuple[NDArray[np.int32], Floats]:
-    """Return what ``act`` gave as arrays of the log's types.
-
-    Raises:
-        UserError: not two arrays, wrong shape, an action out of range, a propensity outside (0, 1] or not a number.
-    """
-    name = getattr(policy, "name", type(policy).__name__)
-    if not (isinstance(decisions, (tuple, list)) and len(decisions) == 2):
-        raise UserError(f"policy {name!r}: act() must return (actions, propensities), got {type(decisions).__name__}")
-    acted = np.asarray(decisions[0])
-    try:
-        given = np.asarray(decisions[1], dtype=np.float64)
-    except (TypeError, ValueError):
-        raise UserError(f"policy {name!r}: the propensities that act() returned are not numbers") from None
-    if acted.shape != (n,) or given.shape != (n,):
-        raise UserError(
-            f"policy {name!r}: act() must return two arrays of shape ({n},), got {acted.shape} and {given.shape}"
-        )
-    if n and not np.issubdtype(acted.dtype, np.integer):
-        raise UserError(f"policy {name!r}: act() must return integer actions, got {acted.dtype}")
-    if n and (int(acted.min()) < 0 or int(acted.max()) >= n_items):
-        bad = acted[(acted < 0) | (acted >= n_items)][0]
-        raise UserError(f"policy {name!r}: action {bad} is out of range, the world has items 0..{n_items - 1}")
-    if n and not (given.min() > 0.0 and given.max() <= 1.0):  # not a number: neither
-        bad = given[~((given > 0.0) & (given <= 1.0))][0]
-        raise UserError(f"policy {name!r}: propensity {bad} is outside (0, 1]; act() must return P(action | state)")
-    return acted.astype(np.int32, copy=False), given
-
-
 def scores_of(policy: Policy, users: Ints) -> Floats:
     """By what a policy ranks items: its ``scores(users)`` (n, n_items) where it has them, else its probabilities."""
     own = getattr(policy, "scores", None)
@@ -236,55 +208,43 @@ class _Softened(Policy):
         return scores_of(self.inner, users)
 
 
-def checked_distribution(policy: Policy, distribution: Any, n_items: int) -> Floats:
-    """A fixed distribution over items, or rows of them, as float64.
-
-    Raises:
-        UserError: wrong shape, not numbers, negative, or sums other than 1.
-    """
-    name = getattr(policy, "name", type(policy).__name__)
-    chance = np.asarray(distribution, dtype=np.float64)
-    if chance.shape[-1:] != (n_items,):
-        raise UserError(f"policy {name!r}: its probabilities have shape {chance.shape}, the world has {n_items} items")
-    sums = chance.sum(axis=-1)
-    if not (np.all(np.abs(sums - 1.0) < 1e-6) and np.all(chance >= 0.0)):
-        worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1.0))]
-        raise UserError(f"policy {name!r}: its probabilities must not be negative and sum to 1, a sum is {worst:g}")
-    return chance
-
-
 class EpsilonMixture(_Softened):
     """With probability epsilon a uniformly random item, else the inner policy: (1 - epsilon) pi_in + epsilon / P.
 
     Args:
         inner: the policy to soften.
         epsilon: in [0, 1].
+        name: the inner policy's name and epsilon where None.
     """
 
-    def __init__(self, inner: Policy, epsilon: float) -> None:
+    def __init__(self, inner: Policy, epsilon: float, name: str | None = None) -> None:
         if not 0.0 <= epsilon <= 1.0:
             raise UserError(f"epsilon must lie in [0, 1], got {epsilon}")
         self.inner = inner
         self.epsilon = float(epsilon)
         self.n_items = inner.n_items
-        self.name = f"{inner.name}+epsilon={epsilon:g}"
+        self.name = name or f"{inner.name}+epsilon={epsilon:g}"
+        self._looked = False
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """One uniform decides both the branch and, stretched back to [0, 1), the choice within it."""
+        if not self._looked:
+            look_at_distributions(self.inner, users)
+            self._looked = True
         explore = uniforms < self.epsilon
-        below_one = np.nextafter(1.0, 0.0)
         stretched = np.where(
             explore,
             uniforms / self.epsilon if self.epsilon > 0.0 else 0.0,
             (uniforms - self.epsilon) / (1.0 - self.epsilon) if self.epsilon < 1.0 else 0.0,
         )
-        stretched = np.minimum(stretched, below_one)
-        greedy, inner_propensity = self.inner.act(users, stretched)
+        decided = self.inner.act(users, np.minimum(stretched, np.nextafter(1.0, 0.0)))
+        greedy, propensity = checked_decisions(self.inner, decided, n=len(users), n_items=self.n_items)
         random = np.minimum((stretched * self.n_items).astype(np.int64), self.n_items - 1)
         actions = np.where(explore, random, greedy)
-        propensity = np.array(inner_propensity, dtype=np.float64)
         if explore.any():
-            propensity[explore] = self.inner.propensity_of(users[explore], actions[explore])
+            chances = self.inner.propensity_of(users[explore], actions[explore])
+            propensity = propensity.copy()  # it may be an array of the inner policy's own
+            propensity[explore] = checked_propensities(self.inner, chances, int(explore.sum()))
         return actions, (1.0 - self.epsilon) * propensity + self.epsilon / self.n_items
 
     def probabilities(self, users: Ints) -> Floats:
@@ -297,7 +257,7 @@ class EpsilonMixture(_Softened):
 
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`."""
-        return EpsilonMixture(self.inner.fresh(), self.epsilon)
+        return EpsilonMixture(self.inner.fresh(), self.epsilon, self.name)
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""
@@ -313,9 +273,10 @@ class SoftmaxPolicy(_Softened):
     Args:
         inner: a policy with ``scores``.
         temperature: positive, in units of the inner policy's scores.
+        name: the inner policy's name and the temperature where None.
     """
 
-    def __init__(self, inner: Policy, temperature: float) -> None:
+    def __init__(self, inner: Policy, temperature: float, name: str | None = None) -> None:
         if not (np.isfinite(temperature) and temperature > 0.0):
             raise UserError(f"temperature must be positive, got {temperature}")
         if isinstance(inner, _Softened):
@@ -325,7 +286,7 @@ class SoftmaxPolicy(_Softened):
         self.inner = inner
         self.temperature = float(temperature)
         self.n_items = inner.n_items
-        self.name = f"{inner.name}+temperature={temperature:g}"
+        self.name = name or f"{inner.name}+temperature={temperature:g}"
         innermost = inner
         while isinstance(innermost, _Softened):
             innermost = innermost.inner
@@ -395,7 +356,7 @@ class SoftmaxPolicy(_Softened):
                 self._sums = np.concatenate([self._sums, np.empty((size - old, self._sums.shape[1]))])
                 self._free.extend(range(size - 1, old - 1, -1))
             rows = np.array([self._free.pop() for _ in new], np.int64)
-            scores = np.array(scores_of(self.inner, np.array(new, np.int64)), dtype=np.float64, order="C")
+            scores = checked_scores(self.inner, scores_of(self.inner, np.array(new)), (len(new), self.n_items))
             _policy_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
             self._row_of.update(zip(new, rows.tolist(), strict=True))
         return np.array([self._row_of[user] for user in names], np.int64)
@@ -432,7 +393,7 @@ class SoftmaxPolicy(_Softened):
 
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`."""
-        return SoftmaxPolicy(self.inner.fresh(), self.temperature)
+        return SoftmaxPolicy(self.inner.fresh(), self.temperature, self.name)
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`Policy.describe`."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError, described, nearest
 from recsim_mnar.policy import EpsilonMixture, Learner, Policy, SoftmaxPolicy
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def learner(spec: str) -> Learner:
     """
     name, *options = [part.strip() for part in spec.split("+")]
     kind = _class_of(name)
+    named = [name]
     softeners: list[tuple[str, float]] = []
     parameters: dict[str, Any] = {}
     for option in options:
@@ -58,12 +60,14 @@ def learner(spec: str) -> Learner:
             raise UserError(f"agent {spec!r}: {key} is given twice")
         else:
             parameters[key] = _value(text)
+            named.append(option)
     _check_parameters(spec, kind, parameters)
+    _check_methods(spec, kind)
     try:
         inner = kind(**parameters) if issubclass(kind, Learner) else _Untrained(kind, parameters)
     except TypeError as error:
-        raise UserError(f"agent {spec!r} cannot be made: {error}") from None
-    return _Named(inner, softeners, spec)
+        raise UserError(f"agent {spec!r} cannot be made: {error}") from error
+    return _Named(inner, softeners, spec, "+".join(named))
 
 
 class _Untrained(Learner):
@@ -87,16 +91,23 @@ class _Named(Learner):
     Attributes:
         inner: the learner that is named.
         softeners: name and strength, innermost first.
+        unsoftened: the name without them.
     """
 
-    def __init__(self, inner: Learner, softeners: list[tuple[str, float]], name: str) -> None:
+    def __init__(self, inner: Learner, softeners: list[tuple[str, float]], name: str, unsoftened: str) -> None:
         self.inner = inner
         self.softeners = softeners
         self.name = name
+        self.unsoftened = unsoftened
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`."""
-        policy = self.inner.fit(log, n_items=n_items, seed=seed)
+        try:
+            fitted = self.inner.fit(log, n_items=n_items, seed=seed)
+        except UserError as error:
+            raise UserError(f"agent {self.name!r}: {error}") from error
+        policy = _checked_policy(self.name, fitted)
+        policy.name = self.unsoftened
         for key, strength in self.softeners:
             policy = _SOFTENERS[key](policy, strength)  # type: ignore[call-arg]
         policy.name = self.name
@@ -105,17 +116,8 @@ class _Named(Learner):
 
 def _class_of(name: str) -> type[Any]:
     """The Learner or Policy class behind a name."""
-    module, colon, attribute = name.partition(":")
-    if colon:
-        try:
-            kind = getattr(importlib.import_module(module), attribute)
-        except ImportError as error:
-            raise UserError(f"agent {name!r}: module {module!r} cannot be imported: {error}") from None
-        except SyntaxError as error:
-            raise UserError(f"agent {name!r}: {error.filename}, line {error.lineno}: {error.msg}") from None
-        except AttributeError:
-            known = [n for n, v in vars(importlib.import_module(module)).items() if inspect.isclass(v)]
-            raise UserError(f"agent {name!r}: {module} has no {attribute!r}; {nearest(attribute, known)}") from None
+    if ":" in name:
+        kind = _own_class(name)
     elif name in _announced():
         kind = _announced()[name].load()
     else:
@@ -132,8 +134,39 @@ def _class_of(name: str) -> type[Any]:
     return kind
 
 
+def _own_class(name: str) -> Any:
+    """What ``package.module:Class`` names."""
+    path, _, attribute = name.partition(":")
+    if not (path and attribute) or path.startswith("."):
+        raise UserError(f"agent {name!r}: write it as package.module:Class")
+    try:
+        module = importlib.import_module(path)
+    except ImportError as error:
+        raise UserError(f"agent {name!r}: module {path!r} cannot be imported: {error}") from error
+    except SyntaxError as error:
+        raise UserError(f"agent {name!r}: {error.filename}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:  # a module's own code may raise anything
+        raise UserError(f"agent {name!r}: importing {path!r} raised {described(error)}") from error
+    if not hasattr(module, attribute):
+        known = [n for n, v in vars(module).items() if inspect.isclass(v) and issubclass(v, (Learner, Policy))]
+        hint = nearest(attribute, known) if known else "nor any other Policy or Learner"
+        raise UserError(f"agent {name!r}: {path} has no {attribute!r}; {hint}")
+    return getattr(module, attribute)
+
+
 def _check_parameters(spec: str, kind: type[Any], parameters: dict[str, Any]) -> None:
+    """Raise UserError for a parameter that the class has not, and for one that it needs and is not given."""
     accepted = dict(inspect.signature(kind).parameters)
+    handed = set(parameters) if issubclass(kind, Learner) else {"n_items", *parameters}
+    if "n_items" in handed and not _binds(kind, (), {"n_items": 1}, partial=True):
+        raise UserError(f"agent {spec!r}: its __init__ must take n_items, the number of items")
+    for name, parameter in accepted.items():
+        optional = parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_KEYWORD,
+            parameter.VAR_POSITIONAL,
+        )
+        if not optional and name not in handed:
+            raise UserError(f"agent {spec!r}: its __init__ needs {name}: add +{name}=..., or give it a default")
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
         return
     known = {name for name in accepted if name not in {"n_items", "name"}}
@@ -141,6 +174,41 @@ def _check_parameters(spec: str, kind: type[Any], parameters: dict[str, Any]) ->
         if key not in known:
             hint = nearest(key, known | set(_SOFTENERS))
             raise UserError(f"agent {spec!r}: no parameter {key!r}; {hint}")
+
+
+def _check_methods(spec: str, kind: type[Any]) -> None:
+    """Raise UserError for a method that cannot be called as :class:`Policy` and :class:`Learner` say."""
+    base = Learner if issubclass(kind, Learner) else Policy
+    for name, wanted in inspect.getmembers(base, inspect.isfunction):
+        own = getattr(kind, name)
+        if name.startswith("_") or own is wanted or not inspect.isfunction(own):
+            continue
+        parameters = inspect.signature(wanted).parameters.values()
+        places = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        if not _binds(own, places, dict.fromkeys(keywords)):
+            arguments = ", ".join([*places, *(f"{keyword}=..." for keyword in keywords)])
+            raise UserError(f"agent {spec!r}: define {name}({arguments}), its own takes other arguments")
+
+
+def _binds(call: Any, places: Sequence[Any], keywords: dict[str, Any], *, partial: bool = False) -> bool:
+    """Whether something can be called with so many arguments and these keywords."""
+    signature = inspect.signature(call)
+    try:
+        (signature.bind_partial if partial else signature.bind)(*places, **keywords)
+    except TypeError:
+        return False
+    return True
+
+
+def _checked_policy(spec: str, policy: Any) -> Policy:
+    """What ``fit`` returned, or a UserError where it is no policy."""
+    if inspect.isclass(policy) or not callable(getattr(policy, "act", None)):
+        got = f"the class {policy.__name__}: return an object of it" if inspect.isclass(policy) else repr(policy)
+        raise UserError(f"agent {spec!r}: fit() must return a fitted policy, got {got}")
+    if not hasattr(policy, "n_items"):
+        raise UserError(f"agent {spec!r}: its policy must have an attribute n_items, the number of items")
+    return policy
 
 
 def _softness(spec: str, key: str, text: str) -> float:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
+from recsim_mnar.answers import checked_propensities, look_at_distributions
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_distribution, fresh, tell
+from recsim_mnar.policy import Policy, fresh, tell
 from recsim_mnar.simulate import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
@@ -105,14 +106,10 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
         if len(views):
             tell(policy, user[views], item[views], reward[views])
         if not rows:  # a look at a few users whether its probabilities are any
-            checked_distribution(policy, policy.probabilities(np.unique(user[decisions])[:8]), policy.n_items)
-        chance = np.asarray(policy.propensity_of(user[decisions], action[decisions]), dtype=np.float64)
-        if chance.shape != decisions.shape or not np.all((chance >= 0.0) & (chance <= 1.0 + 1e-9)):
-            raise UserError(
-                f"policy {policy.name!r}: propensity_of() must return numbers in [0, 1] of shape {decisions.shape}"
-            )
+            look_at_distributions(policy, np.unique(user[decisions]))
+        chance = policy.propensity_of(user[decisions], action[decisions])
         rows.append(decisions)
-        chances.append(np.minimum(chance, 1.0))
+        chances.append(checked_propensities(policy, chance, len(decisions)))
         if one_by_one:
             policy.learn(user[decisions], action[decisions], reward[decisions])
     if not rows:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, part_path, replacing, write_part, write_table
 from recsim_mnar.policy import Policy
-from recsim_mnar.simulate import SHARD_USERS, provenance, run_in_order, simulate_shard
+from recsim_mnar.simulate import SHARD_USERS, checked_run, provenance, run_in_order, simulate_shard
 from recsim_mnar.worlds.base import World
 
 PART_SHARDS = 8
@@ -49,6 +51,44 @@ def refuse_occupied(folder: Path) -> None:
         raise UserError(f"--out {folder} is a file: name a folder")
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"--out {folder} exists and is not empty: name another folder, or remove it first")
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, *, resume: bool = False) -> Iterator[None]:
+    """Make ``folder`` before the work that fills it; if the work fails before it wrote a part of a log, remove it.
+
+    So a folder that cannot be written is found at once, and a command that failed can be given again as it is. With
+    ``resume`` a folder that holds a run is left as it is.
+
+    Raises:
+        UserError: it is a file, holds something, or cannot be made or written.
+    """
+    if resume and (folder / MANIFEST).exists():
+        yield
+        return
+    refuse_occupied(folder)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {folder} cannot be made: {error.strerror}; name another folder") from None
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--out {folder} cannot be written: name another folder")
+    try:
+        yield
+    except BaseException:
+        if not any((folder / "log").glob("part-*")):
+            _remove(folder, made)
+        raise
+
+
+def _remove(folder: Path, made: list[Path]) -> None:
+    """Take away what a run without parts has written, and the empty folders that were made for it."""
+    for file in (folder / MANIFEST, *folder.glob(".truth-*")):
+        file.unlink(missing_ok=True)
+    for empty in (folder / "log", *made):
+        with contextlib.suppress(OSError):  # not there, or somebody else's file lies in it
+            empty.rmdir()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -91,10 +131,10 @@ def simulate_to(
         users, rows and parts of the whole log, and how many parts were kept.
 
     Raises:
-        UserError: the folder holds something else, or a run of other parameters.
+        UserError: the folder holds something else, or a run of other parameters; or as
+            :func:`recsim_mnar.simulate.simulate`.
     """
-    import pyarrow.parquet as pq
-
+    n_users, seed = checked_run(world, policy, n_users, seed, 0)
     story = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     manifest = folder / MANIFEST
     if resume and manifest.exists():
@@ -102,15 +142,28 @@ def simulate_to(
         if before != json.loads(json.dumps(story)):
             changed = sorted(key for key in story if before.get(key) != json.loads(json.dumps(story[key])))
             raise UserError(f"--resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder")
-    else:
-        refuse_occupied(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+    with claimed(folder, resume=resume):
         write_json(manifest, story)
-    (folder / "log").mkdir(exist_ok=True)
+        (folder / "log").mkdir(exist_ok=True)
+        return _fill(folder, world, policy, story, executor, progress)
+
+
+def _fill(
+    folder: Path,
+    world: World,
+    policy: Policy,
+    story: dict[str, Any],
+    executor: Executor | None,
+    progress: Callable[[int], None],
+) -> dict[str, int]:
+    """Make the parts that are missing of the run that ``story`` tells; returns as :func:`simulate_to`."""
+    import pyarrow.parquet as pq
+
+    n_users, seed, keep_truth = story["n_users"], story["seed"], story["truth"]
     part_users = PART_SHARDS * SHARD_USERS
     firsts = list(range(0, n_users, part_users))
     missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth)]
-    progress(sum(min(part_users, n_users - firsts[i]) for i in range(len(firsts)) if i not in set(missing)))
+    progress(n_users - sum(min(part_users, n_users - firsts[i]) for i in missing))
     run_shard = functools.partial(simulate_shard, world, policy, seed, keep_truth=keep_truth)
     jobs = (
         functools.partial(run_shard, first, min(SHARD_USERS, n_users - first))

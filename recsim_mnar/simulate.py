@@ -13,14 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
+from recsim_mnar.answers import checked_decisions, checked_distribution, name_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_decisions, checked_distribution, fresh, tell
+from recsim_mnar.policy import Policy, fresh, tell
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.worlds.base import Moment, World
 
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
+
+MOST_USERS = 1 << 32
+"""Of one log; a number above it is a slip of the keyboard, and would be noticed by what it does to memory."""
 
 _LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled."""
@@ -59,7 +63,7 @@ def simulate(
     """
     if executor is None and _ignores_users(policy):
         # Nothing to share out and nobody to ask: all lives go into one table as they are made.
-        n_users, seed = _checked(world, policy, n_users, seed, first_user)
+        n_users, seed = checked_run(world, policy, n_users, seed, first_user)
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
         shards = iter_shards(world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep_truth)
@@ -109,7 +113,7 @@ def map_shards(
     keep: bool = False,
 ) -> Iterator[T]:
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
-    n_users, seed = _checked(world, policy, n_users, seed, first_user)
+    n_users, seed = checked_run(world, policy, n_users, seed, first_user)
     last = first_user + n_users
     jobs = (
         functools.partial(_reduced_shard, reduce, world, policy, seed, start, min(SHARD_USERS, last - start), keep)
@@ -118,21 +122,33 @@ def map_shards(
     return run_in_order(jobs, executor)
 
 
-def _checked(world: World, policy: Policy, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
+def checked_run(world: World, policy: Policy, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
-    if isinstance(n_users, bool) or int(n_users) != n_users or n_users < 1:
-        raise UserError(f"n_users must be a whole number of at least 1, got {n_users}")
+    n_users = checked_users("n_users", n_users)
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
     seed = check_seed(seed)
     if not hasattr(policy, "n_items"):
-        raise UserError(f"policy {getattr(policy, 'name', type(policy).__name__)!r} must have an attribute n_items")
+        raise UserError(f"policy {name_of(policy)!r} must have an attribute n_items")
     if policy.n_items != world.n_items:
         raise UserError(
-            f"policy {getattr(policy, 'name', type(policy).__name__)!r} knows {policy.n_items} items, "
+            f"policy {name_of(policy)!r} knows {policy.n_items} items, "
             f"the world has {world.n_items}: fit it on a log of this world"
         )
-    return int(n_users), seed
+    return n_users, seed
+
+
+def checked_users(name: str, n: Any) -> int:
+    """A number of users as an int.
+
+    Raises:
+        UserError: it is not a whole number from 1 to :data:`MOST_USERS`.
+    """
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise UserError(f"{name} must be a whole number of at least 1, got {n}")
+    if n > MOST_USERS:
+        raise UserError(f"{name} must be at most {MOST_USERS:,}, got {n:,}: simulate several logs of other seeds")
+    return int(n)
 
 
 def _ignores_users(policy: Policy) -> bool:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
+from recsim_mnar.answers import checked_distribution
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_distribution, fresh, tell
+from recsim_mnar.policy import Policy, fresh, tell
 from recsim_mnar.replay import innermost, learns, user_blocks, visits
 from recsim_mnar.simulate import run_in_order
 from recsim_mnar.worlds.base import World
@@ -126,7 +127,9 @@ def _sums(
             means = world.reward_means(here[rows])
             place = np.searchsorted(users, user[decisions][rows])
             for name, policy in acting.items():
-                chance = checked_distribution(policy, policy.probabilities(user[decisions][rows]), world.n_items)
+                chance = checked_distribution(
+                    policy, policy.probabilities(user[decisions][rows]), world.n_items, n=len(rows)
+                )
                 expected = np.einsum("ij,ij->i", chance, means)
                 np.add.at(sums[name], place, expected * weight[a : a + chunk])
         if stepwise:

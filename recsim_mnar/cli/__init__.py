@@ -9,20 +9,21 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from typing import Any
 
 import click
 
 from recsim_mnar.cli.compare import compare
+from recsim_mnar.cli.faults import in_one_line, wants_traceback
 from recsim_mnar.cli.lists import agents, estimators, presets, worlds
 from recsim_mnar.cli.logs import estimate, replay
 from recsim_mnar.cli.simulate import simulate
-from recsim_mnar.errors import UserError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(context_settings=_CONTEXT)
+@click.group(context_settings=_CONTEXT, epilog="RECSIM_MNAR_TRACEBACK=1 prints the traceback of an error too.")
 @click.version_option(package_name="recsim-mnar", prog_name="recsim-mnar")
 def cli() -> None:
     """Simulate people who browse and are shown recommendations, and see which evaluation protocol tells the truth."""
@@ -40,23 +41,20 @@ def main(arguments: list[str] | None = None) -> None:
     interrupts = _watch_interrupts()
     try:
         status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
-    except UserError as error:
-        _fail(str(error))
-    except click.ClickException as error:
-        _fail(" ".join(error.format_message().split()))
     except (click.Abort, KeyboardInterrupt):
         _leave_interrupted()
-    except BrokenPipeError:
-        # The reader of our output has gone; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
-    except Exception:
-        # An extension module that is interrupted half-way may raise something else in the interrupt's place.
-        if not interrupts:
-            raise
-        _leave_interrupted()
+    except Exception as error:
+        message = in_one_line(error)
+        if message is not None:
+            _fail(message)
+        if interrupts:
+            # An extension module that is interrupted half-way may raise something else in the interrupt's place.
+            _leave_interrupted()
+        if isinstance(error, BrokenPipeError):
+            # The reader of our output has gone; Python would complain again when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+        raise
     else:
         sys.exit(status if isinstance(status, int) else 0)
 
@@ -83,5 +81,7 @@ def _leave_interrupted() -> None:
 
 
 def _fail(message: str) -> None:
+    if wants_traceback():
+        traceback.print_exc()
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)

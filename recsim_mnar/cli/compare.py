@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,16 @@ from recsim_mnar.worlds import make_world
 _SESSIONS_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 _PURCHASES_AGENTS = "random,popularity,rmf,bpr,ulrmf,ulbpr,recresp,dlce,cubn,cibn"
 _OF_PURCHASES = ("length", "metrics", "test_periods")
+_OF_INTERACTIONS = ("user_column", "item_column", "time_column")
+_OF_A_WORLD = (
+    *("world", "preset", "settings", "logging_agent", "clip", "train_users", "test_users", "arm_users", "truth_users"),
+    "paired",
+)
+_FLAGS = {"settings": "set", "logging_agent": "logging"}
 
 
 @click.command()
-@click.option("--world", default="sessions", show_default=True, help="A world's name.")
+@click.option("--world", default=None, help="A world's name.  [default: sessions]")
 @click.option("--preset", default=None, help="Of the world; jeunen2019 (purchases: personalised) unless named.")
 @click.option(
     "--agents", default=None, help="Names or package.module:Class, with commas; the world's list unless named."
@@ -55,13 +61,18 @@ def compare(**options: Any) -> None:
     In the sessions world by leave-one-out, off-policy estimates and an A/B test; in the purchases world by precision
     and the uplift metrics of a further log, and by an A/B test.
     """
-    from recsim_mnar.runs import new_folder
+    from recsim_mnar.runs import claimed, new_folder
 
+    if options["interactions"] is not None:
+        _refuse(options, _OF_A_WORLD, "is of a world: with --interactions there is none")
+    else:
+        _refuse(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
+    options["world"] = options["world"] or "sessions"
     folder = new_folder(options["out"], "compare")
     default = _PURCHASES_AGENTS if options["world"] == "purchases" else _SESSIONS_AGENTS
     agents = names_of(default if options["agents"] is None else options["agents"], "--agents")
     began = clock()
-    with progress() as report:
+    with claimed(folder), progress() as report:
         if options["interactions"] is not None:
             comparison, story = _compare_interactions(agents, options, report)
         elif options["world"] == "purchases":
@@ -77,8 +88,13 @@ def compare(**options: Any) -> None:
 def _refuse(options: dict[str, Any], names: tuple[str, ...], why: str) -> None:
     """Raise UserError for an option that is given and means nothing here."""
     for name in names:
-        if options[name] is not None:
-            raise UserError(f"--{name.removesuffix('_agent').replace('_', '-')} {why}")
+        value = options[name]
+        if not (value is None or value is False or value == ()):
+            raise UserError(f"--{_FLAGS.get(name, name).replace('_', '-')} {why}")
+
+
+def _protocols(options: dict[str, Any], default: Sequence[str]) -> list[str]:
+    return list(default) if options["protocols"] is None else names_of(options["protocols"], "--protocols")
 
 
 def _compare_sessions(
@@ -111,10 +127,10 @@ def _compare_sessions(
     }
     clip = 15.0 if options["clip"] is None else options["clip"]
     settings = replace(comparing.SETTINGS[preset], **given, clip=clip, level=options["level"], paired=options["paired"])
-    protocols = names_of(options["protocols"], "--protocols") if options["protocols"] else list(comparing.PROTOCOLS)
+    protocols = _protocols(options, comparing.PROTOCOLS)
     comparing.check_protocols(protocols)
     learners = {name: registry.learner(name) for name in agents}
-    logging = options["logging_agent"] or "user-popularity"
+    logging = "user-popularity" if options["logging_agent"] is None else options["logging_agent"]
     logger = registry.learner(logging)
     with workers(n_workers(options["workers"])) as executor:
         comparison = comparing.compare(
@@ -162,7 +178,7 @@ def _compare_purchases(
     if options["metrics"] is not None:
         given["metrics"] = tuple(names_of(options["metrics"], "--metrics"))
     settings = replace(uplift.SETTINGS[preset], **given, level=options["level"], paired=options["paired"])
-    protocols = names_of(options["protocols"], "--protocols") if options["protocols"] else list(uplift.PROTOCOLS)
+    protocols = _protocols(options, uplift.PROTOCOLS)
     check_protocols(protocols, uplift.PROTOCOLS)
     specs = {name: uplift.spec_of(name, settings) for name in agents}
     with workers(n_workers(options["workers"])) as executor:
@@ -190,13 +206,16 @@ def _compare_interactions(
 ) -> tuple[Any, dict[str, Any]]:
     from recsim_mnar import registry
     from recsim_mnar.datasets.interactions import read_interactions
-    from recsim_mnar.protocols.compare import Comparison
+    from recsim_mnar.protocols import uplift
+    from recsim_mnar.protocols.compare import PROTOCOLS, Comparison, check_protocols
     from recsim_mnar.protocols.leave_one_out import leave_one_out
     from recsim_mnar.rng import check_seed, derive_seed
     from recsim_mnar.simulate import workers
 
     _refuse(options, _OF_PURCHASES, "is of --world purchases")
-    for protocol in names_of(options["protocols"], "--protocols") if options["protocols"] else ["loocv"]:
+    protocols = _protocols(options, ("loocv",))
+    check_protocols(protocols, sorted({*PROTOCOLS, *uplift.PROTOCOLS}))
+    for protocol in protocols:
         if protocol != "loocv":
             raise UserError(
                 f"--protocols {protocol} needs a world: with --interactions only loocv runs, there is no truth and no "
@@ -211,8 +230,6 @@ def _compare_interactions(
     )
     learners = {name: registry.learner(name) for name in agents}
     folds = 10 if options["folds"] is None else options["folds"]
-    if options["preset"] or options["settings"]:
-        raise UserError("--preset and --set are of a world: with --interactions there is none")
     seed = check_seed(options["seed"], "--seed")
     report(f"leave-one-out, {folds} folds")
     with workers(n_workers(options["workers"])) as executor:
@@ -240,7 +257,6 @@ def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> N
     from recsim_mnar.report.page import write_page
     from recsim_mnar.runs import write_json
 
-    folder.mkdir(parents=True, exist_ok=True)
     if comparison.log is not None:
         comparison.log.write(folder / "log")
     if comparison.exposures is not None:

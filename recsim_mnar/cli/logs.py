@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from recsim_mnar.cli.shared import checked_seed, n_workers, names_of
+from recsim_mnar.cli.shared import checked_file, checked_seed, n_workers, names_of, writing
 from recsim_mnar.console import console, progress
 from recsim_mnar.errors import UserError
 
@@ -17,7 +17,7 @@ from recsim_mnar.errors import UserError
 @click.option("--policy", required=True, help="Names of target policies, with commas.")
 @click.option("--train", type=click.Path(path_type=Path), default=None, help="A log to fit them on.")
 @click.option(
-    "--items", type=int, default=None, help="Number of items; what the log says, or the largest met, unless given."
+    "--items", type=int, default=None, help="Number of items, if more than the log says; else that, or the largest met."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the fit.")
 @click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
@@ -36,15 +36,20 @@ def replay(
         raise UserError(f"--out {out}: name a file that ends in .parquet or .csv")
     if out.exists():
         raise UserError(f"--out {out} exists: name another file, or remove it first")
+    checked_file(out, "--out")
+    n_threads = n_workers(workers)
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
     data = Log.read(log).validate()
     training = Log.read(train).validate() if train is not None else Log({})
     if len(data) == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
-    n_items = max(_n_items(data, training), items or 0)
+    n_items = _n_items(data, training)
+    if items is not None and items < max(n_items, 1):
+        raise UserError(f"--items {items}: the log has {n_items} items; name that many or more, or leave --items away")
+    n_items = items or n_items
     result = data
-    with pool(n_workers(workers)) as executor, progress() as report:
+    with pool(n_threads) as executor, progress() as report:
         for name, learner in learners.items():
             report(f"replay {name}")
             try:
@@ -53,10 +58,11 @@ def replay(
                 hint = "" if train is not None else " (name a log to fit it on with --train)"
                 raise UserError(f"{error}{hint}") from None
             result = result.with_column(name, replay_policy(data, fitted, executor=executor))
-    if out.suffix.lower() == ".csv":
-        result.write_csv(out)
-    else:
-        write_table(result.to_arrow(), out)
+    with writing(out, "--out"):
+        if out.suffix.lower() == ".csv":
+            result.write_csv(out)
+        else:
+            write_table(result.to_arrow(), out)
     console().print(
         f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
     )
@@ -99,6 +105,8 @@ def estimate(
     from recsim_mnar.protocols.records import _plain
     from recsim_mnar.runs import write_json
 
+    if json_file is not None:
+        checked_file(json_file, "--json")
     source = log / "log" if (log / "log").is_dir() else log
     records = estimate_file(
         source,
@@ -111,6 +119,7 @@ def estimate(
         q_logged=q_logged,
         q_target=q_target,
     )
-    if json_file is not None:
-        write_json(json_file, _plain(records))
     console().print(records_table(records))
+    if json_file is not None:
+        with writing(json_file, "--json"):
+            write_json(json_file, _plain(records))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from recsim_mnar.errors import UserError
 
@@ -30,8 +32,28 @@ def checked_seed(seed: int) -> int:
 def n_workers(given: int | None) -> int:
     """Number of threads: as many as processors unless given."""
     if given is not None:
+        if given < 1:
+            raise UserError(f"--workers must be at least 1, got {given}")
         return given
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def checked_file(path: Path, flag: str) -> None:
+    """Raise UserError where a file of this name cannot be, before the work whose result it is to hold."""
+    if path.is_dir():
+        raise UserError(f"{flag} {path} is a folder: name a file")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise UserError(f"{flag} {path}: {above} is not a folder that can be written; name another file")
+
+
+@contextlib.contextmanager
+def writing(path: Path, flag: str) -> Iterator[None]:
+    """Name the flag where writing its file fails."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}; name another file") from error
 
 
 def clock() -> Callable[[], float]:

@@ -39,14 +39,25 @@ def simulate(**options: Any) -> None:
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
     what users hold then, or "house" for the platform's own weights.
     """
+    from recsim_mnar.runs import claimed
+    from recsim_mnar.simulate import checked_users
+
+    n_workers(options["workers"])
+    checked_users("--users", options["users"])
+    checked_users("--train-users", options["train_users"])
+    if options["world"] == "campaigns" and options["resume"]:
+        raise UserError("--resume: a platform is simulated whole, in one go; leave --resume away")
+    with claimed(options["out"], resume=options["resume"]):
+        if options["world"] == "campaigns":
+            _simulate_platform(options)
+        else:
+            _simulate_users(options)
+
+
+def _simulate_users(options: dict[str, Any]) -> None:
     from recsim_mnar.runs import simulate_to
     from recsim_mnar.simulate import workers
 
-    if options["users"] < 1:
-        raise UserError(f"--users must be at least 1, got {options['users']}")
-    if options["world"] == "campaigns":
-        _simulate_platform(options)
-        return
     world: Any = make_world(options["world"], options["preset"], options["settings"])
     with workers(n_workers(options["workers"])) as executor:
         policy = _fitted(options["policy"], world, options["train_users"], options["seed"], executor)
@@ -84,8 +95,6 @@ def _simulate_platform(options: dict[str, Any]) -> None:
     from recsim_mnar import registry
     from recsim_mnar.feedback import platform_to
 
-    if options["resume"]:
-        raise UserError("--resume: a platform is simulated whole, in one go; leave --resume away")
     world: Any = make_world("campaigns", options["preset"], (*options["settings"], f"n_users={options['users']}"))
     recommender = None if options["policy"] == "house" else registry.learner(options["policy"])
     rows = platform_to(options["out"], world, checked_seed(options["seed"]), recommender, keep_truth=options["truth"])
@@ -106,14 +115,14 @@ def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -
         from recsim_mnar.slates import House
 
         return House(world)
+    if spec == "house":
+        raise UserError(f"--policy house: only campaigns and purchases have it, the {world.name} world has not")
     from recsim_mnar import registry
     from recsim_mnar.log import Log
     from recsim_mnar.rng import derive_seed
     from recsim_mnar.simulate import simulate
 
     learner = registry.learner(spec)
-    if train_users < 1:
-        raise UserError(f"--train-users must be at least 1, got {train_users}")
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     train = simulate(world, uniform, train_users, _train_seed(seed), executor=executor)
     return learner.fit(train, n_items=world.n_items, seed=derive_seed(seed, "fit"))

@@ -228,6 +228,8 @@ def _numbered(column: Any, where: str, name: str) -> tuple[NDArray[np.int64], ND
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_nested(column.type):
+        raise UserError(f"{where}: column {name!r} holds {column.type}: ids are numbers or text, one a row")
     if column.null_count:
         _refuse(column.is_null().to_numpy(), where, name, "is missing")
     if pa.types.is_floating(column.type):

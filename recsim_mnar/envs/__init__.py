@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from recsim_mnar.envs.arguments import faces_of, without_render_mode, world_of
 from recsim_mnar.envs.campaigns import CampaignsEnv
 from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import World
 
 __all__ = [
@@ -30,7 +30,7 @@ def sessions_env(preset: str | None = None, **params: Any) -> WorldEnv:
         preset: ``jeunen2019``, ``recogym-v1`` (default) or ``quick``.
         **params: fields of :class:`recsim_mnar.worlds.sessions.SessionsParams` that differ from the preset's.
     """
-    return WorldEnv(_world("sessions", preset, params))
+    return WorldEnv(world_of("sessions", preset, params))
 
 
 def sessions_vector_env(num_envs: int = 1, preset: str | None = None, **options: Any) -> WorldVectorEnv:
@@ -41,8 +41,8 @@ def sessions_vector_env(num_envs: int = 1, preset: str | None = None, **options:
         preset: as :func:`sessions_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`WorldVectorEnv`, or parameters of the world.
     """
-    faces = _faces(options)
-    return WorldVectorEnv(_world("sessions", preset, options), num_envs, **faces)
+    faces = faces_of(options)
+    return WorldVectorEnv(world_of("sessions", preset, options), num_envs, **faces)
 
 
 def ratings_env(preset: str | None = None, world: World | None = None, **params: Any) -> WorldEnv:
@@ -68,25 +68,17 @@ def ratings_vector_env(
         world: as :func:`ratings_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`WorldVectorEnv`, or parameters of the world.
     """
-    faces = _faces(options)
+    faces = faces_of(options)
     return WorldVectorEnv(_ratings(preset, world, options), num_envs, **faces)
-
-
-def _faces(options: dict[str, Any]) -> dict[str, Any]:
-    """What of the options is the environment's; taken out of them."""
-    return {name: options.pop(name) for name in ("max_episode_steps", "autoreset_mode") if name in options}
 
 
 def _ratings(preset: str | None, world: World | None, params: dict[str, Any]) -> World:
     if world is None:
-        return _world("ratings", preset, params)
+        return world_of("ratings", preset, params)
+    params = without_render_mode(params)
     if preset is not None or params:
         raise UserError(f"world= has its parameters already: leave {', '.join(params) or 'preset'} away")
     return world
-
-
-def _world(name: str, preset: str | None, params: dict[str, Any]) -> World:
-    return make_world(name, preset, [f"{key}={value}" for key, value in params.items()])
 
 
 def campaigns_env(preset: str | None = None, **params: Any) -> CampaignsEnv:
@@ -96,4 +88,4 @@ def campaigns_env(preset: str | None = None, **params: Any) -> CampaignsEnv:
         preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
         **params: fields of :class:`recsim_mnar.worlds.campaigns.CampaignsParams` that differ from the preset's.
     """
-    return CampaignsEnv(_world("campaigns", preset, params))  # type: ignore[arg-type]
+    return CampaignsEnv(world_of("campaigns", preset, params))  # type: ignore[arg-type]

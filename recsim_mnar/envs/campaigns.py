@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.envs.arguments import as_numbers, checked_options
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed, derive_seed
 
@@ -66,6 +67,7 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Open the next platform and let it live until the day of its first campaign."""
+        checked_options(options, ())
         super().reset(seed=seed)
         if seed is not None or self._seed is None:
             self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
@@ -81,7 +83,7 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
     def step(self, action: NDArray[np.float32]) -> Step:
         """A campaign whose lists are drawn by these weights; then the platform lives on until the next one."""
         self._check_waiting()
-        lists, propensities = self.platform.draw_lists(np.asarray(action, np.float64))
+        lists, propensities = self.platform.draw_lists(as_numbers(action, "weights"))
         return self._campaign(lists, propensities)
 
     def step_lists(self, lists: NDArray[np.integer], propensities: NDArray[np.float64] | None = None) -> Step:
@@ -92,7 +94,11 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
             propensities: (n, k) with which the items were chosen; 1 by default.
         """
         self._check_waiting()
-        return self._campaign(np.asarray(lists, np.int32), propensities)
+        items = as_numbers(lists, "lists")
+        if items.size and not np.issubdtype(items.dtype, np.integer):
+            raise UserError(f"lists must hold integers, got {items.dtype}")
+        chances = None if propensities is None else as_numbers(propensities, "propensities")
+        return self._campaign(items.astype(np.int32), chances)
 
     def _campaign(self, lists: NDArray[np.int32], propensities: NDArray[np.float64] | None) -> Step:
         platform = self.platform

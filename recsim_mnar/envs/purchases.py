@@ -11,15 +11,15 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
+from recsim_mnar.envs.arguments import as_array, checked_options, faces_of, first_user, world_of
 from recsim_mnar.envs.crowd import Crowd, organic_rows
 from recsim_mnar.envs.record import LogBuilder, lane_info
-from recsim_mnar.envs.single import COUNT_LIMIT, _first_user
+from recsim_mnar.envs.single import COUNT_LIMIT
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.rng import check_seed
 from recsim_mnar.slates import SlatePolicy
-from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import Moment
 from recsim_mnar.worlds.purchases import PurchasesWorld, checked_slates
 
@@ -44,12 +44,12 @@ def purchases_vector_env(num_envs: int = 1, preset: str | None = None, **options
         preset: as :func:`purchases_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`PurchasesVectorEnv`, or parameters.
     """
-    faces = {name: options.pop(name) for name in ("max_episode_steps", "autoreset_mode") if name in options}
+    faces = faces_of(options)
     return PurchasesVectorEnv(_world(preset, options), num_envs, **faces)
 
 
 def _world(preset: str | None, params: dict[str, Any]) -> PurchasesWorld:
-    return make_world("purchases", preset, [f"{k}={v}" for k, v in params.items()])  # type: ignore[return-value]
+    return world_of("purchases", preset, params)  # type: ignore[return-value]
 
 
 def _bought_rows(moment: Moment) -> NDArray[np.int64]:
@@ -93,8 +93,8 @@ class PurchasesEnv(gym.Env[Array, Array]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Meet the next user."""
+        user = first_user(checked_options(options, ("user",)))
         super().reset(seed=seed)
-        user = _first_user(options)
         if seed is not None or not self._seeded:
             self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
             self._crowd.seat(self._lane, [self._seed], user or 0)
@@ -110,7 +110,7 @@ class PurchasesEnv(gym.Env[Array, Array]):
         """Recommend a slate; the user lives through a period."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        slate = _sized(np.asarray(action)[None], 1, self.world)
+        slate = _sized(as_array(action, "a slate")[None], 1, self.world)
         moment = self._crowd.take(self._lane, slate.astype(np.int32))
         self._waiting = bool(moment.alive[0])
         c = moment.columns

@@ -8,9 +8,10 @@ import gymnasium as gym
 import numpy as np
 
 from recsim_mnar import schema
+from recsim_mnar.answers import checked_decisions
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, checked_decisions, fresh, tell
+from recsim_mnar.policy import Policy, fresh, tell
 from recsim_mnar.rng import policy_uniforms
 
 _Row = tuple[int, int, float, int, int, int, float, float, float]

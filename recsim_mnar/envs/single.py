@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.envs.arguments import checked_options, first_user, one_integer
 from recsim_mnar.envs.crowd import Crowd, rewards_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
@@ -64,8 +65,8 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Meet the next user who comes to a decision."""
+        user = first_user(checked_options(options, ("user",)))
         super().reset(seed=seed)
-        user = _first_user(options)
         if seed is not None or not self._seeded:
             self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
             self._crowd.seat(self._lane, [self._seed], user or 0)
@@ -114,9 +115,8 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         return {"user": self._user, "step": self._step, "time": self._time, **told}
 
     def _checked(self, action: np.int64) -> int:
-        if type(action) is not np.int64 and not np.issubdtype(np.asarray(action).dtype, np.integer):
-            raise UserError(f"an action must be an integer, got {action!r}")
-        chosen = int(action)
+        kind = type(action)  # almost always one of two: this runs at every step
+        chosen = int(action) if kind is np.int64 or kind is int else one_integer(action)
         if not 0 <= chosen < self.world.n_items:
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
         return chosen
@@ -128,12 +128,3 @@ def check_decides(world: World) -> None:
         raise UserError(
             "p_organic_to_bandit = 0: no user ever sees a recommendation; set it above 0 for an environment"
         )
-
-
-def _first_user(options: dict[str, Any] | None) -> int | None:
-    if not options or options.get("user") is None:
-        return None
-    user = options["user"]
-    if isinstance(user, (bool, np.bool_)) or not isinstance(user, (int, np.integer)) or user < 0:
-        raise UserError(f"options['user'] must be a whole number of at least 0, got {user!r}")
-    return int(user)

@@ -11,8 +11,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from recsim_mnar.envs.arguments import as_array, checked_count, checked_options, first_user
 from recsim_mnar.envs.crowd import Crowd, organic_rows, rewards_of
-from recsim_mnar.envs.single import _first_user, check_decides, observation_space
+from recsim_mnar.envs.single import check_decides, observation_space
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import Moment, World
@@ -45,10 +46,9 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
         check_decides(world)
-        if num_envs < 1:
-            raise UserError(f"num_envs must be at least 1, got {num_envs}")
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise UserError(f"max_episode_steps must be at least 1, got {max_episode_steps}")
+        num_envs = checked_count("num_envs", num_envs)
+        if max_episode_steps is not None:
+            max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
         except ValueError:
@@ -74,10 +74,10 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self, *, seed: int | Iterable[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Every lane, or those in ``options["reset_mask"]``, meets its next user who comes to a decision."""
-        options = dict(options or {})
+        options = checked_options(options, ("user", "reset_mask"))
         mask = self._reset_mask(options.pop("reset_mask", None))
         which = np.flatnonzero(mask)
-        self._seat(which, seed, _first_user(options))
+        self._seat(which, seed, first_user(options))
         infos: dict[str, Any] = {}
         self._admit(which, infos)
         self._tell_state(infos, mask)
@@ -116,7 +116,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
     def _reset_mask(self, mask: Any) -> NDArray[np.bool_]:
         if mask is None:
             return np.ones(self.num_envs, np.bool_)
-        mask = np.asarray(mask)
+        mask = as_array(mask, "options['reset_mask']")
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
             raise UserError(
                 f"options['reset_mask'] must be a boolean array of shape ({self.num_envs},) with a True in it, "
@@ -155,7 +155,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
 
     def _checked(self, actions: Array) -> Array:
         """(n,) actions that can be taken; those of lanes that have ended may be any."""
-        chosen = np.asarray(actions)
+        chosen = as_array(actions, "actions")
         if chosen.shape != (self.num_envs,):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
         if not np.issubdtype(chosen.dtype, np.integer):

@@ -16,7 +16,7 @@ from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import check_seed, derive_seed
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulate import checked_users, simulate
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds.base import World
 
@@ -55,8 +55,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse sizes that cannot be."""
         for name in ("train_users", "test_users", "arm_users", "truth_users", "folds"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+            checked_users(name, getattr(self, name))
         if not self.clip > 0:
             raise UserError(f"clip must be above 0, got {self.clip:g}")
         if not 0 < self.level < 1:

@@ -37,7 +37,7 @@ from recsim_mnar.protocols.compare import Comparison, check_protocols
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift_judgement import PROTOCOLS, headline, judge
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate import run_in_order, simulate
+from recsim_mnar.simulate import checked_users, run_in_order, simulate
 from recsim_mnar.slates import House, exposures_of
 from recsim_mnar.worlds.purchases import PurchasesWorld
 
@@ -79,7 +79,7 @@ class UpliftSettings:
 
     def __post_init__(self) -> None:
         """Refuse sizes that cannot be, and unknown metrics."""
-        if self.users < 2:
+        if checked_users("train_users", self.users) < 2:
             raise UserError(f"train_users must be at least 2, an interval needs two, got {self.users}")
         if self.test_periods < 1:
             raise UserError(f"test_periods must be at least 1, got {self.test_periods}")

@@ -43,8 +43,8 @@ def figures_of(comparison: Comparison) -> list[Figure]:
         (
             "Clipped IPS beside the A/B test",
             rates_figure(comparison),
-            "Click-through rates; whiskers are intervals from sample size alone. What clipping may hide stands in the "
-            "table below.",
+            "Click-through rates; whiskers are intervals from sample size alone. How much clipping may hide beside "
+            "them stands in the next table.",
         ),
         (
             "Precision",
@@ -119,11 +119,16 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
     import numpy as np
 
     agents = list(dict.fromkeys(r.agent for records, _, _ in series.values() for r in records))
-    figure, axes = _axes(len(agents))
+    width = _width(len(agents) * max(1.0, 0.28 * len(series)))
+    entry = 0.55 + 0.085 * max(map(len, series))  # inches that one takes in the legend
+    columns = max(1, min(len(series), int(width / entry)))
+    figure, axes = _axes(width, 3.6 + 0.25 * -(-len(series) // columns))
     place = {agent: i for i, agent in enumerate(agents)}
+    apart = min(0.22, 0.75 / len(series))
+    dash = min(14.0, 72 * 0.8 * apart * (width - 1) / len(agents))  # points; no wider than the series stand apart
     floor, ceiling = 0.0, 0.0
     for k, (title, (records, marker, colour)) in enumerate(series.items()):
-        shift = min(0.22, 0.75 / len(series)) * (k - (len(series) - 1) / 2)
+        shift = apart * (k - (len(series) - 1) / 2)
         x = np.array([place[r.agent] + shift for r in records])
         values = np.array([r.value for r in records])
         low = np.array([r.value - _sampling(r)[0] for r in records])
@@ -133,7 +138,7 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
             values,
             yerr=np.maximum([low, high], 0),
             fmt=marker,
-            markersize=6 if marker != "_" else 14,
+            markersize=6 if marker != "_" else dash,
             capsize=3,
             linewidth=1.3,
             color=colour,
@@ -145,7 +150,8 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
         axes.axhline(0, color=_INK, linewidth=0.8)
     axes.set_xticks(range(len(agents)), agents, rotation=20, ha="right")
     axes.set_ylabel(label)
-    axes.legend(frameon=False, ncols=len(series), loc="upper left", bbox_to_anchor=(0, 1.12))
+    axes.set_xlim(-0.6, len(agents) - 0.4)
+    figure.legend(frameon=False, ncols=columns, loc="outside upper left")  # outside: room is made for it
     return _svg(figure)
 
 
@@ -159,7 +165,7 @@ def _sampling(record: Record) -> tuple[float, float]:
 def _bars(records: Sequence[Record], label: str, colour: str) -> str:
     import numpy as np
 
-    figure, axes = _axes(len(records))
+    figure, axes = _axes(_width(len(records)), 3.6)
     values = np.array([r.value for r in records])
     errors = np.array([[r.value - r.low for r in records], [r.high - r.value for r in records]])
     axes.bar(range(len(records)), values, width=0.6, color=colour, alpha=0.85)
@@ -169,13 +175,19 @@ def _bars(records: Sequence[Record], label: str, colour: str) -> str:
     axes.set_xticks(range(len(records)), [r.agent for r in records], rotation=20, ha="right")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
+    axes.set_xlim(-0.7, len(records) - 0.3)
     return _svg(figure)
 
 
-def _axes(n_agents: int):  # type: ignore[no-untyped-def]  # matplotlib publishes no complete types
+def _width(places: float) -> float:
+    """Inches for so many agents' places, within what a page holds."""
+    return min(max(5.0, 1.15 * places + 1.2), 10.5)
+
+
+def _axes(width: float, height: float):  # type: ignore[no-untyped-def]  # matplotlib publishes no complete types
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(min(max(5.0, 1.15 * n_agents + 1.2), 10.5), 3.6), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -10,9 +10,6 @@ from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift_judgement import title
 
 TITLES = {
-    ("loocv", "hr@1"): "HR@1",
-    ("loocv", "hr@10"): "HR@10",
-    ("loocv", "mrr@10"): "MRR@10",
     ("off_policy", "clipped_ips"): "clipped IPS",
     ("off_policy", "ips"): "IPS",
     ("off_policy", "snips"): "SNIPS",
@@ -44,7 +41,8 @@ class Grid:
 def grid(comparison: Comparison, *, full: bool = False) -> Grid:
     """Agents by metrics; ``full`` for every metric there is, otherwise one a protocol."""
     records = comparison.records
-    there = list(dict.fromkeys((r.protocol, r.metric) for r in records))
+    # The reciprocal rank at 1 is the hit rate at 1: one column says it.
+    there = [key for key in dict.fromkeys((r.protocol, r.metric) for r in records) if key != ("loocv", "mrr@1")]
     standard = _IN_SHORT if any(r.protocol == "truth" for r in records) else _OWN_DATA
     short = comparison.columns or standard
     keys = there if full else [key for key in short if key in there]
@@ -64,6 +62,8 @@ def head_of(protocol: str, metric: str) -> str:
     """How a column is headed."""
     if protocol == "uplift":
         return title(metric)
+    if protocol == "loocv":
+        return metric.upper()
     if (protocol, metric.partition("@")[0]) == ("ab_test", "uplift"):
         return "A/B uplift"
     if (protocol, metric) == ("ab_test", "purchases"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +66,13 @@ WORLDS: dict[str, Entry] = {
 }
 
 
-def make_world(name: str, preset: str | None = None, settings: Sequence[str] = ()) -> World:
-    """A world from its name, a preset's name (its default where None) and ``name=value`` settings.
+def make_world(name: str, preset: str | None = None, settings: Sequence[str] | Mapping[str, Any] = ()) -> World:
+    """A world from its name, a preset's name (its default where None) and settings.
+
+    Args:
+        name: of the world.
+        preset: its name; the world's default where None.
+        settings: parameters that differ: ``name=value`` texts, as the command line has them, or keywords and values.
 
     Raises:
         UserError: an unknown name, with the nearest known one, or a setting that breaks a rule.
@@ -79,5 +84,7 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] = (
     preset = preset or entry.default
     if preset not in module.PRESETS:
         raise UserError(f"unknown preset {preset!r} of the {name} world; {nearest(preset, module.PRESETS)}")
-    world: World = getattr(module, entry.kind)(module.PRESETS[preset][0].with_settings(settings))
+    params = module.PRESETS[preset][0]
+    changed = params.with_keywords(settings) if isinstance(settings, Mapping) else params.with_settings(settings)
+    world: World = getattr(module, entry.kind)(changed)
     return world

@@ -82,6 +82,8 @@ def matrix_of_file(path: str | Path, marginals: Any, seed: int) -> tuple[NDArray
         UserError: no such file, or one that holds neither.
     """
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"ratings_file {path} is a folder: name a file")
     if path.suffix.lower() not in (".npy", ".npz"):
         from recsim_mnar.datasets.ratings import read_ratings
 

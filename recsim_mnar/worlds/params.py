@@ -71,6 +71,14 @@ class Params:
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"the parameters are not valid TOML: {error}") from None
 
+    def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
+        """These parameters with some changed, as Python gives them."""
+        values = self.to_dict()
+        for name in keywords:
+            if name not in values:
+                raise UserError(f"unknown keyword {name!r}; {nearest(name, values)}")
+        return type(self).from_dict({**values, **keywords})
+
     def with_settings(self, settings: Iterable[str]) -> Self:
         """These parameters with ``name=value`` settings applied, as the command line's ``--set`` gives them."""
         values = self.to_dict()

@@ -29,6 +29,56 @@ class Unfinished(Policy):
     pass
 
 
+class WithoutItems(Mine):
+    def __init__(self):
+        pass
+
+
+class WithMore(Mine):
+    def __init__(self, n_items, foo):
+        super().__init__(n_items)
+
+
+class SeesUsersOnly(Mine):
+    def observe(self, users):
+        pass
+
+
+class FitsNothing(Learner):
+    def fit(self, log, *, n_items, seed=0):
+        return None
+
+
+class FitsAClass(Learner):
+    def fit(self, log, *, n_items, seed=0):
+        return Mine
+
+
+class FitsTheLog(Learner):
+    def fit(self, log):
+        return Mine(5)
+
+
+class Doubled(Mine):
+    def probabilities(self, users):
+        return np.full((len(users), self.n_items), 2 / self.n_items)
+
+
+class Wide(Mine):
+    def probabilities(self, users):
+        return np.full((len(users), self.n_items + 1), 1 / (self.n_items + 1))
+
+
+class Negative(Mine):
+    def probabilities(self, users):
+        return np.tile(np.r_[2.0, -1.0, np.zeros(self.n_items - 2)], (len(users), 1))
+
+
+class Silent(Mine):
+    def probabilities(self, users):
+        return None
+
+
 def test_every_announced_agent_says_what_it_is():
     listed = registry.agents()
     names = [name for name, _ in listed]
@@ -80,12 +130,54 @@ def test_a_class_of_ones_own():
         ("recsim_mnar.agents.knn:ItemKN", "did you mean 'ItemKNN"),
         ("recsim_mnar.agents.knn:inverse_norms", "must be a class"),
         (f"{__name__}:Unfinished", "lacks act, probabilities"),
+        (":X", "write it as package.module:Class"),
+        ("os:", "write it as package.module:Class"),
+        ("os.path:Nothing", "os.path has no 'Nothing'; nor any other Policy or Learner"),
+        (f"{__name__}:WithoutItems", "must take n_items"),
+        (f"{__name__}:WithMore", "needs foo"),
+        (f"{__name__}:SeesUsersOnly", r"define observe\(self, users, items\)"),
+        (f"{__name__}:FitsTheLog", r"define fit\(self, log, n_items=..., seed=...\)"),
     ],
 )
 def test_mistakes_are_named(spec, message):
     with pytest.raises(UserError, match=message) as caught:
         registry.learner(spec)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "words"), [("FitsNothing", "None"), ("FitsAClass", "return an object of it")])
+def test_what_a_fit_returns_is_looked_at(name, words):
+    with pytest.raises(UserError, match=rf"{name}.*fit\(\) must return a fitted policy, got .*{words}"):
+        registry.learner(f"{__name__}:{name}").fit(Log({}), n_items=4)
+
+
+def test_a_module_that_fails_is_named(tmp_path, monkeypatch):
+    (tmp_path / "divides_by_zero.py").write_text("1/0")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="importing 'divides_by_zero' raised ZeroDivisionError: division by zero"):
+        registry.learner("divides_by_zero:X")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Doubled", "sum to 1, a sum is 2"),
+        ("Wide", r"shape \(3, 4\), got shape \(3, 5\)"),
+        ("Negative", "not be negative, one is -1"),
+        ("Silent", "got None"),
+    ],
+)
+def test_a_mixture_looks_at_the_probabilities_it_mixes(name, words):
+    policy = registry.learner(f"{__name__}:{name}+epsilon=0.1").fit(Log({}), n_items=4).fresh()
+    with pytest.raises(UserError, match=f"policy '{__name__}:{name}': its probabilities must .*{words}"):
+        policy.act(np.arange(3), np.array([0.05, 0.5, 0.9]))
+
+
+def test_a_fresh_softened_policy_keeps_its_name():
+    spec = f"{__name__}:Mine+favourite=2+epsilon=0.5"
+    policy = registry.learner(spec).fit(Log({}), n_items=4)
+    assert policy.fresh().name == spec
+    assert policy.fresh().inner.name == f"{__name__}:Mine+favourite=2"
 
 
 @pytest.mark.parametrize("spec", ["random+epsilon=1.5", "svd+temperature=0", "svd+epsilon=nan"])

@@ -106,6 +106,12 @@ def test_parquet(tmp_path, dtype):
     assert data.log["time"].tolist() == [1.0, 2.0, 3.5]
 
 
+def test_ids_that_are_lists_are_refused(tmp_path):
+    pq.write_table(pa.table({"user": [1, 2], "item": [[1, 2], [3]]}), tmp_path / "x.parquet")
+    with pytest.raises(UserError, match=r"column 'item' holds list.*: ids are numbers or text"):
+        read_interactions(tmp_path / "x.parquet")
+
+
 def test_parquet_dictionaries_and_dates(tmp_path):
     moment = pa.array([1_000_000, 0], pa.timestamp("us"))
     table = pa.table({"user": pa.array(["b", "a"]).dictionary_encode(), "item": [1, 2], "time": moment})

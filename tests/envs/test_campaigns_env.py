@@ -96,6 +96,13 @@ def test_bad_calls():
         env.step(np.ones(3, np.float32))
     with pytest.raises(UserError, match="finite and not negative"):
         env.step(np.full(60, np.nan, np.float32))
+    with pytest.raises(UserError, match="weights must hold numbers"):
+        env.step(["a"] * 60)
+    with pytest.raises(UserError, match="lists must hold integers"):
+        env.step_lists(np.full((len(env.platform.present()), 2), 0.5))
+    for options in ({"user": 3}, [1]):
+        with pytest.raises(UserError, match="options"):
+            env.reset(options=options)
     env.reset()
     nobody = gym.make(ID, preset="quick", n_users=1, user_growth=0.999, first_campaign=0).unwrapped
     nobody.reset(seed=3)

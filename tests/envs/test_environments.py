@@ -224,12 +224,60 @@ def test_steps_before_reset_and_after_the_end_are_refused():
         (lambda: WorldEnv(SessionsWorld(SessionsParams(p_organic_to_bandit=0.0))), "p_organic_to_bandit"),
         (lambda: WorldEnv(small_world()).reset(seed=0, options={"user": -1}), "user"),
         (lambda: WorldVectorEnv(small_world(), 2).reset(seed=[1, 2, 3]), "seeds"),
-        (lambda: gym.make(ID, n_itmes=3), "n_items"),
+        (lambda: gym.make(ID, n_itmes=3), "^unknown keyword 'n_itmes'; did you mean 'n_items'"),
+        (lambda: gym.make(ID, render_mode="human"), "render_mode='human'"),
+        (lambda: WorldVectorEnv(small_world(), 2.5), "num_envs must be a whole number"),
+        (lambda: WorldVectorEnv(small_world(), 2, max_episode_steps=2.5), "max_episode_steps must be a whole number"),
+        (lambda: WorldEnv(small_world()).reset(seed=0, options=[1]), "options must be a dictionary"),
+        (lambda: WorldEnv(small_world()).reset(seed=0, options={"usr": 3}), "did you mean 'user'"),
+        (lambda: WorldEnv(small_world()).reset(seed=0, options={"user": 2**63}), r"options\['user'\]"),
+        (lambda: WorldVectorEnv(small_world(), 2).reset(seed=0, options=[1]), "options must be a dictionary"),
+        (lambda: WorldVectorEnv(small_world(), 2).reset(seed=0, options={"usr": 3}), "did you mean 'user'"),
     ],
 )
 def test_bad_arguments_name_the_mend(make, words):
     with pytest.raises(UserError, match=words):
         make()
+
+
+ALL_IDS = [f"recsim_mnar/{world}-v0" for world in ("Sessions", "Ratings", "Campaigns", "Purchases")]
+
+
+@pytest.mark.parametrize("name", ALL_IDS)
+def test_the_render_mode_that_libraries_pass_is_none(name):
+    assert gym.make(name, preset="quick", render_mode=None).unwrapped.render_mode is None
+    with pytest.raises(UserError, match="render_mode='rgb_array'"):
+        gym.make(name, preset="quick", render_mode="rgb_array")
+    if "Campaigns" not in name:
+        vector = gym.make_vec(name, 2, vectorization_mode="vector_entry_point", preset="quick", render_mode=None)
+        assert vector.num_envs == 2
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (np.array([1]), r"one integer, got an array of shape \(1,\): hand in its element"),
+        ([1, 2], r"one integer, got an array of shape \(2,\)"),
+        ([[1], [1, 2]], "number or an array"),
+        (2**70, "out of range"),
+        (True, "integer"),
+        ("3", "integer"),
+    ],
+)
+def test_an_action_is_one_integer(action, words):
+    env = WorldEnv(small_world())
+    env.reset(seed=0)
+    with pytest.raises(UserError, match=words):
+        env.step(action)
+
+
+@pytest.mark.parametrize("action", [3, np.int64(3), np.int8(3), np.uint64(3), np.array(3)])
+def test_an_integer_of_any_type_acts(action):
+    env, other = WorldEnv(small_world()), WorldEnv(small_world())
+    env.reset(seed=0)
+    other.reset(seed=0)
+    for _ in range(3):
+        np.testing.assert_array_equal(env.step(action)[0], other.step(3)[0])
 
 
 def test_actions_must_be_integers():

@@ -53,6 +53,13 @@ def test_settings_name_the_flag():
         SessionsParams().with_settings(["sigma_omegas=1"])
 
 
+def test_keywords_are_called_so():
+    assert SessionsParams().with_keywords({"n_items": 7}).n_items == 7
+    with pytest.raises(UserError, match=r"^unknown keyword 'n_itms'; did you mean 'n_items'\?") as caught:
+        make_world("sessions", None, {"n_itms": 5})
+    assert "--set" not in str(caught.value)
+
+
 def test_recogym_names():
     class NormalTimeGenerator:
         pass

@@ -1,0 +1,102 @@
+"""What a caller hands to an environment, checked: keywords, options of a reset, an action."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.base import World
+
+USER_LIMIT = 2**62
+"""User ids handed in lie below it, so that those of the users who come after them fit 64 bits too."""
+
+
+def world_of(name: str, preset: str | None, keywords: dict[str, Any]) -> World:
+    """The world that an environment's keywords describe."""
+    return make_world(name, preset, without_render_mode(keywords))
+
+
+def without_render_mode(keywords: dict[str, Any]) -> dict[str, Any]:
+    """The keywords but ``render_mode``, Gymnasium's own, which libraries pass whatever the environment.
+
+    Raises:
+        UserError: it is not None.
+    """
+    mode = keywords.get("render_mode")
+    if mode is not None:
+        raise UserError(f"render_mode={mode!r} is not supported: this environment draws nothing, leave it None")
+    return {name: value for name, value in keywords.items() if name != "render_mode"}
+
+
+def faces_of(keywords: dict[str, Any]) -> dict[str, Any]:
+    """What of the keywords is the vector environment's; taken out of them."""
+    return {name: keywords.pop(name) for name in ("max_episode_steps", "autoreset_mode") if name in keywords}
+
+
+def checked_count(name: str, count: Any) -> int:
+    """A whole number of at least 1, or a UserError that names it."""
+    try:
+        if isinstance(count, (bool, np.bool_)) or operator.index(count) < 1:
+            raise TypeError
+    except TypeError:
+        raise UserError(f"{name} must be a whole number of at least 1, got {count!r}") from None
+    return operator.index(count)
+
+
+def checked_options(options: Any, known: Collection[str]) -> dict[str, Any]:
+    """The options of a reset as a dictionary; none for None.
+
+    Raises:
+        UserError: no dictionary, or an option that the environment has not.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise UserError(f"options must be a dictionary or None, got {options!r}")
+    for name in options:
+        if name not in known:
+            hint = nearest(str(name), known) if known else "this environment takes none"
+            raise UserError(f"options: unknown option {name!r}; {hint}")
+    return dict(options)
+
+
+def first_user(options: dict[str, Any]) -> int | None:
+    """The user that ``options`` names, if any."""
+    user = options.get("user")
+    if user is None:
+        return None
+    if isinstance(user, (bool, np.bool_)) or not isinstance(user, (int, np.integer)) or not 0 <= user < USER_LIMIT:
+        raise UserError(f"options['user'] must be a whole number in [0, 2**62), got {user!r}")
+    return int(user)
+
+
+def one_integer(action: Any) -> int:
+    """An action that is not a plain integer, as one."""
+    array = as_array(action, "an action")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise UserError(f"an action must be an integer, got {action!r}")
+    if array.shape != ():
+        hint = ": hand in its element, action[0]" if array.shape == (1,) else ""
+        raise UserError(f"an action must be one integer, got an array of shape {array.shape}{hint}")
+    return int(array)
+
+
+def as_array(values: Any, what: str) -> np.ndarray[Any, Any]:
+    """``values`` as an array; a UserError where they have no one shape."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise UserError(f"{what} must be a number or an array, got {values!r}") from None
+
+
+def as_numbers(values: Any, what: str) -> np.ndarray[Any, Any]:
+    """``values`` as an array of real numbers."""
+    array = as_array(values, what)
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"{what} must hold numbers, got {array.dtype}")
+    return array

@@ -1,0 +1,101 @@
+"""Policies of a user's own on the command line: what breaks the rules, or raises, is named in one line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from test_cli import SMALL, fails, run
+
+FOREIGN = """
+import numpy as np
+from recsim_mnar.policy import Policy
+
+class {name}(Policy):
+    def __init__(self, n_items):
+        self.n_items = n_items
+    def act(self, users, uniforms):
+        return {act}
+    def probabilities(self, users):
+        return np.full((len(users), self.n_items), 1 / self.n_items)
+"""
+
+POLICIES = {
+    "OutOfRange": ("np.full(len(users), self.n_items), np.ones(len(users))", "out of range"),
+    "NoChance": ("np.zeros(len(users), int), np.zeros(len(users))", "propensity 0.0"),
+    "Missing": ("np.zeros(len(users), int), np.full(len(users), np.nan)", "propensity nan"),
+    "Shape": ("np.zeros(1, int), np.ones(1)", "shape"),
+    "Floats": ("np.zeros(len(users)), np.ones(len(users))", "integer"),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_that_breaks_the_rules_is_named(capsys, tmp_path, monkeypatch, name):
+    act, words = POLICIES[name]
+    (tmp_path / f"mine_{name.lower()}.py").write_text(FOREIGN.format(name=name, act=act))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spec = f"mine_{name.lower()}:{name}"
+    line = fails(
+        capsys, "simulate", "--world", "sessions", "--policy", spec, "--users", "30", "--out", tmp_path / "out"
+    )
+    assert words in line
+    assert spec in line
+    assert not (tmp_path / "out").exists()  # mended, the same command runs
+
+
+RAISING = """
+import numpy as np
+from recsim_mnar.policy import Policy
+
+class Sound(Policy):
+    def __init__(self, n_items):
+        self.n_items = n_items
+    def act(self, users, uniforms):
+        return np.zeros(len(users), int), np.ones(len(users))
+    def probabilities(self, users):
+        return np.tile(np.arange(self.n_items) == 0, (len(users), 1)).astype(float)
+
+class Acts(Sound):
+    def act(self, users, uniforms):
+        raise ValueError("boom\\nboom")
+
+class Opens(Sound):
+    def act(self, users, uniforms):
+        open("/no/such/file")
+
+class Observes(Sound):
+    def observe(self, users, items):
+        return {}[0]
+
+class Begins(Sound):
+    def __init__(self, n_items):
+        raise RuntimeError
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Acts", "its act() raised ValueError: boom boom (raising.py, line "),
+        ("Opens", "its act() raised FileNotFoundError: "),
+        ("Observes", "its observe() raised KeyError: 0"),
+        ("Begins", "its __init__() raised RuntimeError ("),
+    ],
+)
+def test_an_exception_of_a_users_own_is_one_line(capsys, tmp_path, monkeypatch, name, words):
+    (tmp_path / "raising.py").write_text(RAISING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "raising", raising=False)
+    monkeypatch.delenv("RECSIM_MNAR_TRACEBACK", raising=False)
+    command = ["simulate", "--world", "sessions", *SMALL, "--policy", f"raising:{name}", "--users", 30, "--out", "out"]
+    line = fails(capsys, *command)
+    assert line.startswith(f"error: policy 'raising:{name}': {words}")
+    assert "RECSIM_MNAR_TRACEBACK=1 shows" in line
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setenv("RECSIM_MNAR_TRACEBACK", "1")
+    status, _, err = run(capsys, *command)
+    assert status == 2
+    assert "Traceback" in err
+    assert err.splitlines()[-1] == line
