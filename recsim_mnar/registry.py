@@ -105,6 +105,8 @@ class _Named(Learner):
         try:
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:
+            if str(error).startswith(f"{self.name} "):  # it says so itself
+                raise
             raise UserError(f"agent {self.name!r}: {error}") from error
         policy = _checked_policy(self.name, fitted)
         policy.name = self.unsoftened

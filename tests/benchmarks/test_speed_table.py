@@ -61,3 +61,9 @@ def test_the_page_says_which_bars_are_not_reached(table):
         "| a | 2 s | b | 6 | 3 | ≥ 4, not reached |  |",
         "| a | 2 s | b | not measured |  | ≥ 3, not reached |  |",
     ]
+
+
+def test_the_readme_shows_the_table_as_it_was_measured():
+    readme = (HERE.parents[1] / "README.md").read_text()
+    shown = readme.split("<!-- speed -->\n")[1].split("<!-- /speed -->")[0]
+    assert shown == (HERE / "table.md").read_text()
