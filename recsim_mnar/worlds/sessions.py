@@ -19,7 +19,7 @@ from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import Lanes, Moment, World
 from recsim_mnar.worlds.catalogue import Catalogue, make_catalogue
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.views import ViewSampler, ViewTables, view_sampler, view_tables
+from recsim_mnar.worlds.views import ViewSampler, ViewTables, aligned, view_sampler, view_tables
 
 _RECOGYM_NAMES = {
     "num_products": "n_items",
@@ -293,7 +293,13 @@ class SessionsWorld(World):
 def _new_rows(capacity: int, keep_truth: bool) -> Any:
     from recsim_mnar.worlds import _sessions_kernel
 
-    arrays = [np.empty(capacity, column.dtype) for column in schema.COLUMNS]
+    types = [np.dtype(column.dtype) for column in schema.COLUMNS]
+    # One block for all columns: fresh memory comes by the page, and a long block in larger ones.
+    edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in types])
+    block = aligned(int(edges[-1]), np.uint8)
+    arrays = [
+        block[first : first + capacity * kind.itemsize].view(kind) for first, kind in zip(edges, types, strict=False)
+    ]
     return _sessions_kernel.Rows._make([*arrays, np.empty(capacity if keep_truth else 0)])
 
 
@@ -386,8 +392,8 @@ class SessionsLanes(Lanes):
             stale=np.zeros((n, n_padded)),
             known=np.zeros(n, np.bool_),
             shift=np.zeros(n, np.float32),
-            weights=np.empty((n, remembered), np.float32),
-            sums=np.empty((n, n_sums), np.float32),
+            weights=aligned((n, remembered), np.float32),
+            sums=aligned((n, n_sums), np.float32),
         )
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
         self._plain = (tuple(self.dynamics), tuple(self.tables), self.tiers, tuple(self._arrays))
@@ -399,14 +405,14 @@ class SessionsLanes(Lanes):
         self.scratch = _softmax_kernel.Scratch(
             drift=np.empty(n_padded),
             signs=np.empty(2 * n_padded),
-            bound=np.empty(n_sums, np.float32),
+            bound=aligned(n_sums, np.float32),
             blocks=np.empty(n_sums // 16),
-            columns=np.empty(16, np.float32),
-            hot=np.empty(t.n_hot, np.float32),
-            hot_columns=np.empty(16, np.float32),
-            wide=np.empty(64, np.float32),
-            weights=np.empty(room if whole else 0, np.float32),
-            sums=np.empty(len(t.starts) - 1 if whole else 0, np.float32),
+            columns=aligned(16, np.float32),
+            hot=aligned(t.n_hot, np.float32),
+            hot_columns=aligned(16, np.float32),
+            wide=aligned(64, np.float32),
+            weights=aligned(room if whole else 0, np.float32),
+            sums=aligned(len(t.starts) - 1 if whole else 0, np.float32),
         )
         self._rows = _new_rows(64, keep_truth)
 
