@@ -152,6 +152,10 @@ PRESETS: dict[str, tuple[SessionsParams, str]] = {
 }
 
 
+_ONE_BLOCK = 1 << 25
+"""Bytes of a log up to which its columns share a block, for fresh memory comes by the page, and a long block in larger
+ones. A longer one is given back to the system at once, where single columns are kept for the next log."""
+
 _USERS_A_CALL = 4096
 _FORESEEN = 64
 
@@ -294,12 +298,15 @@ def _new_rows(capacity: int, keep_truth: bool) -> Any:
     from recsim_mnar.worlds import _sessions_kernel
 
     types = [np.dtype(column.dtype) for column in schema.COLUMNS]
-    # One block for all columns: fresh memory comes by the page, and a long block in larger ones.
     edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in types])
-    block = aligned(int(edges[-1]), np.uint8)
-    arrays = [
-        block[first : first + capacity * kind.itemsize].view(kind) for first, kind in zip(edges, types, strict=False)
-    ]
+    if edges[-1] > _ONE_BLOCK:
+        arrays = [aligned(capacity, kind) for kind in types]
+    else:
+        block = aligned(int(edges[-1]), np.uint8)
+        arrays = [
+            block[first : first + capacity * kind.itemsize].view(kind)
+            for first, kind in zip(edges, types, strict=False)
+        ]
     return _sessions_kernel.Rows._make([*arrays, np.empty(capacity if keep_truth else 0)])
 
 
