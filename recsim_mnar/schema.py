@@ -13,8 +13,8 @@ from recsim_mnar.errors import UserError
 SCHEMA_VERSION = 3
 """Raised when the same parameters and seed give other bytes, or when a column changes its meaning.
 
-2: in the sessions world with uneven popularity (sigma_mu_organic >= 1), 200 items or more and at most ten factors, the
-most popular items are weighed anew at every view, so that other views follow from the same draws.
+2, 3: in the sessions world with uneven popularity (sigma_mu_organic >= 1), 200 items or more and at most ten factors,
+views are drawn in cheaper ways: 2 weighs the most popular items at every view, 3 keeps the others in two more tiers.
 """
 
 ORGANIC = 0
