@@ -8,7 +8,6 @@ them.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import schema
+from recsim_mnar import exposure_files
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import replacing, write_table
+from recsim_mnar.exposure_classes import Classes, Sets
 
 if TYPE_CHECKING:
     from recsim_mnar.log import Log
@@ -30,7 +29,6 @@ Flags = NDArray[np.bool_]
 PropensityOf = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Floats]
 """(users, items, periods) -> P(recommended) of those cells, all of one length."""
 
-FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
 REQUIRED = {
     "user": "user, from 0",
     "item": "item, from 0",
@@ -38,53 +36,6 @@ REQUIRED = {
     "recommended": "whether the item was recommended to the user in the period",
     "purchased": "whether the user bought it in the period",
 }
-CLASSES = ("R-P", "R-NP", "NR-P", "NR-NP")
-"""The four observed classes: recommended or not, purchased or not."""
-
-_META_KEY = b"recsim_mnar_exposures"
-
-
-@dataclass(frozen=True)
-class Sets:
-    """Items of each (period, user) in one observed class, as compressed rows.
-
-    Attributes:
-        indptr: (n_rows + 1,) int64; row r's items are ``items[indptr[r] : indptr[r + 1]]``.
-        items: int32, ascending within a row.
-    """
-
-    indptr: NDArray[np.int64]
-    items: NDArray[np.int32]
-
-    def of(self, row: int) -> NDArray[np.int32]:
-        """The items of one row."""
-        return self.items[self.indptr[row] : self.indptr[row + 1]]
-
-    def counts(self) -> NDArray[np.int64]:
-        """(n_rows,) number of items in each row."""
-        return np.diff(self.indptr)
-
-
-@dataclass(frozen=True)
-class Classes:
-    """The observed classes of some periods; row ``k * n_users + u`` is user u in ``periods[k]``.
-
-    Attributes:
-        periods: (K,) which.
-        n_users, n_items: sizes.
-        rp, rnp, nrp: R-P, R-NP and NR-P; every item in none of the three is NR-NP.
-    """
-
-    periods: NDArray[np.int64]
-    n_users: int
-    n_items: int
-    rp: Sets
-    rnp: Sets
-    nrp: Sets
-
-    def active(self) -> NDArray[np.int64]:
-        """Rows of users who bought something in the period."""
-        return np.flatnonzero(self.rp.counts() + self.nrp.counts() > 0)
 
 
 @dataclass(frozen=True)
@@ -395,21 +346,13 @@ class Exposures:
         Raises:
             UserError: the propensities are a function, which no file can hold.
         """
-        import pyarrow as pa
-
         if callable(self.propensities):
             raise UserError(
                 "propensities that are a function cannot be written: write with_propensities(table), or with None"
             )
-        folder = Path(folder)
-        table = pa.table({**{name: getattr(self, name) for name in REQUIRED}, "propensity": self.propensity})
+        columns = {**{name: getattr(self, name) for name in REQUIRED}, "propensity": self.propensity}
         sizes = {name: int(getattr(self, name)) for name in ("n_users", "n_items", "n_periods")}
-        story = {**sizes, "schema_version": schema.SCHEMA_VERSION, "provenance": self.provenance}
-        table = table.replace_schema_metadata({_META_KEY: json.dumps(story)})
-        if self.propensities is not None:
-            with replacing(folder / TABLE_FILE) as temporary, temporary.open("wb") as file:
-                np.savez(file, propensities=self.propensities)
-        write_table(table, folder / FILE)
+        exposure_files.write(Path(folder), columns, {**sizes, "provenance": self.provenance}, self.propensities)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Exposures:
@@ -420,26 +363,8 @@ class Exposures:
         Raises:
             UserError: nothing there, or a column is missing.
         """
-        import pyarrow as pa
-        import pyarrow.csv as pacsv
-        import pyarrow.parquet as pq
-
-        path = Path(path)
-        file = path / FILE if path.is_dir() else path
-        if not file.is_file():
-            raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")
-        try:
-            table = pacsv.read_csv(file) if file.suffix.lower() == ".csv" else pq.read_table(file)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(f"{file} is not a readable table: {str(error).splitlines()[0]}") from None
-        meta = (table.schema.metadata or {}).get(_META_KEY)
-        story = json.loads(meta) if meta else {}
-        story.pop("schema_version", None)
-        beside = file.with_name(TABLE_FILE)
-        if meta and beside.is_file():
-            with np.load(beside, allow_pickle=False) as stored:
-                story["propensities"] = stored["propensities"]
-        return cls.from_columns({name: table.column(name).to_numpy() for name in table.column_names}, **story)
+        columns, known = exposure_files.read(Path(path))
+        return cls.from_columns(columns, **known)
 
 
 def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -16,8 +16,9 @@ from recsim_mnar import rng
 from recsim_mnar.datasets.purchase_history import PurchaseHistory
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import evaluate_lists, top_items
+from recsim_mnar.exposure_classes import CLASSES
 from recsim_mnar.exposure_propensity import recent, shares
-from recsim_mnar.exposures import CLASSES, Exposures
+from recsim_mnar.exposures import Exposures
 from recsim_mnar.runs import write_json
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 

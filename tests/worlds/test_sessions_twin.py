@@ -7,7 +7,7 @@ import pytest
 
 from recsim_mnar import schema
 from recsim_mnar.simulate import simulate_shard
-from recsim_mnar.worlds import sessions
+from recsim_mnar.worlds import sessions, sessions_lanes
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.views import ViewSampler
 from twins import sessions as twin
@@ -62,7 +62,7 @@ def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
     passed = ahead.pass_over(which)
     foreseen = params.clock == "unit" and not params.drift_in_bandit
     assert passed.tolist() == [
-        twin.uneventful(params, 11, user, 0, sessions._FORESEEN) if foreseen else 0 for user in which
+        twin.uneventful(params, 11, user, 0, sessions_lanes._FORESEEN) if foreseen else 0 for user in which
     ]
     for k in range(passed.max()):
         some = which[passed > k]

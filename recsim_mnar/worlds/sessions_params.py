@@ -1,0 +1,141 @@
+"""Parameters of the sessions world, by their own names or by RecoGym's, and its presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.rng import check_seed
+from recsim_mnar.worlds.params import Params
+
+_RECOGYM_NAMES = {
+    "num_products": "n_items",
+    "K": "n_factors",
+    "sigma_omega_initial": "sigma_omega_initial",
+    "sigma_omega": "sigma_omega",
+    "sigma_mu_organic": "sigma_mu_organic",
+    "number_of_flips": "n_flips",
+    "normalize_beta": "normalize_beta",
+    "prob_organic_to_bandit": "p_organic_to_bandit",
+    "prob_bandit_to_organic": "p_bandit_to_organic",
+    "prob_leave_organic": "p_leave_organic",
+    "prob_leave_bandit": "p_leave_bandit",
+    "change_omega_for_bandits": "drift_in_bandit",
+    "normal_time_mu": "clock_mean",
+    "normal_time_sigma": "clock_sd",
+    "random_seed": "catalogue_seed",
+}
+# What RecoGym carries in its arguments but its v1 environment does not read, or only to log more.
+_RECOGYM_IGNORED = {"num_users", "num_clusters", "phi_var", "with_ps_all", "agent"}
+
+
+@dataclass(frozen=True)
+class SessionsParams(Params):
+    """Parameters of the sessions world.
+
+    Attributes:
+        n_items: number of items P.
+        n_factors: dimension K of interests and item factors.
+        sigma_omega_initial: standard deviation of a user's first interests.
+        sigma_omega: standard deviation of the drift of interests a unit of time.
+        sigma_mu_organic: standard deviation of the items' organic offsets (popularity on the scale of logits).
+        n_flips: pairs of items whose click factors and offsets are swapped: the mismatch between what is viewed and
+        what
+            is clicked. At P/2 with sigma_mu_organic = 3, popularity and click probability are uncorrelated for every P;
+            with .1 the factors decide, partners become near-duplicates as P grows (mean cosine .58 at P = 10, .93 at
+            2,000), and the correlation rises with P.
+        normalize_beta: scale each item's click factors to unit length.
+        p_organic_to_bandit: probability, after an organic event, that recommendations follow.
+        p_bandit_to_organic: probability, after a recommendation, that browsing follows (a click always leads there).
+        p_leave_organic: probability of leaving after an organic event.
+        p_leave_bandit: probability of leaving after a recommendation.
+        drift_in_bandit: interests drift after every event, not only when browsing follows.
+        clock: ``unit`` moves by 1 at each event, ``normal`` by ``|clock_mean + clock_sd z|``.
+        clock_mean: of the normal clock.
+        clock_sd: of the normal clock.
+        catalogue_seed: seed of the items; users have the seed that ``simulate`` or ``reset`` is given.
+    """
+
+    n_items: int = 10
+    n_factors: int = 5
+    sigma_omega_initial: float = 1.0
+    sigma_omega: float = 0.1
+    sigma_mu_organic: float = 3.0
+    n_flips: int = 0
+    normalize_beta: bool = False
+    p_organic_to_bandit: float = 0.25
+    p_bandit_to_organic: float = 0.05
+    p_leave_organic: float = 0.01
+    p_leave_bandit: float = 0.01
+    drift_in_bandit: bool = False
+    clock: str = "unit"
+    clock_mean: float = 0.0
+    clock_sd: float = 1.0
+    catalogue_seed: int = 0
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+        if self.n_items < 1:
+            raise UserError(f"n_items must be at least 1, got {self.n_items}")
+        if self.n_items > 10_000_000:
+            raise UserError(f"n_items must be at most 10,000,000, got {self.n_items}")
+        if not 1 <= self.n_factors <= 1000:
+            raise UserError(f"n_factors must lie in 1..1000, got {self.n_factors}")
+        for name in ("sigma_omega_initial", "sigma_omega", "sigma_mu_organic", "clock_sd"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
+        if not 0 <= self.n_flips <= self.n_items // 2:
+            raise UserError(
+                f"n_flips must lie in 0..n_items/2 = {self.n_items // 2}, got {self.n_flips}: each flip uses two items"
+            )
+        for state, out in (("organic", "p_organic_to_bandit"), ("bandit", "p_bandit_to_organic")):
+            leave = f"p_leave_{state}"
+            for name in (out, leave):
+                if not 0 <= getattr(self, name) <= 1:
+                    raise UserError(f"{name} must lie in [0, 1], got {getattr(self, name):g}")
+            stay = 1 - getattr(self, out) - getattr(self, leave)
+            if stay < -1e-12:
+                raise UserError(f"{out} + {leave} leave {stay:.3g} for staying: their sum must be at most 1")
+        if self.p_leave_organic == 0 and (self.p_organic_to_bandit == 0 or self.p_leave_bandit == 0):
+            raise UserError("p_leave_organic = 0: users would never leave; set p_leave_organic above 0")
+        if self.clock not in ("unit", "normal"):
+            raise UserError(f"clock must be 'unit' or 'normal', got {self.clock!r}")
+        check_seed(self.catalogue_seed, "catalogue_seed")
+
+    @classmethod
+    def from_recogym(cls, args: Mapping[str, Any]) -> SessionsParams:
+        """Parameters from RecoGym's own names (``env_1_args`` and the like).
+
+        RecoGym ignores its ``prob_leave_bandit`` and uses ``prob_leave_organic`` in both states; here each has its own.
+
+        Raises:
+            UserError: a name that RecoGym's v1 environment does not have.
+        """
+        values: dict[str, Any] = {}
+        for name, value in args.items():
+            if name in _RECOGYM_NAMES:
+                values[_RECOGYM_NAMES[name]] = value
+            elif name == "time_generator":
+                # An instance of RecoGym's NormalTimeGenerator or DefaultTimeGenerator, its class, or its name.
+                kind = value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)
+                values["clock"] = "normal" if "normal" in kind.lower() else "unit"
+            elif name in _RECOGYM_IGNORED:
+                continue
+            else:
+                raise UserError(f"RecoGym has no parameter {name!r}; {nearest(name, _RECOGYM_NAMES)}")
+        return cls.from_dict(values)
+
+
+PRESETS: dict[str, tuple[SessionsParams, str]] = {
+    "jeunen2019": (
+        SessionsParams(n_items=2000, n_flips=1000, sigma_mu_organic=0.1, sigma_omega=0.05),
+        "the 2019 study: 2,000 items, every item flipped, flat popularity",
+    ),
+    "recogym-v1": (SessionsParams(), "RecoGym v1's defaults: 10 items, no flips"),
+    "quick": (
+        SessionsParams(n_items=200, n_flips=100, sigma_mu_organic=0.1, sigma_omega=0.05),
+        "the 2019 study made small: 200 items and a tenth of the users, a few seconds",
+    ),
+}
