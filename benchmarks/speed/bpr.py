@@ -25,7 +25,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
-from scipy import sparse  # noqa: E402
+from neighbours import interactions  # noqa: E402  (with the same long tail)
 
 from recsim_mnar.agents.bpr import BPR  # noqa: E402
 from recsim_mnar.agents.observed import Observed  # noqa: E402
@@ -34,18 +34,6 @@ from recsim_mnar.agents.uplift import ULBPR  # noqa: E402
 
 HERE = Path(__file__).parent
 RATE, PENALTY = 0.01, 0.01
-
-
-def interactions(n_users: int, n_items: int, n: int) -> Any:
-    """Binary (n_users, n_items) CSR array of about n entries with a long tail of items."""
-    g = np.random.default_rng(0)
-    popularity = 1.0 / (np.arange(n_items) + 50.0) ** 0.8
-    users, items = g.integers(0, n_users, n), g.choice(n_items, n, p=popularity / popularity.sum())
-    counts = sparse.csr_array((np.ones(n, np.int32), (users, items)), shape=(n_users, n_items))
-    counts.sum_duplicates()
-    counts.sort_indices()
-    counts.data[:] = 1
-    return counts
 
 
 def with_recommendations(counts: Any) -> Observed:

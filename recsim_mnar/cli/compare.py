@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,9 @@ from recsim_mnar.cli.shared import clock, n_workers, names_of
 from recsim_mnar.console import console, progress
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import make_world
+
+if TYPE_CHECKING:
+    from recsim_mnar.worlds.base import World
 
 _SESSIONS_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 _PURCHASES_AGENTS = "random,popularity,rmf,bpr,ulrmf,ulbpr,recresp,dlce,cubn,cibn"
@@ -100,8 +104,6 @@ def _protocols(options: dict[str, Any], default: Sequence[str]) -> list[str]:
 def _compare_sessions(
     agents: list[str], options: dict[str, Any], report: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any]]:
-    from dataclasses import asdict, replace
-
     from recsim_mnar import registry
     from recsim_mnar.protocols import compare as comparing
     from recsim_mnar.simulate import workers
@@ -143,21 +145,18 @@ def _compare_sessions(
             executor=executor,
             report=report,
         )
-    story = {
-        "world": world.describe(),
-        "preset": preset,
-        "settings": asdict(settings),
-        "logging": logging,
-        "seed": options["seed"],
-    }
-    return comparison, story
+    return comparison, _story(world, preset, settings, options, logging=logging)
+
+
+def _story(world: World, preset: str, settings: Any, options: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What suffices to make a comparison again."""
+    known = {"world": world.describe(), "preset": preset, "settings": asdict(settings)}
+    return {**known, **more, "seed": options["seed"]}
 
 
 def _compare_purchases(
     agents: list[str], options: dict[str, Any], report: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any]]:
-    from dataclasses import asdict, replace
-
     from recsim_mnar import registry
     from recsim_mnar.protocols import uplift
     from recsim_mnar.protocols.compare import check_protocols
@@ -191,14 +190,7 @@ def _compare_purchases(
             executor=executor,
             report=report,
         )
-    story = {
-        "world": world.describe(),
-        "preset": preset,
-        "settings": asdict(settings),
-        "agents": specs,
-        "seed": options["seed"],
-    }
-    return comparison, story
+    return comparison, _story(world, preset, settings, options, agents=specs)
 
 
 def _compare_interactions(

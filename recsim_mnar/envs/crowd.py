@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import schema
+from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import Moment, World
 
 _VIEWS = (("views", "item"), ("view_times", "time"))
@@ -25,12 +26,14 @@ class Crowd:
     Attributes:
         entries: what is told of organic events: the key in ``info``, and the log's column whose values stand there. In
             a world of ratings those are also what the events gave the items, and how likely each was to be revealed.
+        seed: of the only lane, None before it is seated.
     """
 
     def __init__(self, world: World, n_lanes: int) -> None:
         self.world = world
         self.lanes = world.open_lanes(n_lanes)
         self.entries = _VIEWS + _RATINGS if world.rates else _VIEWS
+        self.seed: int | None = None
         self._seeds = np.zeros(n_lanes, np.uint64)
         self._queue = np.zeros(n_lanes, np.int64)
         self._next: list[int] = []
@@ -44,6 +47,19 @@ class Crowd:
         else:
             for lane in which:
                 self._queue[lane] = self._new_queue(first_user)
+
+    def seat_alone(self, seed: int | None, user: int | None, draw: Callable[[], int]) -> None:
+        """Seat the only lane: with a seed, the first time with one that ``draw`` gives, later only to move to ``user``.
+
+        Raises:
+            UserError: ``seed`` is no seed.
+        """
+        if seed is None and self.seed is not None:
+            if user is None:
+                return
+        else:
+            self.seed = check_seed(draw() if seed is None else seed)
+        self.seat(np.zeros(1, np.int64), [self.seed], user or 0)
 
     def move(self, which: NDArray[np.int64], user: int) -> None:
         """Lanes ``which`` go on from another user; those that share a queue go on sharing it among themselves."""

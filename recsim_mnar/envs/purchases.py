@@ -18,7 +18,6 @@ from recsim_mnar.envs.single import COUNT_LIMIT
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.rng import check_seed
 from recsim_mnar.slates import SlatePolicy
 from recsim_mnar.worlds.base import Moment
 from recsim_mnar.worlds.purchases import PurchasesWorld, checked_slates
@@ -88,19 +87,13 @@ class PurchasesEnv(gym.Env[Array, Array]):
         self._crowd = Crowd(world, 1)
         self._lane = np.zeros(1, np.int64)
         self._counts = np.zeros(world.n_items, np.float32)
-        self._seeded = False
         self._waiting = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Meet the next user."""
         user = first_user(checked_options(options, ("user",)))
         super().reset(seed=seed)
-        if seed is not None or not self._seeded:
-            self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
-            self._crowd.seat(self._lane, [self._seed], user or 0)
-            self._seeded = True
-        elif user is not None:
-            self._crowd.seat(self._lane, [self._seed], user)
+        self._crowd.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
         told = self._crowd.meet(self._lane)
         self._counts[:] = 0
         self._waiting = True
@@ -126,9 +119,9 @@ class PurchasesEnv(gym.Env[Array, Array]):
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
-        if not self._waiting:
+        if self._crowd.seed is None or not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        return float(self.world.slate_uplift(self._seed, self._crowd.lanes.user, np.asarray(action)[None])[0])
+        return float(self.world.slate_uplift(self._crowd.seed, self._crowd.lanes.user, np.asarray(action)[None])[0])
 
 
 class PurchasesVectorEnv(WorldVectorEnv):

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from recsim_mnar.envs.arguments import checked_options, first_user, one_integer
 from recsim_mnar.envs.crowd import Crowd, rewards_of
 from recsim_mnar.errors import UserError
-from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
 
 Observation = NDArray[np.float32]
@@ -57,7 +56,6 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
         self._counts = np.zeros(world.n_items, np.float32)
-        self._seeded = False
         self._waiting = False
         self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
 
@@ -67,12 +65,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         """Meet the next user who comes to a decision."""
         user = first_user(checked_options(options, ("user",)))
         super().reset(seed=seed)
-        if seed is not None or not self._seeded:
-            self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
-            self._crowd.seat(self._lane, [self._seed], user or 0)
-            self._seeded = True
-        elif user is not None:
-            self._crowd.seat(self._lane, [self._seed], user)
+        self._crowd.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
         told = self._crowd.meet(self._lane)
         self._counts[:] = 0
         return self._counts_with(told), self._info(told, waiting=True)
