@@ -172,3 +172,10 @@ def test_what_is_no_probability_is_found_beside_a_set_sign(name, value):
     data[name][2] = value
     with pytest.raises(UserError, match=f"{name}.*row 2 "):
         Moments.of(**data)
+
+
+def test_a_weight_that_equals_the_clip_is_not_clipped():
+    propensity = np.array([0.25, 0.25, 0.125])
+    moments = Moments.of(reward=np.ones(3), propensity=propensity, target=np.array([0.25, 0.5, 0.5]), clip=2.0)
+    assert (moments.supported, moments.clipped) == (3, 1)
+    assert moments.sum("c") == 5.0
