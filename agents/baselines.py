@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.acting import GreedyPolicy, SlotPolicy, as_array, checked_items
-from recsim_mnar.agents.counts import views_of
-from recsim_mnar.agents.stored import Stored
+from recsim_mnar.agents.state.acting import GreedyPolicy, SlotPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import Floats, Ints, Learner, Policy
+from recsim_mnar.log.views import views_of
+from recsim_mnar.policy.base import Floats, Ints, Learner, Policy
+from recsim_mnar.policy.storage import Stored
 
 if TYPE_CHECKING:
-    from recsim_mnar.log import Log
+    from recsim_mnar.log.table import Log
 
 
 class Random(Stored, Policy):
@@ -102,7 +102,7 @@ class FixedPolicy(Stored, Policy):
         return self._probability.copy()
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.agents.stored.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
         return {"item_scores": self.item_scores}, {}
 
 
@@ -150,7 +150,7 @@ class Popularity(Learner):
         Returns:
             (V,) how many candidates score above the item, and (V,) how many others level with it.
         """
-        from recsim_mnar.agents.downdate import popularity_places
+        from recsim_mnar.agents.neighbours.downdate import popularity_places
 
         return popularity_places(log, n_items, unseen)
 
@@ -191,7 +191,7 @@ class UserPopularity(SlotPolicy):
         return self._own_counts(self._slots.find(users))
 
     def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
-        from recsim_mnar.agents import _views_kernel
+        from recsim_mnar.agents.state import _views_kernel
 
         histories = self._histories
         propensities = np.empty(len(actions))
@@ -229,7 +229,7 @@ class UserPopularityGreedy(GreedyPolicy):
         return self._own_counts(slots)
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
-        from recsim_mnar.agents import _views_kernel
+        from recsim_mnar.agents.state import _views_kernel
 
         histories = self._histories
         _views_kernel.most_viewed(

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import sys
 
-from recsim_mnar import registry
 from recsim_mnar.errors import UserError
-from recsim_mnar.feedback import Round, feedback_loop
+from recsim_mnar.policy import registry
+from recsim_mnar.simulate.platform import Round, feedback_loop
 from recsim_mnar.worlds import make_world
 
 

@@ -3,10 +3,10 @@
 import gymnasium as gym
 import numpy as np
 
-from recsim_mnar import registry
-from recsim_mnar.envs.record import RecordLog
+from recsim_mnar.envs.recording import RecordLog
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
 from recsim_mnar.replay import replay
 from recsim_mnar.rng import policy_uniforms
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from recsim_mnar import registry
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 

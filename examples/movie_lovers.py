@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
-from recsim_mnar.ratings import Ratings
+from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.worlds.ratings import observe
 
 

@@ -19,7 +19,7 @@ from recsim_mnar import rng
 from recsim_mnar.datasets.dunnhumby import load_dunnhumby
 from recsim_mnar.datasets.tafeng import load_tafeng
 from recsim_mnar.estimators.uplift import evaluate_lists, top_items
-from recsim_mnar.exposure_propensity import recent, shares
+from recsim_mnar.propensities.exposure import recent, shares
 
 
 def report(folder: Path) -> None:

@@ -15,9 +15,9 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import registry, rng
+from recsim_mnar import rng
 from recsim_mnar.log import Log
-from recsim_mnar.policy import scores_of, tell
+from recsim_mnar.policy import registry, scores_of, tell
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 

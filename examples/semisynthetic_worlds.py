@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from recsim_mnar.datasets.dunnhumby import load_dunnhumby
-from recsim_mnar.datasets.ratings import load_ml100k
-from recsim_mnar.worlds.semisynthetic import describe, rated_world, smoothed_world
+from recsim_mnar.datasets.rating_studies import load_ml100k
+from recsim_mnar.worlds.purchases.semisynthetic import describe, rated_world, smoothed_world
 
 # An earlier measurement of the same procedure with a factorisation of its own.
 ML100K = {"mean Y": 0.068, "mean Z": 0.060, "mean tau": 0.078, "random CP@K": 0.079, "oracle CP@10": 0.346}

@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 # Installed, the agents lie inside this package; in a checkout they lie beside it, and Python started there imports the
 # checkout even where the package is installed.
 _beside = Path(__file__).resolve().parents[1]
-if not Path(__file__).with_name("agents").exists() and (_beside / "agents" / "acting.py").exists():
+if not Path(__file__).with_name("agents").exists() and (_beside / "agents" / "state" / "acting.py").exists():
     __path__.append(str(_beside))
 
 gymnasium.register(
@@ -35,6 +35,6 @@ gymnasium.register(
 
 gymnasium.register(
     id="recsim_mnar/Purchases-v0",
-    entry_point="recsim_mnar.envs.purchases:purchases_env",
-    vector_entry_point="recsim_mnar.envs.purchases:purchases_vector_env",
+    entry_point="recsim_mnar.envs.slates:purchases_env",
+    vector_entry_point="recsim_mnar.envs.slates:purchases_vector_env",
 )

@@ -10,12 +10,12 @@ from concurrent.futures import Executor
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import schema
-from recsim_mnar.answers import checked_propensities, look_at_distributions
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, fresh, tell
-from recsim_mnar.simulate import SHARD_USERS, run_in_order
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Policy, fresh, tell
+from recsim_mnar.policy.checks import checked_propensities, look_at_distributions
+from recsim_mnar.simulate.items import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
 

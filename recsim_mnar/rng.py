@@ -68,7 +68,7 @@ def blocks(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDAr
     Returns:
         (n, 4) uint32.
     """
-    from recsim_mnar import _rng_kernel
+    from recsim_mnar.numerics import _rng_kernel
 
     users_, indices_ = _addresses(users, indices)
     words = np.empty((users_.size, 4), np.uint32)
@@ -79,7 +79,7 @@ def blocks(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDAr
 
 def uniforms(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
     """One uniform on [0, 1) with 53 bits at each address; arguments as in :func:`blocks`, returns (n,) float64."""
-    from recsim_mnar import _rng_kernel
+    from recsim_mnar.numerics import _rng_kernel
 
     users_, indices_ = _addresses(users, indices)
     out = np.empty(users_.size)
@@ -95,7 +95,7 @@ def policy_uniforms(seed: int, users: ArrayLike, decisions: ArrayLike) -> NDArra
 
 def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Standard normals: row i holds ``shape[1]`` draws of user ``first_user + i``, four to a block from index 0 on."""
-    from recsim_mnar import _rng_kernel
+    from recsim_mnar.numerics import _rng_kernel
 
     out = np.empty(shape)
     with np.errstate(over="ignore"):

@@ -20,8 +20,8 @@ import pytest
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.answers import checked_decisions
-from recsim_mnar.policy import Policy, scores_of, tell
+from recsim_mnar.policy.base import Policy, scores_of, tell
+from recsim_mnar.policy.checks import checked_decisions
 
 _SEED = 20190912
 

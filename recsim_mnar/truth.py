@@ -9,13 +9,13 @@ from concurrent.futures import Executor
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import schema
-from recsim_mnar.answers import checked_distribution
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, fresh, tell
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Policy, fresh, tell
+from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.replay import innermost, learns, user_blocks, visits
-from recsim_mnar.simulate import run_in_order
+from recsim_mnar.simulate.items import run_in_order
 from recsim_mnar.worlds.base import World
 
 _CHUNK_BYTES = 1 << 24

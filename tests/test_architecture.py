@@ -17,17 +17,17 @@ AGENTS = Path(recsim_mnar.agents.__file__).parent
 
 # What each layer may import of the package, from the ground up; a module not named here may import anything but agents.
 AGENTS_MAY = {
-    "recsim_mnar.policy",
-    "recsim_mnar.log",
-    "recsim_mnar.exposures",
-    "recsim_mnar.propensity",
-    "recsim_mnar.factorization",
+    "recsim_mnar.policy.base",
+    "recsim_mnar.log.table",
+    "recsim_mnar.log.exposures",
+    "recsim_mnar.propensities.observation",
+    "recsim_mnar.models.factorization",
     "recsim_mnar.estimators",
     "recsim_mnar.rng",
     "recsim_mnar.errors",
-    "recsim_mnar.schema",
-    "recsim_mnar._jit",
-    "recsim_mnar._rng_kernel",
+    "recsim_mnar.log.schema",
+    "recsim_mnar.numerics.jit",
+    "recsim_mnar.numerics._rng_kernel",
     "recsim_mnar.agents",
 }
 GROUND = ("errors", "schema", "rng", "elementary", "_jit", "_rng_kernel")
@@ -123,7 +123,7 @@ def test_kernels_hold_nothing_else():
             found += 1
             for used in imports(path):
                 root = used.split(".")[0]
-                inside = "_kernel" in used or used.startswith("recsim_mnar._jit")
+                inside = "_kernel" in used or used.startswith("recsim_mnar.numerics.jit")
                 assert root in ("numpy", "numba", "math", "collections", "__future__") or inside, f"{name}: {used}"
     assert found > 3
 
@@ -180,13 +180,13 @@ def test_an_upgrade_never_runs_yesterdays_machine_code(tmp_path):
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "_caller_kernel.py").write_text(
-        "from recsim_mnar._jit import kernel\nfrom victim._callee_kernel import callee\n\n"
+        "from recsim_mnar.numerics.jit import kernel\nfrom victim._callee_kernel import callee\n\n"
         "@kernel\ndef caller(x):\n    return callee(x)\n"
     )
     answers = []
     for constant in (1.0, 2.0):
         (package / "_callee_kernel.py").write_text(
-            f"from recsim_mnar._jit import kernel\n\n@kernel\ndef callee(x):\n    return x + {constant}\n"
+            f"from recsim_mnar.numerics.jit import kernel\n\n@kernel\ndef callee(x):\n    return x + {constant}\n"
         )
         code = "from victim._caller_kernel import caller; print(caller(1.0))"
         environment = {

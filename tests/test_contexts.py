@@ -1,11 +1,20 @@
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
-from recsim_mnar.contexts import _DOUBT, _RIDGE, _SPREAD_OF_NOISE, RewardMoments, Ridge, ViewMap, _leading, check_log
 from recsim_mnar.errors import UserError
-from recsim_mnar.joint import Contexts, JointObjective
 from recsim_mnar.log import Log
+from recsim_mnar.models.bandit import (
+    _DOUBT,
+    _RIDGE,
+    _SPREAD_OF_NOISE,
+    RewardMoments,
+    Ridge,
+    ViewMap,
+    _leading,
+    check_log,
+)
+from recsim_mnar.models.bandit_refine import Contexts, JointObjective
+from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 from twins import contexts as twin

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.exposures import Exposures
 from recsim_mnar.log import Log
+from recsim_mnar.log.exposures import Exposures
 
 
 def grid(seed=0, shape=(4, 5, 6)):

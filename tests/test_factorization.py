@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.factorization import Form, NotConverged, Objective, Ratings, factorise, fold_in, split_folds
-from recsim_mnar.lbfgs import minimise
+from recsim_mnar.models.factorization import Form, NotConverged, Objective, Ratings, factorise, fold_in, split_folds
+from recsim_mnar.numerics.lbfgs import minimise
 from twins import factorization as twin
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
 from recsim_mnar.errors import UserError
-from recsim_mnar.feedback import feedback_loop, gini, lists_of, run_campaign, run_campaigns, true_quality
+from recsim_mnar.policy import registry
+from recsim_mnar.simulate.platform import feedback_loop, gini, lists_of, run_campaign, run_campaigns, true_quality
 from recsim_mnar.worlds import make_world
 
 

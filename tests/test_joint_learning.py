@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from recsim_mnar import joint_learning as joint
 from recsim_mnar.errors import UserError
-from recsim_mnar.factorization import Factors, Form, NotConverged, Ratings, factorise
+from recsim_mnar.models import doubly_robust as joint
+from recsim_mnar.models.factorization import Factors, Form, NotConverged, Ratings, factorise
 from twins import joint_learning as twin
 
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar import registry, schema
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log, from_columns, replacing
+from recsim_mnar.log import Log, from_columns, replacing, schema
+from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 

@@ -9,7 +9,7 @@ from test_cli import SMALL, fails, run
 
 FOREIGN = """
 import numpy as np
-from recsim_mnar.policy import Policy
+from recsim_mnar.policy.base import Policy
 
 class {name}(Policy):
     def __init__(self, n_items):
@@ -46,7 +46,7 @@ def test_a_policy_that_breaks_the_rules_is_named(capsys, tmp_path, monkeypatch, 
 
 RAISING = """
 import numpy as np
-from recsim_mnar.policy import Policy
+from recsim_mnar.policy.base import Policy
 
 class Sound(Policy):
     def __init__(self, n_items):

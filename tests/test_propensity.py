@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from recsim_mnar import propensity
 from recsim_mnar.errors import UserError
-from recsim_mnar.ratings import Ratings
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.worlds.ratings import alpha_propensities, observe
 
 TRUTH = np.random.default_rng(0).choice(5, (120, 80), p=[0.4, 0.25, 0.2, 0.1, 0.05]) + 1.0
@@ -41,7 +41,7 @@ def test_logistic_regression_finds_the_model():
 
 
 def test_likelihood_kernel_is_the_plain_twin():
-    from recsim_mnar import _propensity_kernel
+    from recsim_mnar.propensities import _observation_kernel as _propensity_kernel
 
     g = np.random.default_rng(0)
     logits, o = g.normal(size=(6, 5)) * 20, (g.random((6, 5)) < 0.5).astype(float)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar import cli
-from recsim_mnar.exposures import Exposures
 from recsim_mnar.log import Log
+from recsim_mnar.log.exposures import Exposures
 
 QUICK = ("simulate", "--world", "purchases", "--preset", "quick")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry, truth
+from recsim_mnar import truth
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy
+from recsim_mnar.policy import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.replay import replay, visits
 from recsim_mnar.simulate import simulate

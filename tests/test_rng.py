@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from recsim_mnar import _rng_kernel, rng
+from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.numerics import _rng_kernel
 
 # Random123's known-answer tests for philox4x32-10: counter, key, result.
 KNOWN = [

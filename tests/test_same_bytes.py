@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry, simulate
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.record import record, record_vector
+from recsim_mnar.envs.recording import record, record_vector
+from recsim_mnar.policy import registry
 from recsim_mnar.replay import replay
+from recsim_mnar.simulate import items as simulate
 from recsim_mnar.simulate import workers
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

@@ -63,7 +63,7 @@ def make_yahoo(folder, *, n_users=24, n_items=20, seed=1):
 
 
 def test_both_studies_have_their_rows(real, tmp_path, capsys):
-    pytest.importorskip("recsim_mnar.agents.hl")
+    pytest.importorskip("recsim_mnar.models.ordinal.hierarchical")
     coat, yahoo = make_coat(tmp_path / "coat"), make_yahoo(tmp_path / "yahoo")
     real.main(coat, yahoo, tmp_path / "out", quick=True, workers=1)
     found = json.loads((tmp_path / "out" / "table2.json").read_text())["data"]

@@ -8,7 +8,8 @@ import numpy as np
 from row_bootstrap import RowBootstrap
 from settings import LEVEL
 
-from recsim_mnar.estimators import estimate_value, guarantees
+from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators.intervals import concentration as guarantees
 
 QUANTILE = 1.959963984540054
 CLIP = 15.0

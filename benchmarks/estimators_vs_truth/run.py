@@ -18,8 +18,8 @@ sys.path.insert(0, str(HERE))
 
 import settings as s  # noqa: E402
 
-from recsim_mnar import registry  # noqa: E402
 from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value  # noqa: E402
+from recsim_mnar.policy import registry  # noqa: E402
 from recsim_mnar.replay import visits  # noqa: E402
 from recsim_mnar.simulate import simulate  # noqa: E402
 from recsim_mnar.truth import value_on_log  # noqa: E402

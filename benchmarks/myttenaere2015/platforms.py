@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar import registry
-from recsim_mnar.agents.lists import ConstantList, MostRecommended, times_recommended
-from recsim_mnar.feedback import platform_log, run_campaigns, true_quality
+from recsim_mnar.agents.constant_lists import ConstantList, MostRecommended, times_recommended
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Learner
-from recsim_mnar.protocols.item_weights import fit_item_weights
-from recsim_mnar.protocols.profiles import Profiles
-from recsim_mnar.protocols.rivals import make_scheme
-from recsim_mnar.protocols.weighted_leave_one_out import hit_chances, score
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.policy import Learner, registry
+from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_chances, score
+from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulate.platform import platform_log, run_campaigns, true_quality
 from recsim_mnar.worlds import make_world
 
 K = 5

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from recsim_mnar import registry, simulate
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.record import record, record_vector
+from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy
-from recsim_mnar.runs import write_json
+from recsim_mnar.policy import Policy, registry
+from recsim_mnar.simulate import items as simulate
 from recsim_mnar.simulate import workers
+from recsim_mnar.simulate.run_folder import write_json
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import World
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.estimators.uplift import evaluate_lists
-from recsim_mnar.exposures import Exposures
+from recsim_mnar.log.exposures import Exposures
 
 # Of each list the hidden classes of the five items that were recommended, and of the five that were not.
 LISTS = {

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.agents.bpr import BPR, RMF
-from recsim_mnar.agents.causal_neighbours import CIBN, CUBN
-from recsim_mnar.agents.dlce import DLCE
-from recsim_mnar.agents.observed import Observed
-from recsim_mnar.agents.response import CausE, CausEProd, RecResp
-from recsim_mnar.agents.training import DivergedWarning, Trainer, train
-from recsim_mnar.agents.uplift import ULBPR, ULRMF
+from recsim_mnar.agents.purchases.bpr import BPR, RMF
+from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
+from recsim_mnar.agents.purchases.dlce import DLCE
+from recsim_mnar.agents.purchases.observed import Observed
+from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
+from recsim_mnar.agents.purchases.training import DivergedWarning, Trainer, train
+from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
-from recsim_mnar.exposures import Exposures
-from recsim_mnar.runs import write_json
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.simulate.run_folder import write_json
 
 FACTOR_LEARNERS = {k.name: k for k in (RMF, BPR, RecResp, CausE, CausEProd, ULRMF, ULBPR, DLCE)}
 ACCURACY = {"rmf-accuracy": "rmf", "bpr-accuracy": "bpr"}  # the same learners, tuned on precision

@@ -13,10 +13,10 @@ from learn import ACCURACY, METHODS, Data, Search, fit, kept
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_dcg, causal_precision, top_items
-from recsim_mnar.exposures import Exposures
 from recsim_mnar.log import replacing
-from recsim_mnar.runs import write_json
-from recsim_mnar.slates import draw
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.simulate.run_folder import write_json
+from recsim_mnar.simulate.slates import draw
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 WORLDS = ("dunnhumby-original", "dunnhumby-personalised", "ml100k")
@@ -44,10 +44,10 @@ def world_of(name: str, files: dict[str, Path | None], cache: Path | None, quick
 
 
 def _made(name: str, files: dict[str, Path | None]) -> tuple[Any, Any, Any]:
-    from recsim_mnar.worlds.semisynthetic import rated_world, smoothed_world
+    from recsim_mnar.worlds.purchases.semisynthetic import rated_world, smoothed_world
 
     if name == "ml100k":
-        from recsim_mnar.datasets.ratings import load_ml100k
+        from recsim_mnar.datasets.rating_studies import load_ml100k
 
         ratings = load_ml100k(files["ml100k"])
         world, n = rated_world(ratings, n_recommended=RECOMMENDED[name]).world, ratings.n_users

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from semi_synthetic import Setting, mcar_sample, t_band
 
-from recsim_mnar import propensity
-from recsim_mnar.factorization import Form, factorise
-from recsim_mnar.ratings import Ratings, split_folds
+from recsim_mnar.log.ratings import Ratings, split_folds
+from recsim_mnar.models.factorization import Form, factorise
+from recsim_mnar.propensities import observation as propensity
 
 SOLVER: dict[str, Any] = {"solver": "als", "max_iterations": 40, "value_tolerance": 1e-4, "warn": False}
 

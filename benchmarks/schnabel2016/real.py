@@ -26,13 +26,14 @@ import numpy as np  # noqa: E402
 import real_table  # noqa: E402
 from selection import Candidate, Problem, Workers, apart, fit_hl  # noqa: E402
 
-from recsim_mnar import propensity, rng  # noqa: E402
-from recsim_mnar.agents.side import Sides  # noqa: E402
-from recsim_mnar.datasets.ratings import RatingStudy, load_coat, load_yahoo_r3  # noqa: E402
+from recsim_mnar import rng  # noqa: E402
+from recsim_mnar.datasets.rating_studies import RatingStudy, load_coat, load_yahoo_r3  # noqa: E402
 from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.factorization import Form  # noqa: E402
-from recsim_mnar.ratings import Ratings  # noqa: E402
-from recsim_mnar.runs import write_json  # noqa: E402
+from recsim_mnar.log.ratings import Ratings  # noqa: E402
+from recsim_mnar.models.factorization import Form  # noqa: E402
+from recsim_mnar.models.product_kernel import Sides  # noqa: E402
+from recsim_mnar.propensities import observation as propensity  # noqa: E402
+from recsim_mnar.simulate.run_folder import write_json  # noqa: E402
 
 LOADERS = {"coat": load_coat, "yahoo": load_yahoo_r3}
 

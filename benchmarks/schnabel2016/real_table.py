@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recsim_mnar.datasets.ratings import RatingStudy
-from recsim_mnar.ratings import Ratings
+from recsim_mnar.datasets.rating_studies import RatingStudy
+from recsim_mnar.log.ratings import Ratings
 
 if TYPE_CHECKING:
     from selection import Candidate

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar import joint_learning
-from recsim_mnar.agents.side import SideForm, Sides, fit_side
-from recsim_mnar.factorization import Form, NotConverged, Ratings, factorise, split_folds
+from recsim_mnar.models import doubly_robust as joint_learning
+from recsim_mnar.models.factorization import Form, NotConverged, Ratings, factorise, split_folds
+from recsim_mnar.models.product_kernel import SideForm, Sides, fit_side
 
 Candidate = dict[str, Any]
 STARS = (1.0, 5.0)
@@ -226,7 +226,7 @@ FITS: dict[str, Callable[[Problem, Candidate, Ratings, np.ndarray, bool], np.nda
 
 def fit_hl(job: tuple[Ratings, dict[str, Any], int]) -> tuple[np.ndarray, list[float], bool]:
     """HL-MAR or HL-MNAR: predictions of all cells, lower bounds, and whether it converged."""
-    from recsim_mnar.agents.hl import HL
+    from recsim_mnar.models.ordinal.hierarchical import HL
 
     ratings, settings, seed = job
     fit = HL(**settings).fit(ratings, seed)

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from recsim_mnar import propensity, rng
-from recsim_mnar.datasets.ratings import load_ml100k
+from recsim_mnar import rng
+from recsim_mnar.datasets.rating_studies import load_ml100k
 from recsim_mnar.estimators.ratings import Loss, estimate_ratings, loss, ranks
-from recsim_mnar.factorization import Form, factorise
-from recsim_mnar.ratings import Ratings
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.models.factorization import Form, factorise
+from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.rng import Stream, derive_seed
-from recsim_mnar.worlds.completion import complete
 from recsim_mnar.worlds.ratings import alpha_propensities, observe, rerank
+from recsim_mnar.worlds.ratings.completion import complete
 
 NAMES = ("REC_ONES", "REC_FOURS", "ROTATE", "SKEWED", "COARSENED")
 ESTIMATORS = ("ips", "snips", "naive")

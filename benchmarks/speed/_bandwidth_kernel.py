@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recsim_mnar._jit import summing
+from recsim_mnar.numerics.jit import summing
 
 
 @summing

@@ -12,8 +12,8 @@ from typing import Any
 from floors import machine
 from table import HEADER, Row, cpu_seconds, least, line
 
-from recsim_mnar import registry
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 

@@ -58,7 +58,7 @@ def factorization(quick: bool) -> list[Row]:
 
 def bpr(quick: bool) -> list[Row]:
     """An update of BPR and of ULBPR beside implicit's BPR."""
-    if importlib.util.find_spec("recsim_mnar.agents.bpr") is None or not (HERE / "bpr.py").exists():
+    if importlib.util.find_spec("recsim_mnar.agents.purchases.bpr") is None or not (HERE / "bpr.py").exists():
         return []
     small = ["--users", "2000", "--items", "500", "--interactions", "40000", "--updates", "100000", "--turns", "1"]
     result = told("bpr.py", small if quick else [], "--json")

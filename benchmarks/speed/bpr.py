@@ -27,10 +27,10 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
 from neighbours import interactions  # noqa: E402  (with the same long tail)
 
-from recsim_mnar.agents.bpr import BPR  # noqa: E402
-from recsim_mnar.agents.observed import Observed  # noqa: E402
-from recsim_mnar.agents.training import Loss, Trainer  # noqa: E402
-from recsim_mnar.agents.uplift import ULBPR  # noqa: E402
+from recsim_mnar.agents.purchases.bpr import BPR  # noqa: E402
+from recsim_mnar.agents.purchases.observed import Observed  # noqa: E402
+from recsim_mnar.agents.purchases.training import Loss, Trainer  # noqa: E402
+from recsim_mnar.agents.purchases.uplift import ULBPR  # noqa: E402
 
 HERE = Path(__file__).parent
 RATE, PENALTY = 0.01, 0.01
@@ -38,7 +38,7 @@ RATE, PENALTY = 0.01, 0.01
 
 def with_recommendations(counts: Any) -> Observed:
     """The same purchases, a third of them and as many other items recommended: every class is there."""
-    from recsim_mnar.exposures import Exposures
+    from recsim_mnar.log.exposures import Exposures
 
     g = np.random.default_rng(1)
     shape = counts.shape

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar import registry
-from recsim_mnar.feedback import platform_log, run_campaigns
-from recsim_mnar.protocols import _weights_kernel
-from recsim_mnar.protocols.item_weights import fit_item_weights
-from recsim_mnar.protocols.profiles import Profiles
-from recsim_mnar.protocols.weighted_leave_one_out import hit_chances
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.policy import registry
+from recsim_mnar.protocols.temporal import _weights_kernel
+from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_chances
+from recsim_mnar.simulate.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 
 PAIRS = 117_376

@@ -22,7 +22,7 @@ from floors import machine
 from neighbours import SIZES, interactions
 from table import HEADER, Row, cpu_seconds, line
 
-from recsim_mnar.agents.svd import right_singular_vectors
+from recsim_mnar.agents.factors.svd import right_singular_vectors
 
 HERE = Path(__file__).resolve().parent
 RANK = 50

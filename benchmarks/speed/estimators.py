@@ -24,7 +24,7 @@ sys.path.insert(0, str(HERE))
 from table import Row  # noqa: E402
 
 from recsim_mnar.estimators import Moments, estimate_value  # noqa: E402
-from recsim_mnar.estimators.from_moments import estimate_from_moments  # noqa: E402
+from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments  # noqa: E402
 
 CLIP = 15.0
 REPEATS = 7

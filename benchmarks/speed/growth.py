@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from table import in_turn, least
 
-from recsim_mnar import registry
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy
-from recsim_mnar.runs import write_json
+from recsim_mnar.policy import Policy, registry
 from recsim_mnar.simulate import iter_shards, simulate
+from recsim_mnar.simulate.run_folder import write_json
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import World
 
@@ -88,15 +87,15 @@ def item_knn(quick: bool) -> Curve:
 
 
 def svd(quick: bool) -> Curve:
-    from recsim_mnar.agents.svd import right_singular_vectors
+    from recsim_mnar.agents.factors.svd import right_singular_vectors
 
     fit = functools.partial(right_singular_vectors, rank=50, tolerance=0.05)
     return {n: functools.partial(fit, interactions_of(n)) for n in sizes_of_fits(quick)}
 
 
 def factorization(quick: bool) -> Curve:
-    from recsim_mnar.factorization import Form, Objective, Ratings
-    from recsim_mnar.lbfgs import minimise
+    from recsim_mnar.models.factorization import Form, Objective, Ratings
+    from recsim_mnar.numerics.lbfgs import minimise
 
     def fit(n: int) -> Callable[[], Any]:
         c = interactions_of(n)

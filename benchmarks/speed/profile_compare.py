@@ -22,7 +22,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import recsim_mnar  # noqa: E402  (threads are set before numpy is loaded)
-from recsim_mnar import registry  # noqa: E402
+from recsim_mnar.policy import registry  # noqa: E402
 from recsim_mnar.protocols.compare import SETTINGS, compare  # noqa: E402
 from recsim_mnar.worlds import make_world  # noqa: E402
 

@@ -20,8 +20,8 @@ sys.path.insert(0, str(HERE))
 
 import settings as s  # noqa: E402
 
-from recsim_mnar import registry  # noqa: E402
-from recsim_mnar.protocols import uplift  # noqa: E402
+from recsim_mnar.policy import registry  # noqa: E402
+from recsim_mnar.protocols.uplift import protocol as uplift  # noqa: E402
 from recsim_mnar.simulate import workers  # noqa: E402
 from recsim_mnar.worlds import make_world  # noqa: E402
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recsim_mnar.cli.console import console, progress
 from recsim_mnar.cli.shared import clock, n_workers, names_of
-from recsim_mnar.console import console, progress
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import make_world
 
@@ -65,7 +65,7 @@ def compare(**options: Any) -> None:
     In the sessions world by leave-one-out, off-policy estimates and an A/B test; in the purchases world by precision
     and the uplift metrics of a further log, and by an A/B test.
     """
-    from recsim_mnar.runs import claimed, new_folder
+    from recsim_mnar.simulate.run_folder import claimed, new_folder
 
     if options["interactions"] is not None:
         _refuse(options, _OF_A_WORLD, "is of a world: with --interactions there is none")
@@ -104,23 +104,23 @@ def _protocols(options: dict[str, Any], default: Sequence[str]) -> list[str]:
 def _compare_sessions(
     agents: list[str], options: dict[str, Any], report: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any]]:
-    from recsim_mnar import registry
+    from recsim_mnar.policy import registry
     from recsim_mnar.protocols import compare as comparing
-    from recsim_mnar.simulate import workers
+    from recsim_mnar.simulate.items import workers
 
     preset = options["preset"] or "jeunen2019"
     if options["world"] != "sessions":
         make_world(options["world"], None, ())
         raise UserError(
             f"--world {options['world']}: compare runs on the sessions world and on purchases; campaigns are judged by "
-            "recsim_mnar.protocols.weighted_leave_one_out, ratings by recsim_mnar.estimators.ratings"
+            "recsim_mnar.protocols.temporal.weighted_leave_one_out, ratings by recsim_mnar.estimators.ratings"
         )
     _refuse(options, _OF_PURCHASES, "is of --world purchases")
     world = make_world("sessions", preset, options["settings"])
     if preset not in comparing.SETTINGS:
         raise UserError(
             f"--preset {preset}: compare runs on {', '.join(sorted(comparing.SETTINGS))} of the sessions world; "
-            "campaigns are judged by recsim_mnar.protocols.weighted_leave_one_out"
+            "campaigns are judged by recsim_mnar.protocols.temporal.weighted_leave_one_out"
         )
     given = {
         name: options[name]
@@ -157,10 +157,10 @@ def _story(world: World, preset: str, settings: Any, options: dict[str, Any], **
 def _compare_purchases(
     agents: list[str], options: dict[str, Any], report: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any]]:
-    from recsim_mnar import registry
-    from recsim_mnar.protocols import uplift
+    from recsim_mnar.policy import registry
     from recsim_mnar.protocols.compare import check_protocols
-    from recsim_mnar.simulate import workers
+    from recsim_mnar.protocols.uplift import protocol as uplift
+    from recsim_mnar.simulate.items import workers
 
     _refuse(
         options, ("test_users", "arm_users", "truth_users"), "is of --world sessions: --train-users are all there are"
@@ -196,13 +196,13 @@ def _compare_purchases(
 def _compare_interactions(
     agents: list[str], options: dict[str, Any], report: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any]]:
-    from recsim_mnar import registry
     from recsim_mnar.datasets.interactions import read_interactions
-    from recsim_mnar.protocols import uplift
+    from recsim_mnar.policy import registry
     from recsim_mnar.protocols.compare import PROTOCOLS, Comparison, check_protocols
-    from recsim_mnar.protocols.leave_one_out import leave_one_out
+    from recsim_mnar.protocols.leave_one_out.protocol import leave_one_out
+    from recsim_mnar.protocols.uplift import protocol as uplift
     from recsim_mnar.rng import check_seed, derive_seed
-    from recsim_mnar.simulate import workers
+    from recsim_mnar.simulate.items import workers
 
     _refuse(options, _OF_PURCHASES, "is of --world purchases")
     protocols = _protocols(options, ("loocv",))
@@ -247,7 +247,7 @@ def _compare_interactions(
 def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> None:
     from recsim_mnar.protocols.compare import summary
     from recsim_mnar.report.page import write_page
-    from recsim_mnar.runs import write_json
+    from recsim_mnar.simulate.run_folder import write_json
 
     if comparison.log is not None:
         comparison.log.write(folder / "log")

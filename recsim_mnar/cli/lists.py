@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from recsim_mnar.console import print_list
+from recsim_mnar.cli.console import print_list
 
 
 @click.command()
@@ -18,7 +18,7 @@ def worlds() -> None:
 @click.command()
 def agents() -> None:
     """List the agents."""
-    from recsim_mnar import registry
+    from recsim_mnar.policy import registry
 
     print_list(registry.agents())
 

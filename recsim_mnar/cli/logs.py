@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from recsim_mnar.cli.console import console, progress
 from recsim_mnar.cli.shared import checked_file, checked_seed, n_workers, names_of, writing
-from recsim_mnar.console import console, progress
 from recsim_mnar.errors import UserError
 
 
@@ -26,11 +26,11 @@ def replay(
     log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path
 ) -> None:
     """Add a column a policy to LOG: the probability with which it would have taken each logged action."""
-    from recsim_mnar import registry
-    from recsim_mnar.log import Log, write_table
+    from recsim_mnar.log.table import Log, write_table
+    from recsim_mnar.policy import registry
     from recsim_mnar.replay import replay as replay_policy
     from recsim_mnar.rng import derive_seed
-    from recsim_mnar.simulate import workers as pool
+    from recsim_mnar.simulate.items import workers as pool
 
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UserError(f"--out {out}: name a file that ends in .parquet or .csv")
@@ -101,9 +101,9 @@ def estimate(
     json_file: Path | None,
 ) -> None:
     """Estimate what target policies would have earned on LOG: a Parquet or CSV file, or a folder of parts."""
-    from recsim_mnar.estimate import estimate_file, records_table
+    from recsim_mnar.estimators.off_policy.from_file import estimate_file, records_table
     from recsim_mnar.protocols.records import _plain
-    from recsim_mnar.runs import write_json
+    from recsim_mnar.simulate.run_folder import write_json
 
     if json_file is not None:
         checked_file(json_file, "--json")

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from recsim_mnar.cli.console import console, progress
 from recsim_mnar.cli.shared import checked_seed, n_workers
-from recsim_mnar.console import console, progress
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import make_world
 
@@ -39,8 +39,8 @@ def simulate(**options: Any) -> None:
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
     what users hold then, or "house" for the platform's own weights.
     """
-    from recsim_mnar.runs import claimed
-    from recsim_mnar.simulate import checked_users
+    from recsim_mnar.simulate.items import checked_users
+    from recsim_mnar.simulate.run_folder import claimed
 
     n_workers(options["workers"])
     checked_users("--users", options["users"])
@@ -55,8 +55,8 @@ def simulate(**options: Any) -> None:
 
 
 def _simulate_users(options: dict[str, Any]) -> None:
-    from recsim_mnar.runs import simulate_to
-    from recsim_mnar.simulate import workers
+    from recsim_mnar.simulate.items import workers
+    from recsim_mnar.simulate.run_folder import simulate_to
 
     world: Any = make_world(options["world"], options["preset"], options["settings"])
     with workers(n_workers(options["workers"])) as executor:
@@ -77,7 +77,7 @@ def _simulate_users(options: dict[str, Any]) -> None:
                 progress=report.advance,
             )
     if options["world"] == "purchases":
-        from recsim_mnar.slates import write_exposures
+        from recsim_mnar.simulate.slates import write_exposures
 
         write_exposures(
             options["out"], world, policy, options["users"], checked_seed(options["seed"]), options["truth"]
@@ -92,8 +92,8 @@ def _simulate_users(options: dict[str, Any]) -> None:
 
 def _simulate_platform(options: dict[str, Any]) -> None:
     """The campaigns world is simulated whole: one platform, campaigns on the days that its parameters name."""
-    from recsim_mnar import registry
-    from recsim_mnar.feedback import platform_to
+    from recsim_mnar.policy import registry
+    from recsim_mnar.simulate.platform import platform_to
 
     world: Any = make_world("campaigns", options["preset"], (*options["settings"], f"n_users={options['users']}"))
     recommender = None if options["policy"] == "house" else registry.learner(options["policy"])
@@ -112,15 +112,15 @@ def _train_seed(seed: int) -> int:
 def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -> Any:
     """The policy of a name, fitted on ``train_users`` other users under the uniform policy."""
     if spec == "house" and world.name == "purchases":
-        from recsim_mnar.slates import House
+        from recsim_mnar.simulate.slates import House
 
         return House(world)
     if spec == "house":
         raise UserError(f"--policy house: only campaigns and purchases have it, the {world.name} world has not")
-    from recsim_mnar import registry
-    from recsim_mnar.log import Log
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.policy import registry
     from recsim_mnar.rng import derive_seed
-    from recsim_mnar.simulate import simulate
+    from recsim_mnar.simulate.items import simulate
 
     learner = registry.learner(spec)
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import schema
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log import Log
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
 
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 PARQUET = (".parquet", ".pq")

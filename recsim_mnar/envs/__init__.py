@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from recsim_mnar.envs.arguments import faces_of, without_render_mode, world_of
-from recsim_mnar.envs.campaigns import CampaignsEnv
+from recsim_mnar.envs.platform import CampaignsEnv
 from recsim_mnar.envs.single import WorldEnv
+from recsim_mnar.envs.validation import faces_of, without_render_mode, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import World

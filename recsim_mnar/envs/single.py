@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.arguments import checked_options, first_user, one_integer
-from recsim_mnar.envs.crowd import Crowd, rewards_of
+from recsim_mnar.envs.user_queue import Crowd, rewards_of
+from recsim_mnar.envs.validation import checked_options, first_user, one_integer
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import World
 

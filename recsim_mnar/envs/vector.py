@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.arguments import as_array, checked_count, checked_options, first_user
-from recsim_mnar.envs.crowd import Crowd, organic_rows, rewards_of
 from recsim_mnar.envs.single import check_decides, observation_space
+from recsim_mnar.envs.user_queue import Crowd, organic_rows, rewards_of
+from recsim_mnar.envs.validation import as_array, checked_count, checked_options, first_user
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import Moment, World

@@ -1,12 +1,12 @@
 """Off-policy estimates from a log: values, intervals, diagnostics and a verdict."""
 
-from recsim_mnar.estimators.moments import Moments
-from recsim_mnar.estimators.registry import ESTIMATORS, EstimatorInfo
+from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.registry import ESTIMATORS, EstimatorInfo
+from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
+from recsim_mnar.estimators.off_policy.slope import choose_clip, slope
+from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
+from recsim_mnar.estimators.off_policy.value import difference, estimate_value
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.reward_model import cross_fitted_rewards
-from recsim_mnar.estimators.slope import choose_clip, slope
-from recsim_mnar.estimators.unlogged import estimate_without_propensities
-from recsim_mnar.estimators.value import difference, estimate_value
 
 __all__ = [
     "ESTIMATORS",

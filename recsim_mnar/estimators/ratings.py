@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.ratings import Floats, Ratings
+from recsim_mnar.log.ratings import Floats, Ratings
 
 METRICS = ("mse", "mae", "accuracy", "cg", "dcg", "dcg@k", "prec@k")
 RANKED = ("dcg", "dcg@k", "prec@k")

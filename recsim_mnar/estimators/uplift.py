@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals import freedom, student_limits
+from recsim_mnar.estimators.intervals.limits import freedom, student_limits
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.exposures import Exposures
+from recsim_mnar.log.exposures import Exposures
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

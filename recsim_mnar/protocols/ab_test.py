@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import schema
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import Policy
+from recsim_mnar.log import schema
+from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.records import Record, ratio_interval
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate import map_shards
+from recsim_mnar.simulate.items import map_shards
 from recsim_mnar.worlds.base import World
 
 Floats = NDArray[np.float64]

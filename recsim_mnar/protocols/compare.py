@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log import Log
-from recsim_mnar.policy import Learner, Policy
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.protocols.ab_test import ab_test, truth
-from recsim_mnar.protocols.leave_one_out import leave_one_out
+from recsim_mnar.protocols.leave_one_out.protocol import leave_one_out
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import check_seed, derive_seed
-from recsim_mnar.simulate import checked_users, simulate
+from recsim_mnar.simulate.items import checked_users, simulate
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds.base import World
 
 if TYPE_CHECKING:
-    from recsim_mnar.exposures import Exposures
+    from recsim_mnar.log.exposures import Exposures
 
 PROTOCOLS = ("loocv", "off_policy", "ab_test")
 PRIMARY = {"loocv": "hr@1", "off_policy": "clipped_ips", "ab_test": "ctr", "truth": "ctr"}
@@ -160,7 +160,7 @@ def compare(
         executor: to spread the work over; no number depends on it.
         report: called with a line whenever a stage begins.
     """
-    from recsim_mnar import registry
+    from recsim_mnar.policy import registry
 
     check_protocols(protocols)
     settings = settings or Settings()

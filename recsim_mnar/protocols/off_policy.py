@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.replay import replay
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.uplift_judgement import title
+from recsim_mnar.protocols.uplift.judgement import title
 
 TITLES = {
     ("off_policy", "clipped_ips"): "clipped IPS",

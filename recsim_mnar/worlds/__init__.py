@@ -40,25 +40,25 @@ class Entry:
 
 WORLDS: dict[str, Entry] = {
     "sessions": Entry(
-        "recsim_mnar.worlds.sessions",
+        "recsim_mnar.worlds.sessions.world",
         "SessionsWorld",
         "recogym-v1",
         "people browse, are shown recommendations, click and leave (RecoGym v1; Jeunen et al. 2019)",
     ),
     "ratings": Entry(
-        "recsim_mnar.worlds.ratings",
+        "recsim_mnar.worlds.ratings.world",
         "RatingsWorld",
         "quick",
         "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
     ),
     "campaigns": Entry(
-        "recsim_mnar.worlds.campaigns",
+        "recsim_mnar.worlds.campaigns.world",
         "CampaignsWorld",
         "viadeo",
         "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)",
     ),
     "purchases": Entry(
-        "recsim_mnar.worlds.purchases",
+        "recsim_mnar.worlds.purchases.world",
         "PurchasesWorld",
         "personalised",
         "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)",

@@ -5,12 +5,12 @@ import pickle
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
-from recsim_mnar.agents.acting import N_LISTED
 from recsim_mnar.agents.baselines import FixedPolicy, Popularity, Random, UserPopularity, UserPopularityGreedy
-from recsim_mnar.agents.stored import Stored
+from recsim_mnar.agents.state.acting import N_LISTED
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.storage import Stored
 from twins.logs import random_log
 
 U = np.array([0])

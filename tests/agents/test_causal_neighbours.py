@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.causal_neighbours import CIBN, CUBN
+from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
 from recsim_mnar.errors import UserError
-from recsim_mnar.exposures import Exposures
+from recsim_mnar.log.exposures import Exposures
 from twins.purchases_log import small_exposures
 from twins.training import neighbour_uplift
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents import _ordinal_kernel as kernel
-from recsim_mnar.agents.hl import HL
-from recsim_mnar.agents.ordinal import Normal, Posterior, _limits
 from recsim_mnar.errors import UserError
-from recsim_mnar.factorization import Ratings
+from recsim_mnar.models.factorization import Ratings
+from recsim_mnar.models.ordinal import _ordinal_kernel as kernel
+from recsim_mnar.models.ordinal.hierarchical import HL
+from recsim_mnar.models.ordinal.posterior import Normal, Posterior, _limits
 from twins import ordinal as twin
 
 LEVELS = np.arange(1.0, 6.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
 
 
 def log_of(views, shown):

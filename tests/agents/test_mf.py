@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
-from recsim_mnar import registry, rng
-from recsim_mnar.agents.mf import MFIPS, MFPolicy
-from recsim_mnar.agents.stored import Stored
+from recsim_mnar import rng
+from recsim_mnar.agents.factors.mf import MFIPS, MFPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.storage import Stored
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.simulate import simulate
@@ -116,7 +117,7 @@ def test_leave_one_out_chooses_once(monkeypatch):
     made = []
     original = MFIPS.chosen_on
     monkeypatch.setattr(MFIPS, "chosen_on", lambda self, *a, **k: made.append(self) or original(self, *a, **k))
-    monkeypatch.setattr("recsim_mnar.agents.mf._Problem._score", _counted(made))
+    monkeypatch.setattr("recsim_mnar.agents.factors.mf._Problem._score", _counted(made))
     records = leave_one_out(LOG, {"a": registry.learner("mf-ips+epsilon=0.1")}, n_items=N_ITEMS, folds=3)
     assert [type(m) for m in made].count(MFIPS) == 1
     scored = made.count("score")
@@ -127,7 +128,7 @@ def test_leave_one_out_chooses_once(monkeypatch):
 
 
 def _counted(made):
-    from recsim_mnar.agents.mf import _Problem
+    from recsim_mnar.agents.factors.mf import _Problem
 
     original = _Problem._score
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
-from recsim_mnar.agents.mf_ratings import (
+from recsim_mnar.agents.factors.mf_ratings import (
     RatingMF,
     RatingMFNaive,
     _held_out_dcg,
@@ -17,9 +16,9 @@ from recsim_mnar.agents.mf_ratings import (
     ratings_of,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.factorization import Factors, Form, Ratings, factorise, fold_in
 from recsim_mnar.log import Log
-from recsim_mnar.policy import tell
+from recsim_mnar.models.factorization import Factors, Form, Ratings, factorise, fold_in
+from recsim_mnar.policy import registry, tell
 from recsim_mnar.replay import replay
 from recsim_mnar.simulate import simulate
 from recsim_mnar.truth import value_on_log

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from recsim_mnar.agents.bpr import BPR, RMF
-from recsim_mnar.agents.dlce import DLCE
-from recsim_mnar.agents.observed import NP, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, Stratum
-from recsim_mnar.agents.response import RecResp
-from recsim_mnar.agents.uplift import ULBPR, ULRMF
+from recsim_mnar.agents.purchases.bpr import BPR, RMF
+from recsim_mnar.agents.purchases.dlce import DLCE
+from recsim_mnar.agents.purchases.observed import NP, NR_NP, NR_P, R_NP, R_P, Observed, P, Plan, Stratum
+from recsim_mnar.agents.purchases.response import RecResp
+from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
-from recsim_mnar.exposures import Exposures
+from recsim_mnar.log.exposures import Exposures
 from twins.purchases_log import small_exposures
 from twins.training import classes_of, draw, usable_rows
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
 from recsim_mnar.errors import UserError
-from recsim_mnar.protocols.profiles import Profiles
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.policy import registry
 from twins import campaigns as twin
 from twins.logs import random_log
 

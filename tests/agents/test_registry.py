@@ -3,11 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
-from recsim_mnar.agents.knn import ItemKNN
+from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import EpsilonMixture, Learner, Policy, SoftmaxPolicy
+from recsim_mnar.policy import EpsilonMixture, Learner, Policy, SoftmaxPolicy, registry
 from twins.logs import random_log
 
 
@@ -127,8 +126,8 @@ def test_a_class_of_ones_own():
         ("item-knn+epsilon=much", "epsilon must be a number"),
         ("svd+rank=0", "rank must be an integer"),
         ("no_such_module_at_all:X", "cannot be imported"),
-        ("recsim_mnar.agents.knn:ItemKN", "did you mean 'ItemKNN"),
-        ("recsim_mnar.agents.knn:inverse_norms", "must be a class"),
+        ("recsim_mnar.agents.neighbours.knn:ItemKN", "did you mean 'ItemKNN"),
+        ("recsim_mnar.agents.neighbours.knn:inverse_norms", "must be a class"),
         (f"{__name__}:Unfinished", "lacks act, probabilities"),
         (":X", "write it as package.module:Class"),
         ("os:", "write it as package.module:Class"),

@@ -3,9 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.side import SideForm, Sides, fit_side, groups_of
 from recsim_mnar.errors import UserError
-from recsim_mnar.factorization import Ratings
+from recsim_mnar.models.factorization import Ratings
+from recsim_mnar.models.product_kernel import SideForm, Sides, fit_side, groups_of
 from twins import joint_learning as twin
 
 
@@ -47,7 +47,7 @@ def test_it_is_the_posterior_mean_of_the_gaussian_process():
 
 def test_the_absolute_error_is_at_its_minimum():
     """At the mode K^-1 f = the loss's slope: f = K of the slopes."""
-    from recsim_mnar.agents.side import kernels
+    from recsim_mnar.models.product_kernel import kernels
 
     _, p, ratings, _, _, sides = world(1)
     form = SideForm(**FORM, loss="mae", weighting=0.7)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.histories import Histories
-from recsim_mnar.agents.slots import Slots
+from recsim_mnar.agents.state.histories import Histories
+from recsim_mnar.agents.state.slots import Slots
 from recsim_mnar.errors import UserError
 
 

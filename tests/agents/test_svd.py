@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from recsim_mnar.agents import svd
-from recsim_mnar.agents.counts import view_counts
-from recsim_mnar.agents.svd import SVD, right_singular_vectors
+from recsim_mnar.agents.factors import svd
+from recsim_mnar.agents.factors.svd import SVD, right_singular_vectors
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.views import view_counts
 from twins.logs import random_log
 
 

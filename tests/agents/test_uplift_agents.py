@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar import registry
-from recsim_mnar.agents.bpr import BPR, RMF
-from recsim_mnar.agents.causal_neighbours import CIBN, CUBN
-from recsim_mnar.agents.dlce import DLCE
-from recsim_mnar.agents.factor_model import FactorModel, Form
-from recsim_mnar.agents.factor_policy import FactorPolicy, folded
-from recsim_mnar.agents.response import CausE, CausEProd, RecResp
-from recsim_mnar.agents.uplift import ULBPR, ULRMF
+from recsim_mnar.agents.purchases.bpr import BPR, RMF
+from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
+from recsim_mnar.agents.purchases.dlce import DLCE
+from recsim_mnar.agents.purchases.factor_model import FactorModel, Form
+from recsim_mnar.agents.purchases.factor_policy import FactorPolicy, folded
+from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
+from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
 from twins.purchases_log import exposures, logistic, purchase_log, small_exposures, small_world
 
 N_USERS, N_ITEMS, N_PERIODS, TOP = 250, 80, 8, 10
@@ -168,7 +168,7 @@ def test_a_log_of_purchases_is_its_exposures():
 def test_they_act_in_the_purchases_world():
     """ULBPR, fitted on the house's log, causes more purchases than slates drawn uniformly: a t test over users."""
     from recsim_mnar.simulate import simulate
-    from recsim_mnar.slates import House, SlatePolicy, exposures_of
+    from recsim_mnar.simulate.slates import House, SlatePolicy, exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
     world = PurchasesWorld(PurchasesParams(n_items=60, n_periods=6, slate_size=6, slates="fixed"))

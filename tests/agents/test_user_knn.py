@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.counts import view_counts
-from recsim_mnar.agents.knn import UserKNN
+from recsim_mnar.agents.neighbours.knn import UserKNN
+from recsim_mnar.log.views import view_counts
 from twins.logs import random_log
 
 

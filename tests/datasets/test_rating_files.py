@@ -1,6 +1,6 @@
 import pytest
 
-from recsim_mnar.datasets.ratings import load_coat, load_ml100k, load_yahoo_r3
+from recsim_mnar.datasets.rating_studies import load_coat, load_ml100k, load_yahoo_r3
 from recsim_mnar.errors import UserError
 
 

@@ -10,8 +10,8 @@ from gymnasium.vector import AutoresetMode
 
 import recsim_mnar
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.checks import check_vector_env
-from recsim_mnar.envs.record import RecordLog, lane_info, record
+from recsim_mnar.envs.conformance import check_vector_env
+from recsim_mnar.envs.recording import RecordLog, lane_info, record
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -353,7 +353,7 @@ class Contrary(Uniform):
 
 
 def test_recorders_let_a_policy_learn_before_it_observes():
-    from recsim_mnar.envs.record import record_vector
+    from recsim_mnar.envs.recording import record_vector
 
     world, policy = small_world(), Contrary(12)
     expected = simulate(world, policy, 12, 4).digest()

@@ -3,12 +3,12 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from recsim_mnar import registry
-from recsim_mnar.envs.checks import check_vector_env
-from recsim_mnar.envs.purchases import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
+from recsim_mnar.envs.conformance import check_vector_env
+from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
 from recsim_mnar.errors import UserError
+from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
-from recsim_mnar.slates import House, SlatePolicy
+from recsim_mnar.simulate.slates import House, SlatePolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 ID = "recsim_mnar/Purchases-v0"

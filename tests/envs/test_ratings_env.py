@@ -8,8 +8,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from recsim_mnar.envs import WorldVectorEnv, ratings_env, ratings_vector_env
-from recsim_mnar.envs.checks import check_vector_env
-from recsim_mnar.envs.record import LogBuilder, RecordLog, record
+from recsim_mnar.envs.conformance import check_vector_env
+from recsim_mnar.envs.recording import LogBuilder, RecordLog, record
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import tell
 from recsim_mnar.simulate import simulate

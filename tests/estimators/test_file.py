@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimate import estimate_file, records_table
 from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.log_columns import read_columns
+from recsim_mnar.estimators.off_policy.from_file import estimate_file, records_table
+from recsim_mnar.log.columns import read_columns
 
 ALL = ("ips", "clipped_ips", "snips")
 

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators import choose_clip, difference, estimate_value, guarantees, intervals, slope
-from recsim_mnar.estimators.bootstrap import poisson_ratios
+from recsim_mnar.estimators import choose_clip, difference, estimate_value
+from recsim_mnar.estimators.intervals import concentration as guarantees
+from recsim_mnar.estimators.intervals import limits as intervals
+from recsim_mnar.estimators.intervals.bootstrap import poisson_ratios
+from recsim_mnar.estimators.off_policy import slope
 from recsim_mnar.rng import Stream, blocks
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ratings as r
-from recsim_mnar.ratings import Ratings
+from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.worlds.ratings import alpha_propensities, observe
 
 TRUTH = np.random.default_rng(0).integers(1, 6, (30, 20)).astype(float)

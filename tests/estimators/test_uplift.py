@@ -17,9 +17,9 @@ from recsim_mnar.estimators.uplift import (
     evaluate_lists,
     top_items,
 )
-from recsim_mnar.exposures import Exposures
+from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.simulate import simulate
-from recsim_mnar.slates import House
+from recsim_mnar.simulate.slates import House
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 

@@ -13,8 +13,8 @@ from recsim_mnar.estimators import (
     difference,
     estimate_value,
     estimate_without_propensities,
-    guarantees,
 )
+from recsim_mnar.estimators.intervals import concentration as guarantees
 
 pytestmark = pytest.mark.verify
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar import registry
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
 from recsim_mnar.protocols.ab_test import ab_test, truth
 from recsim_mnar.protocols.compare import PROTOCOLS, Settings, compare, judge
 from recsim_mnar.protocols.off_policy import off_policy

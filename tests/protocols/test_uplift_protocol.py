@@ -7,13 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar import cli, registry
+from recsim_mnar import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.exposures import Exposures
 from recsim_mnar.log import Log
-from recsim_mnar.protocols import uplift
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.policy import registry
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.uplift_judgement import headline, judge
+from recsim_mnar.protocols.uplift import protocol as uplift
+from recsim_mnar.protocols.uplift.judgement import headline, judge
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
-from recsim_mnar.agents.lists import ConstantList
+from recsim_mnar.agents.constant_lists import ConstantList
 from recsim_mnar.errors import UserError
-from recsim_mnar.feedback import platform_log, run_campaigns
 from recsim_mnar.log import Log
-from recsim_mnar.protocols.item_weights import fit_item_weights
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.policy import registry
 from recsim_mnar.protocols.leave_one_out import leave_one_out
-from recsim_mnar.protocols.profiles import Profiles
-from recsim_mnar.protocols.rivals import SCHEMES, Scheme, Unweighted, Weighing, make_scheme
-from recsim_mnar.protocols.weighted_leave_one_out import (
+from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import (
     binomial_interval,
     chance_of_places,
     hit_chances,
@@ -22,6 +20,8 @@ from recsim_mnar.protocols.weighted_leave_one_out import (
     score,
     weighted_leave_one_out,
 )
+from recsim_mnar.protocols.temporal.weighting_schemes import SCHEMES, Scheme, Unweighted, Weighing, make_scheme
+from recsim_mnar.simulate.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from twins.logs import random_log
 
@@ -233,7 +233,7 @@ def test_weights_stabilise_constant_lists_in_the_papers_preset():
     world = make_world("campaigns", "viadeo")
     found = platform_log(run_campaigns(world, 0))
     before, now = Profiles.of(found, 300, 180), Profiles.of(found, 500, 180)
-    from recsim_mnar.agents.lists import MostRecommended, times_recommended
+    from recsim_mnar.agents.constant_lists import MostRecommended, times_recommended
 
     g1 = np.isfinite(MostRecommended().fit(found, n_items=180).item_scores)
     held = np.where(times_recommended(found, 180) > 0, -1, before.n_holders())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.exposures import Exposures
 from recsim_mnar.log import Log
+from recsim_mnar.log.exposures import Exposures
 
 
 def logistic(x):

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
 from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry
 from recsim_mnar.errors import UserError
-from recsim_mnar.feedback import platform_log, run_campaign, run_campaigns
-from recsim_mnar.protocols.profiles import Profiles
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.policy import registry
+from recsim_mnar.simulate.platform import platform_log, run_campaign, run_campaigns
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.campaigns import PRESETS, CampaignsParams, CampaignsWorld
 from twins import campaigns as twin

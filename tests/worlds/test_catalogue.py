@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from recsim_mnar.worlds.catalogue import flip_pairs
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
-from recsim_mnar.worlds.views import ViewSampler, view_tables
+from recsim_mnar.worlds.sessions.catalogue import flip_pairs
+from recsim_mnar.worlds.sessions.views import ViewSampler, view_tables
 
 
 def flips_by_sorting(factors, n_flips):

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from recsim_mnar import registry, slates
 from recsim_mnar.errors import UserError
-from recsim_mnar.exposures import Exposures
 from recsim_mnar.log import Log
-from recsim_mnar.simulate import simulate, workers
-from recsim_mnar.slates import House, SlatePolicy, exposures_of
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.policy import registry
+from recsim_mnar.simulate import simulate, slates, workers
+from recsim_mnar.simulate.slates import House, SlatePolicy, exposures_of
 from recsim_mnar.worlds.purchases import HIDDEN, PRESETS, PurchasesParams, PurchasesWorld
 from twins import purchases as twin
 
@@ -34,7 +34,7 @@ def test_the_log_is_that_of_the_plain_twin(mode, deployment):
 
 
 def test_scaled_chances_are_those_of_plain_bisection():
-    from recsim_mnar import _slates_kernel
+    from recsim_mnar.worlds.purchases import _slates_kernel
 
     weights = np.random.default_rng(0).random((20, 30)) ** 6 + 1e-9
     out = np.empty_like(weights)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import registry, rng
+from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.ratings import Ratings
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.completion import complete
-from recsim_mnar.worlds.observation import popularity_propensities, relative_propensity
 from recsim_mnar.worlds.ratings import (
     MARGINALS,
     PRESETS,
@@ -24,6 +23,8 @@ from recsim_mnar.worlds.ratings import (
     observe,
     rerank,
 )
+from recsim_mnar.worlds.ratings.completion import complete
+from recsim_mnar.worlds.ratings.observation import popularity_propensities, relative_propensity
 from twins.policies import Uniform
 
 REVEALED = (0.056, 0.103, 0.244, 0.421, 0.176)  # at alpha = .25, as measured on the paper's matrix

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.ratings import Ratings
+from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.rng import Stream, uniforms
-from recsim_mnar.worlds.semisynthetic import describe, ranked_propensities, rated_world, smoothed_world
+from recsim_mnar.worlds.purchases.semisynthetic import describe, ranked_propensities, rated_world, smoothed_world
 
 
 def counts_of(seed=0, n_users=30, n_items=12):
@@ -69,7 +69,7 @@ def test_a_world_from_ratings_follows_them():
 
 
 def test_the_descent_is_that_of_the_plain_twin():
-    from recsim_mnar.worlds import _descent_kernel
+    from recsim_mnar.worlds.purchases import _descent_kernel
 
     draw = np.random.default_rng(4)
     for logistic in (False, True):

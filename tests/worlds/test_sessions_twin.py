@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import schema
+from recsim_mnar.log import schema
 from recsim_mnar.simulate import simulate_shard
-from recsim_mnar.worlds import sessions, sessions_lanes
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
-from recsim_mnar.worlds.views import ViewSampler
+from recsim_mnar.worlds.sessions import lanes as sessions_lanes
+from recsim_mnar.worlds.sessions import world as sessions
+from recsim_mnar.worlds.sessions.views import ViewSampler
 from twins import sessions as twin
 from twins.policies import MostViewed, Uniform
 

@@ -1,0 +1,179 @@
+# mypy: ignore-errors
+"""Jitted core of the factor agents: scores of all items from a user's vector."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.numerics.jit import inlined, kernel
+
+_TILE = 256
+
+
+@kernel
+def project(states, slots, factors, out):
+    """out[j] = states[slots[j]] @ factors in float32, summed in the order of the k rows of factors; 4 divides k.
+
+    By tiles of items, whose factors stay in the first-level cache while all users pass.
+    """
+    n = out.shape[1]
+    for begin in range(0, n, _TILE):
+        end = min(begin + _TILE, n)
+        for j in range(slots.size):
+            state = states[slots[j]]
+            row = out[j, begin:end]
+            for i in range(row.size):
+                row[i] = 0.0
+            for first in range(0, state.size, 4):
+                a = state[first]
+                b = state[first + 1]
+                c = state[first + 2]
+                d = state[first + 3]
+                fa = factors[first, begin:end]
+                fb = factors[first + 1, begin:end]
+                fc = factors[first + 2, begin:end]
+                fd = factors[first + 3, begin:end]
+                for i in range(row.size):
+                    row[i] = (((row[i] + a * fa[i]) + b * fb[i]) + c * fc[i]) + d * fd[i]
+
+
+@inlined
+def _dot(a, b):
+    """Sum of products in eight fixed lanes: the same bits on every machine."""
+    n = a.size
+    whole = n - n % 8
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+    for i in range(0, whole, 8):
+        x = a[i : i + 8]
+        y = b[i : i + 8]
+        s0 += x[0] * y[0]
+        s1 += x[1] * y[1]
+        s2 += x[2] * y[2]
+        s3 += x[3] * y[3]
+        s4 += x[4] * y[4]
+        s5 += x[5] * y[5]
+        s6 += x[6] * y[6]
+        s7 += x[7] * y[7]
+    total = ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
+    for i in range(whole, n):
+        total += a[i] * b[i]
+    return total
+
+
+@kernel
+def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
+    """Steps first..last-1 of the Lanczos recurrence for A'A with full reorthogonalisation.
+
+    A is a CSR matrix (values float64). basis (last + 1 rows or more) holds orthonormal rows 0..first and takes the
+    next; alpha and beta take the tridiagonal matrix. Returns the number of steps made: it stops where the next vector
+    is shorter than ``tiny``, the space of those before being invariant.
+    """
+    for j in range(first, last):
+        v = basis[j]
+        w = basis[j + 1]
+        for i in range(w.size):
+            w[i] = 0.0
+        for row in range(starts.size - 1):
+            begin = starts[row]
+            end = starts[row + 1]
+            s = 0.0
+            for t in range(begin, end):
+                s += values[t] * v[columns[t]]
+            for t in range(begin, end):
+                w[columns[t]] += values[t] * s
+        alpha[j] = _dot(v, w)
+        # The three terms of the recurrence first, then one pass over all: together as good as two passes over all.
+        for i in range(w.size):
+            w[i] -= alpha[j] * v[i]
+        if j > 0:
+            u = basis[j - 1]
+            b = beta[j - 1]
+            for i in range(w.size):
+                w[i] -= b * u[i]
+        for k in range(j + 1):
+            u = basis[k]
+            c = _dot(u, w)
+            for i in range(w.size):
+                w[i] -= c * u[i]
+        beta[j] = np.sqrt(_dot(w, w))
+        if beta[j] <= tiny:
+            return j + 1
+        scale = 1.0 / beta[j]
+        for i in range(w.size):
+            w[i] *= scale
+    return last
+
+
+BLOCK = 16
+_ROWS = 256
+
+# The width of a block is read off the arrays: a loop of known length is unrolled before it can be vectorised.
+
+
+@kernel
+def normal_product(starts, columns, values, x, s, out):
+    """Out = A'A x for a CSR matrix A (values float32) and x (m, 16) float32, a row of A at a time; s (16,) scratch."""
+    width = np.uint64(x.shape[1])
+    for i in range(out.shape[0]):
+        for c in range(width):
+            out[i, c] = 0.0
+    for row in range(starts.size - 1):
+        begin = np.uint64(starts[row])
+        end = np.uint64(starts[row + 1])
+        for c in range(width):
+            s[c] = 0.0
+        for t in range(begin, end):
+            value = values[t]
+            given = x[np.uint64(columns[t])]
+            for c in range(width):
+                s[c] += value * given[c]
+        for t in range(begin, end):
+            value = values[t]
+            taken = out[np.uint64(columns[t])]
+            for c in range(width):
+                taken[c] += value * s[c]
+
+
+@kernel
+def inner(x, y, out):
+    """Out = x'y of two (m, 16) float32 blocks, summed in float64; 4 divides m."""
+    width = np.uint64(x.shape[1])
+    for a in range(width):
+        for c in range(width):
+            out[a, c] = 0.0
+    for begin in range(0, x.shape[0], _ROWS):
+        end = np.uint64(min(begin + _ROWS, x.shape[0]))
+        for a in range(width):
+            sums = out[a]
+            for i in range(np.uint64(begin), end, np.uint64(4)):
+                x0 = np.float64(x[i, a])
+                x1 = np.float64(x[i + np.uint64(1), a])
+                x2 = np.float64(x[i + np.uint64(2), a])
+                x3 = np.float64(x[i + np.uint64(3), a])
+                y0 = y[i]
+                y1 = y[i + np.uint64(1)]
+                y2 = y[i + np.uint64(2)]
+                y3 = y[i + np.uint64(3)]
+                for c in range(width):
+                    sums[c] = (((sums[c] + x0 * y0[c]) + x1 * y1[c]) + x2 * y2[c]) + x3 * y3[c]
+
+
+@kernel
+def take_away(x, weights, y):
+    """Y -= x weights, blocks (m, 16) float32, weights (16, 16) float32."""
+    width = np.uint64(x.shape[1])
+    for i in range(np.uint64(x.shape[0])):
+        row = y[i]
+        given = x[i]
+        for a in range(0, given.size, 4):
+            x0 = given[a]
+            x1 = given[a + 1]
+            x2 = given[a + 2]
+            x3 = given[a + 3]
+            w0 = weights[a]
+            w1 = weights[a + 1]
+            w2 = weights[a + 2]
+            w3 = weights[a + 3]
+            for c in range(width):
+                row[c] = (((row[c] - x0 * w0[c]) - x1 * w1[c]) - x2 * w2[c]) - x3 * w3[c]

@@ -1,0 +1,326 @@
+"""Matrix factorisation on a bandit log: a user's factors are a linear map of the user's view counts.
+
+Schnabel et al. 2016 put to the job of recommending: the "users" of the factorisation are the contexts in which
+something was recommended, x = h / (n + shrinkage) for n views with counts h, and each recorded reward is weighted by
+1 / propensity. The map from x to factors and the items' factors are learned together, from the log's views and its
+rewards (:mod:`recsim_mnar.models.bandit` says how). A user never seen in training is folded in from views alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.agents.state.acting import GreedyPolicy
+from recsim_mnar.errors import UserError
+from recsim_mnar.models.factorization import (
+    Contexts,
+    JointObjective,
+    RewardMoments,
+    Ridge,
+    Solution,
+    ViewMap,
+    check_log,
+)
+from recsim_mnar.policy.base import Learner, Policy
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+Floats = NDArray[np.float64]
+
+SPREADS = (
+    0.00125,
+    0.0018,
+    0.0025,
+    0.003,
+    0.0035,
+    0.004,
+    0.005,
+    0.006,
+    0.007,
+    0.0085,
+    0.01,
+    0.014,
+    0.02,
+    0.03,
+    0.06,
+    0.2,
+    1.0,
+)
+OFFSET_SPREADS = (0.01, 0.03, 0.06, 0.12, 0.3, 1.0)
+MAP_SPREADS = (0.0, 0.1)
+"""Tried in cross-validation, in units of the reward's standard deviation (the map's: of a user's factors)."""
+
+
+class MFIPS(Learner):
+    """Factorisation of recorded rewards, each weighted by 1 / propensity.
+
+    What is ``auto`` is chosen by the cross-validated IPS score (the weighted squared error of held-out users' rewards)
+    on the training log alone.
+
+    Args:
+        rank: number of factors.
+        shrinkage: views that a user is thought to lack: few views then say little.
+        spread: how far an item's factors stray from its place among the views, in the reward's standard deviations.
+        offset_spread: how far an item's mean reward strays from that of the others, in the same unit.
+        map_spread: how far rewards may move the map that the views gave; 0: not at all.
+        folds: of cross-validation, over users.
+        clip: largest weight relative to a uniform recommendation's; 0 for none.
+    """
+
+    name = "mf-ips"
+    weighted: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        rank: int = 5,
+        shrinkage: float = 2.0,
+        spread: float | str = "auto",
+        offset_spread: float | str = "auto",
+        map_spread: float | str = "auto",
+        folds: int = 5,
+        clip: float = 0.0,
+    ) -> None:
+        for key, whole, least in (("rank", rank, 1), ("folds", folds, 2)):
+            if isinstance(whole, bool) or not isinstance(whole, (int, np.integer)) or whole < least:
+                raise UserError(f"{self.name}: {key} must be an integer from {least}, got {whole!r}")
+        for key, value, zero in (
+            ("shrinkage", shrinkage, False),
+            ("spread", spread, False),
+            ("offset_spread", offset_spread, False),
+            ("map_spread", map_spread, True),
+            ("clip", clip, True),
+        ):
+            if value == "auto" and key.endswith("spread"):
+                continue
+            if not (isinstance(value, (int, float)) and math.isfinite(value) and (value > 0 or (zero and value == 0))):
+                auto = " or auto" if key.endswith("spread") else ""
+                raise UserError(
+                    f"{self.name}: {key} must be a number {'from' if zero else 'above'} 0{auto}, got {value!r}"
+                )
+        self.rank, self.folds, self.clip, self.shrinkage = int(rank), int(folds), float(clip), float(shrinkage)
+        self.spread, self.offset_spread, self.map_spread = spread, offset_spread, map_spread
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`; reads bandit rows, and the views before each of them."""
+        problem = _Problem(self, log, n_items, seed)
+        ridge, map_spread = problem.choose()
+        view_map, solution = problem.solve(ridge, map_spread)
+        moments = problem.moments
+        parameters = {
+            "rank": view_map.mapping.shape[1],
+            "shrinkage": self.shrinkage,
+            "spread": ridge.spread,
+            "offset_spread": ridge.offset_spread,
+            "map_spread": map_spread,
+            "clip": self.clip,
+            "trained_on": int(moments.rows.sum()),
+        }
+        return MFPolicy(
+            n_items,
+            self.name,
+            mapping=view_map.mapping,
+            factors=moments.sd * solution.factors.T,
+            offsets=moments.mean + moments.sd * (solution.offsets - solution.factors @ view_map.centre),
+            parameters=parameters,
+        )
+
+    def chosen_on(self, log: Log, *, n_items: int, seed: int = 0) -> Self:
+        """This learner with what is ``auto`` chosen on a log, for many fits on parts of it."""
+        problem = _Problem(self, log, n_items, seed)
+        ridge, map_spread = problem.choose()
+        twin = copy.copy(self)
+        twin.spread, twin.offset_spread, twin.map_spread = ridge.spread, ridge.offset_spread, map_spread
+        return twin
+
+
+class MFNaive(MFIPS):
+    """The same factorisation without weights: as if recommendations had been drawn uniformly."""
+
+    name = "mf-naive"
+    weighted = False
+
+
+class _Problem:
+    """A learner's settings, a log, and the sums that all its fits need."""
+
+    def __init__(self, learner: MFIPS, log: Log, n_items: int, seed: int) -> None:
+        self.learner, self.log, self.n_items, self.seed = learner, log, n_items, seed
+        bandit = check_log(log, n_items)
+        self.weights = np.ones(int(bandit.sum()))
+        if learner.weighted:
+            self.weights = 1.0 / (n_items * log["propensity"][bandit])
+            if learner.clip:
+                self.weights = np.minimum(self.weights, learner.clip)
+            # A common factor would only change what the spreads mean.
+            self.weights /= self.weights.mean()
+        self.view_map = ViewMap.from_log(log, n_items, rank=learner.rank, shrinkage=learner.shrinkage, seed=seed)
+        chooses = "auto" in (learner.spread, learner.offset_spread, learner.map_spread)
+        self.moments = RewardMoments.from_log(
+            log, bandit, self.view_map, self.weights, folds=learner.folds if chooses else 1, seed=seed
+        )
+        self._contexts: Contexts | None = None
+
+    def choose(self) -> tuple[Ridge, float]:
+        """What is asked for, and where that is ``auto`` the best of those tried: one setting after the other."""
+        learner, folds = self.learner, len(self.moments.rows)
+        if folds > 1 and self.moments.rows.min() == 0:
+            empty = int(self.moments.rows.argmin())
+            raise UserError(
+                f"{learner.name}: fold {empty} of {folds} has no recommendations: give more users, or set spread=, "
+                "offset_spread= and map_spread="
+            )
+        offset = learner.offset_spread
+        if offset == "auto":
+            # Offsets alone; items' factors change little in which of these is best.
+            offset = min(OFFSET_SPREADS, key=lambda s: self._score(Ridge(1e-6, s)).sum())
+        spread = learner.spread
+        if spread == "auto":
+            spread = _smallest_good(SPREADS, [self._score(Ridge(s, float(offset))) for s in SPREADS])
+        ridge = Ridge(float(spread), float(offset))
+        map_spread = learner.map_spread
+        if map_spread == "auto":
+            map_spread = _smallest_good(MAP_SPREADS, [self._score(ridge, s) for s in MAP_SPREADS])
+        return ridge, float(map_spread)
+
+    def _score(self, ridge: Ridge, map_spread: float = 0.0) -> Floats:
+        """(folds,) weighted squared error on held-out users, less that of predicting the mean."""
+        scores = np.empty(len(self.moments.rows))
+        for fold in range(len(scores)):
+            if map_spread == 0.0:
+                solution = self.moments.solve(self.view_map.places, ridge, without=fold)
+                scores[fold] = self.moments.held_out(solution, fold)
+            else:
+                view_map, solution = self.solve(ridge, map_spread, without=fold)
+                scores[fold] = self._held_out(view_map, solution, fold)
+        return scores
+
+    def solve(self, ridge: Ridge, map_spread: float, without: int | None = None) -> tuple[ViewMap, Solution]:
+        """The map and the items' parameters, of all users or all but a fold's."""
+        solution = self.moments.solve(self.view_map.places, ridge, without=without)
+        if map_spread == 0.0 or self.view_map.mapping.shape[1] == 0:
+            return self.view_map, solution
+        data, rewards, fold = self._rows()
+        kept = np.ones(len(rewards), bool) if without is None else fold != without
+        objective = JointObjective(
+            data.only(kept),
+            (self.weights / self.moments.noise[data.actions])[kept],
+            rewards[kept],
+            view_map=self.view_map,
+            solution=solution,
+            ridge=ridge,
+            map_spread=map_spread,
+        )
+        view_map, solution, _ = objective.fit()
+        return view_map, solution
+
+    def _rows(self) -> tuple[Contexts, Floats, NDArray[np.int64]]:
+        """The recommendations one by one, their standardised rewards, and their folds."""
+        if self._contexts is None:
+            self._contexts = Contexts.from_log(self.log, self.n_items, shrinkage=self.learner.shrinkage)
+        data, moments = self._contexts, self.moments
+        fold = moments.fold_of(data.user_of_context, self.seed)[data.context]
+        return data, (data.rewards - moments.mean) / moments.sd, fold
+
+    def _held_out(self, view_map: ViewMap, solution: Solution, fold: int) -> float:
+        data, rewards, of_row = self._rows()
+        rows = np.flatnonzero(of_row == fold)
+        u = data.features @ view_map.mapping - view_map.centre
+        actions = data.actions[rows]
+        guess = np.einsum("nk,nk->n", u[data.context[rows]], solution.factors[actions]) + solution.offsets[actions]
+        return float((self.weights[rows] * guess * (guess - 2.0 * rewards[rows])).sum())
+
+
+def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
+    """The smallest value, which shrinks most, whose score is within one standard error of the best.
+
+    Not the best itself (Breiman et al. 1984): acting takes the largest of many predictions, and so suffers more from
+    too little shrinkage than from too much.
+    """
+    best = min(scores, key=np.sum)
+    for value, score in zip(values, scores, strict=True):
+        behind = score - best
+        if behind.sum() <= math.sqrt(len(behind)) * behind.std(ddof=1):
+            return value
+    raise AssertionError("the best value is as good as itself")
+
+
+class MFPolicy(GreedyPolicy):
+    """Greedy on the predicted reward (h M) . w_a / (n + shrinkage) + b_a; a user's h M is updated a view at a time.
+
+    Scores are in units of the reward, so a ``+temperature`` is too: .001 where a click is one in a hundred.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+        mapping: (n_items, d), M.
+        factors: (d, n_items), item factors as rows.
+        offsets: (n_items,).
+        parameters: the learner's, for provenance; ``shrinkage`` is read.
+    """
+
+    def __init__(
+        self,
+        n_items: int,
+        name: str,
+        *,
+        mapping: NDArray[Any],
+        factors: NDArray[Any],
+        offsets: NDArray[Any],
+        parameters: dict[str, Any],
+    ) -> None:
+        self._mapping, self._offsets = mapping, offsets
+        # Rows padded to a multiple of four for the kernel; the last used one adds the offsets.
+        used = len(factors) + 1
+        self._width = len(factors)
+        self._factors = np.zeros((-(-used // 4) * 4, n_items), np.float32)
+        self._factors[: self._width] = factors
+        self._factors[self._width] = offsets
+        self._shrinkage = float(parameters["shrinkage"])
+        self._parameters = parameters
+        super().__init__(n_items, name)
+
+    def _start(self) -> None:
+        self._sums = np.empty((0, self._width))
+        self._views = np.empty(0)
+        super()._start()
+
+    def _resize(self, n_slots: int) -> None:
+        super()._resize(n_slots)
+        more = n_slots - len(self._views)
+        self._sums = np.concatenate([self._sums, np.zeros((more, self._width))])
+        self._views = np.concatenate([self._views, np.zeros(more)])
+
+    def _clear(self, slots: NDArray[np.int64]) -> None:
+        super()._clear(slots)
+        # A user without a view is not tied over all items: the offsets rank them.
+        self._ties[slots] = 0
+        self._sums[slots] = 0.0
+        self._views[slots] = 0.0
+
+    def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        super()._view(slots, items)
+        np.add.at(self._sums, slots, self._mapping[items])
+        np.add.at(self._views, slots, 1.0)
+
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        from recsim_mnar.agents.factors import _factors_kernel
+
+        states = np.zeros((len(slots), len(self._factors)), np.float32)
+        n = self._views[slots]
+        states[:, : self._width] = self._sums[slots] / (n + self._shrinkage)[:, None]
+        states[:, self._width] = 1.0
+        out = np.empty((len(slots), self.n_items), np.float32)
+        _factors_kernel.project(states, np.arange(len(slots)), self._factors, out)
+        return out
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        arrays = {"mapping": self._mapping, "factors": self._factors[: self._width], "offsets": self._offsets}
+        return arrays, dict(self._parameters)

@@ -1,0 +1,388 @@
+"""Matrix factorisation on revealed ratings: MF-IPS and MF-Naive of Schnabel et al. 2016, as models and as agents."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.ratings import check_propensities
+from recsim_mnar.log import schema
+from recsim_mnar.models.factorization import Factors, Form, NotConverged, Ratings, factorise, fold_in, split_folds
+from recsim_mnar.policy.base import Ints, Learner, Policy
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+Floats = NDArray[np.float64]
+
+SCALED_PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.05, 0.025)
+"""lambda sqrt(U I) of the forms that the agents choose from.
+
+The penalties of |V|^2 and |W|^2 add up to one of the nuclear norm of V W', which for entries of a given spread grows as
+sqrt(U I): beside a mean over the matrix, the same shrinkage takes a lambda that falls as 1 / sqrt(U I).
+"""
+
+SCORES = ("loss", "dcg")
+_CHUNK_CELLS = 4_000_000
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Which form serves held-out ratings best.
+
+    Attributes:
+        best: of ``forms``.
+        forms: tried.
+        scores: (forms,) mean IPS score over folds: the loss, to be small, or DCG, to be large.
+        by_fold: (forms, folds).
+        not_converged: fits that stopped at the limit of iterations.
+    """
+
+    best: Form
+    forms: tuple[Form, ...]
+    scores: Floats
+    by_fold: Floats
+    not_converged: int
+
+
+def cross_validate(
+    ratings: Ratings,
+    propensities: Any,
+    forms: Sequence[Form],
+    *,
+    score: str = "loss",
+    n_folds: int = 4,
+    seed: int = 0,
+    solver: str = "lbfgs",
+    max_iterations: int = 300,
+    value_tolerance: float = 1e-5,
+) -> CrossValidation:
+    """The IPS score of each form on held-out ratings (section 6.1).
+
+    Of n_folds folds one is held out in turn; that a rating is both revealed and in the training folds has probability
+    P (k - 1)/k, that it is held out P / k: so the propensities are scaled.
+
+    The score ``loss`` is the form's own loss, as in the paper: right for predicted ratings. ``dcg`` is what a form that
+    acts is for: DCG (section 3) of each user's items that are not in the training folds, ranked by predicted rating.
+    The two choose differently: under severe selection the loss is least for offsets alone, which rank the items alike
+    for everyone.
+
+    Args:
+        ratings: observed.
+        propensities: P of each; (U, I), (n,), or one number.
+        forms: to choose from.
+        score: ``loss`` or ``dcg``.
+        n_folds: k.
+        seed: of folds and starts.
+        solver: see :func:`recsim_mnar.models.factorization.factorise`.
+        max_iterations: of a fit.
+        value_tolerance: of a fit.
+
+    Raises:
+        UserError: a propensity outside (0, 1], a fold without ratings, no form, an unknown score.
+    """
+    if score not in SCORES:
+        raise UserError(f"score must be one of {', '.join(SCORES)}, got {score!r}")
+    if not forms:
+        raise UserError("cross-validation needs at least one form to choose from")
+    p = check_propensities(ratings, propensities)
+    fold = split_folds(len(ratings), n_folds, seed)
+    scores = np.empty((len(forms), n_folds))
+    failed = 0
+    for f in range(n_folds):
+        inside = fold != f
+        train, test = ratings.select(inside), ratings.select(~inside)
+        weights = 1.0 / (p[inside] * ((n_folds - 1) / n_folds))
+        for j, form in enumerate(forms):
+            fit = factorise(
+                train, weights, form, seed=seed, solver=solver, max_iterations=max_iterations,
+                value_tolerance=value_tolerance, warn=False,
+            )  # fmt: skip
+            failed += not fit.converged
+            if score == "loss":
+                scores[j, f] = _held_out_loss(fit.factors, form, test, p[~inside] / n_folds)
+            else:
+                scores[j, f] = _held_out_dcg(fit.factors, train, test, p[~inside], n_folds)
+    mean = scores.mean(axis=1)
+    if failed:
+        warnings.warn(
+            f"{failed} of {len(forms) * n_folds} cross-validation fits stopped at {max_iterations} iterations",
+            NotConverged,
+            stacklevel=2,
+        )
+    best = forms[int(mean.argmin() if score == "loss" else mean.argmax())]
+    return CrossValidation(best, tuple(forms), mean, scores, failed)
+
+
+def _held_out_loss(factors: Factors, form: Form, test: Ratings, p: Floats) -> float:
+    """IPS estimate of the mean loss over all cells."""
+    e = factors.at(test.users, test.items) - test.values
+    delta = e * e if form.loss == "mse" else np.abs(e)
+    return float((delta / p).sum() / (test.n_users * test.n_items))
+
+
+def _held_out_dcg(factors: Factors, train: Ratings, test: Ratings, p: Floats, n_folds: int) -> float:
+    """IPS estimate of DCG a user, over the items that are not in the training folds.
+
+    A cell outside these folds is held out with probability (P / k) / (1 - P (k - 1) / k).
+    """
+    held = (p / n_folds) / (1.0 - p * ((n_folds - 1) / n_folds))
+    discount = 1.0 / np.log2(1.0 + _ranks_outside(factors, train, test))
+    return float((discount * test.values / held).sum() / test.n_users)
+
+
+def _ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
+    """Rank by prediction of each test cell among its user's items outside ``train``; tied cells share theirs."""
+    from scipy import sparse
+
+    known = sparse.csr_array((np.ones(len(train), np.bool_), (train.users, train.items)), shape=train.shape)
+    ranks = np.empty(len(test))
+    size = max(1, _CHUNK_CELLS // train.n_items)
+    for first in range(0, len(test), size):
+        users, items = test.users[first : first + size], test.items[first : first + size]
+        scores = factors.v[users] @ factors.w.T + factors.b
+        own = scores[np.arange(len(users)), items]
+        scores[known[users].toarray()] = -np.inf
+        better = (scores > own[:, None]).sum(axis=1)
+        tied = (scores == own[:, None]).sum(axis=1)
+        ranks[first : first + size] = 1.0 + better + 0.5 * (tied - 1)
+    return ranks
+
+
+class RatingMF(Learner):
+    """Factorisation of revealed ratings, each weighted by 1 / P(revealed); greedy on predicted ratings (MF-IPS).
+
+    Reads a log's organic rows: ``reward`` is the rating, the column ``observation_propensity`` its P. Unseen users are
+    folded in from the ratings that they reveal, and from their answers to recommendations.
+
+    Args:
+        rank: d.
+        penalty: lambda; 0 for the best of :data:`SCALED_PENALTIES` by cross-validation.
+        biases: ``regularised`` or ``free``.
+        loss: ``mse`` or ``mae``.
+        folds: of cross-validation.
+        score: by which it chooses, ``dcg`` or ``loss``; see :func:`cross_validate`.
+        unrated: recommend only items that the user has not rated, as long as there are any.
+    """
+
+    name = "mf-ips-ratings"
+    weighted = True
+
+    def __init__(
+        self,
+        rank: int = 5,
+        penalty: float = 0.0,
+        biases: str = "regularised",
+        loss: str = "mse",
+        folds: int = 4,
+        score: str = "dcg",
+        unrated: bool = False,
+    ) -> None:
+        if biases == "none":
+            raise UserError("biases must be regularised or free: without offsets a user without ratings has no ranking")
+        if score not in SCORES:
+            raise UserError(f"score must be one of {', '.join(SCORES)}, got {score!r}")
+        if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
+            raise UserError(f"folds must be a whole number of at least 2, got {folds!r}")
+        if not isinstance(unrated, bool):
+            raise UserError(f"unrated must be true or false, got {unrated!r}")
+        self.form = Form(rank=rank, penalty=penalty, biases=biases, loss=loss)
+        self.folds, self.score, self.unrated = folds, score, unrated
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        ratings, known = ratings_of(log, n_items, need_propensities=self.weighted)
+        p = known if self.weighted else np.full(len(ratings), ratings.density)
+        cells = ratings.n_users * ratings.n_items
+        solver = "als" if self.form.loss == "mse" else "lbfgs"
+        form, choice = self.form, {}
+        if form.penalty == 0.0:
+            forms = [Form(**{**form.to_dict(), "penalty": scaled / math.sqrt(cells)}) for scaled in SCALED_PENALTIES]
+            found = cross_validate(
+                ratings, p, forms, score=self.score, n_folds=self.folds, seed=seed, solver=solver, value_tolerance=1e-4
+            )
+            form = found.best
+            tried = {f"{f.penalty:.4g}": s for f, s in zip(forms, found.scores.tolist(), strict=True)}
+            choice = {"score": self.score, "tried": tried}
+        fit = factorise(ratings, 1.0 / p, form, seed=seed, solver=solver, max_iterations=1000, value_tolerance=1e-5)
+        values, place = np.unique(ratings.values, return_inverse=True)
+        parameters = {
+            **form.to_dict(),
+            "weighted": self.weighted,
+            "unrated": self.unrated,
+            "c": fit.factors.c,
+            # An answer to a recommendation is revealed for certain: P = 1.
+            "answer_weight": (1.0 if self.weighted else 1.0 / ratings.density) / cells,
+            "cross_validation": choice,
+        }
+        return RatingMFPolicy(
+            n_items, self.name, factors=fit.factors.w, offsets=fit.factors.b, values=values,
+            weights=np.bincount(place, 1.0 / p) / np.bincount(place) / cells, parameters=parameters,
+        )  # fmt: skip
+
+
+class RatingMFNaive(RatingMF):
+    """Factorisation of revealed ratings as if they were revealed at random; greedy on predicted ratings (MF-Naive).
+
+    Args:
+        rank: d.
+        penalty: lambda; 0 for the best of :data:`SCALED_PENALTIES` by cross-validation.
+        biases: ``regularised`` or ``free``.
+        loss: ``mse`` or ``mae``.
+        folds: of cross-validation.
+        score: by which it chooses, ``dcg`` or ``loss``; see :func:`cross_validate`.
+        unrated: recommend only items that the user has not rated, as long as there are any.
+    """
+
+    name = "mf-naive-ratings"
+    weighted = False
+
+
+def ratings_of(log: Log, n_items: int, *, need_propensities: bool = True) -> tuple[Ratings, Floats]:
+    """The ratings of a log's organic rows, users numbered from 0, and the propensities of their being revealed.
+
+    Args:
+        log: of a world of ratings, or of that form.
+        n_items: number of items.
+        need_propensities: otherwise they are returned as 1.
+
+    Raises:
+        UserError: organic rows without ratings, an item out of range, or no known ``observation_propensity``.
+    """
+    organic = log["event"] == schema.ORGANIC
+    values = log["reward"][organic]
+    if not organic.any():
+        raise UserError("the log has no organic rows: this agent learns from revealed ratings")
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(organic)[~np.isfinite(values)][0])
+        raise UserError(f"row {row} of the log is organic and has no rating (reward): this agent learns from ratings")
+    _, users = np.unique(log["user"][organic], return_inverse=True)
+    items = checked_items(log["item"][organic], n_items).astype(np.int64)
+    ratings = Ratings(users, items, values, int(users.max()) + 1, n_items)
+    if not need_propensities:
+        return ratings, np.ones(len(ratings))
+    if "observation_propensity" not in log.columns:
+        raise UserError(
+            "the log has no column 'observation_propensity', the probability with which each rating is revealed: "
+            "estimate it (recsim_mnar.propensities.observation), or use mf-naive-ratings"
+        )
+    p = log["observation_propensity"][organic]
+    bad = ~((p > 0.0) & (p <= 1.0))
+    if bad.any():
+        row = int(np.flatnonzero(organic)[bad][0])
+        raise UserError(f"row {row} of the log: observation_propensity must lie in (0, 1], got {p[bad][0]:g}")
+    return ratings, p
+
+
+class RatingMFPolicy(GreedyPolicy):
+    """Greedy on predicted ratings; an unseen user's factors are folded in from the ratings revealed.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+        factors: (n_items, d), W.
+        offsets: (n_items,), b.
+        values: (r,) ratings met in training, ascending.
+        weights: (r,) mean weight of a rating of each value on the scale of the fit: what an unseen user's rating gets,
+            whose own propensity nobody tells.
+        parameters: the learner's, for provenance; ``penalty``, ``biases``, ``c``, ``unrated`` and ``answer_weight``
+            are read.
+    """
+
+    acts_in_runs = False  # it learns from every answer
+
+    def __init__(
+        self,
+        n_items: int,
+        name: str,
+        *,
+        factors: Floats,
+        offsets: Floats,
+        values: Floats,
+        weights: Floats,
+        parameters: dict[str, Any],
+    ) -> None:
+        self._arrays = {"factors": factors, "offsets": offsets, "values": values, "weights": weights}
+        nobody = np.zeros(0)
+        self._model = Factors(np.zeros((0, factors.shape[1])), factors, nobody, offsets, float(parameters["c"]))
+        self._parameters = parameters
+        super().__init__(n_items, name)
+
+    def _start(self) -> None:
+        self._given: dict[int, dict[int, tuple[float, float]]] = {}  # slot -> item -> (rating, weight)
+        super()._start()
+
+    def _clear(self, slots: NDArray[np.int64]) -> None:
+        super()._clear(slots)
+        self._ties[slots] = 0  # the offsets rank items for a user without ratings
+        for slot in slots.tolist():
+            self._given.pop(slot, None)
+
+    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
+        """See :meth:`recsim_mnar.policy.Policy.observe_ratings`."""
+        values = self._arrays["values"]
+        above = np.clip(np.searchsorted(values, ratings), 1, max(len(values) - 1, 1))
+        nearest = above - (np.abs(ratings - values[above - 1]) <= np.abs(values[above % len(values)] - ratings))
+        self._give(users, items, np.asarray(ratings, np.float64), self._arrays["weights"][nearest])
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+        """An answer reveals a rating; one below every rating met in training is none (``repeat_pays`` is off)."""
+        rewards = np.asarray(rewards, np.float64)
+        told = rewards >= self._arrays["values"][0]
+        weight = np.full(int(told.sum()), float(self._parameters["answer_weight"]))
+        self._give(np.asarray(users)[told], np.asarray(actions)[told], rewards[told], weight)
+
+    def _give(self, users: Ints, items: Ints, ratings: Floats, weights: Floats) -> None:
+        slots = self._slots.find(users)
+        columns = (slots, checked_items(items, self.n_items), ratings, weights)
+        for slot, item, rating, weight in zip(*(column.tolist() for column in columns), strict=True):
+            self._given.setdefault(slot, {}).setdefault(item, (rating, weight))
+        self._ties[slots] = 0
+
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        given = [self._given.get(slot, {}) for slot in slots.tolist()]
+        owner = np.repeat(np.arange(len(slots)), [len(g) for g in given])
+        items = np.array([item for g in given for item in g], np.int64)
+        pairs = np.array([pair for g in given for pair in g.values()]).reshape(-1, 2)
+        ratings = Ratings(owner, items, pairs[:, 0], len(slots), self.n_items)
+        penalty = float(self._parameters["penalty"])
+        free = self._parameters["biases"] == "free"
+        v, a = fold_in(self._model, ratings, pairs[:, 1], penalty, bias_penalty=0.0 if free else penalty)
+        scores = self._model.b + self._model.c + a[:, None]
+        for k in range(v.shape[1]):  # in a fixed order: a product of matrices may round by its shape
+            scores += v[:, k : k + 1] * self._model.w[:, k]
+        if self._parameters["unrated"]:
+            full = np.bincount(owner, minlength=len(slots)) == self.n_items
+            known = ~full[owner]
+            scores[owner[known], items[known]] = -np.inf
+        return scores.astype(np.float32)
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        return dict(self._arrays), dict(self._parameters)
+
+
+def paper_grid(
+    *, loss: str = "mse", ranks: Sequence[int] = (5, 10, 20, 40), biases: Sequence[str] = ("regularised", "free")
+) -> list[Form]:
+    """The grid of Table 2: lambda in {1e-6, ..., 1}, d in {5, 10, 20, 40}, both treatments of the offsets."""
+    penalties = [10.0**-e for e in range(7)]
+    return [Form(rank=d, penalty=p, biases=b, loss=loss) for b in biases for d in ranks for p in penalties]
+
+
+def paired_t(first: Floats, second: Floats) -> tuple[float, float]:
+    """Paired t statistic of two models' losses on the same cells, and its two-sided p."""
+    from scipy import stats
+
+    difference = np.asarray(first) - np.asarray(second)
+    spread = difference.std(ddof=1) / math.sqrt(len(difference))
+    t = float(difference.mean() / spread) if spread > 0 else math.inf
+    return t, float(2 * stats.t.sf(abs(t), len(difference) - 1))

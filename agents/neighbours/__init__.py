@@ -1,0 +1,1 @@
+"""Agents that score by similar items or similar users."""

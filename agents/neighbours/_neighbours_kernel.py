@@ -1,0 +1,286 @@
+# mypy: ignore-errors
+"""Jitted core of the neighbourhood agents: item similarities, score updates, nearest users."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.agents.state._greedy_kernel import best_of
+from recsim_mnar.numerics.jit import inlined, kernel, spliced
+
+BLOCK = 32
+
+
+@inlined
+def _kth_largest(values, n, k):
+    """The k-th largest (k from 1) of the first n positive float32 given as their bits, and how many are larger.
+
+    Bits of positive floats are ordered as the floats are, so that bisection ends at the value itself; counting what is
+    not below a bound is a vector loop.
+    """
+    low = np.int64(0)  # at least k values are not below it
+    high = np.int64(0x7F800000)  # fewer than k are
+    above = np.int64(0)
+    while high - low > 1:
+        middle = np.int32((low + high) >> 1)
+        count = np.int64(0)
+        for i in range(np.uint64(n)):
+            count += np.int64(values[i] >= middle)
+        if count >= k:
+            low = np.int64(middle)
+        else:
+            high = np.int64(middle)
+            above = count
+    return low, above
+
+
+@spliced
+def _candidates(bits, k, maxima, candidates):
+    """Positions, ascending, of positive values among which the k largest are; returns how many.
+
+    The k-th largest of the maxima of blocks is a lower bound of the k-th largest value: few others pass it.
+    """
+    n_blocks = maxima.size
+    bound = np.int32(1)
+    if n_blocks > k:
+        positive = np.int64(0)
+        for b in range(n_blocks):
+            block = bits[b * BLOCK : min((b + 1) * BLOCK, bits.size)]
+            top = np.int32(0)
+            for t in range(block.size):
+                top = max(top, block[t])
+            maxima[b] = top
+            positive += np.int64(top > 0)
+        if positive > k:
+            bound = np.int32(_kth_largest(maxima, n_blocks, k)[0])
+    n = 0
+    for b in range(n_blocks):
+        if n_blocks > k and maxima[b] < bound:
+            continue
+        begin = np.uint64(b * BLOCK)
+        end = np.uint64(min((b + 1) * BLOCK, bits.size))
+        for j in range(begin, end):
+            candidates[n] = j
+            n += np.int64(bits[j] >= bound)
+    return n
+
+
+@spliced
+def _keep_largest(bits, values, k, maxima, candidates, chosen, out_items, out_values):
+    """Write the k largest positive values, equals by lower position, in the order of positions; returns how many."""
+    n = _candidates(bits, k, maxima, candidates)
+    threshold = np.int64(0)
+    equal = np.int64(n)
+    if n > k:
+        for t in range(np.uint64(n)):
+            chosen[t] = bits[np.uint64(candidates[t])]
+        threshold, above = _kth_largest(chosen, n, k)
+        equal = k - above
+    m = 0
+    for t in range(n):
+        j = np.uint64(candidates[t])
+        b = np.int64(bits[j])
+        if b > threshold or (b == threshold and equal > 0):
+            if b == threshold:
+                equal -= 1
+            out_items[m] = candidates[t]
+            out_values[m] = values[j]
+            m += 1
+    return m
+
+
+@kernel
+def similar_items(
+    by_item,
+    users,
+    counts_by_item,
+    by_user,
+    items,
+    counts_by_user,
+    scale,
+    k,
+    include_self,
+    first,
+    last,
+    work,
+    out_items,
+    out_values,
+    n_out,
+):
+    """The k items most similar to each of items first..last-1 by cosine, equals by lower index; rows in index order.
+
+    by_item, users, counts_by_item: the counts by columns (CSC); by_user, items, counts_by_user: by rows (CSR);
+    counts_by_user is empty where all counts are 1; scale: 1 / norm of each column, float64. work = (dots (n_items,)
+    integers of zeros, candidates (n_items,) int32, bits (n_items,) int32, chosen (n_items,) int32, view of bits as
+    float32, maxima (n_items / 32 rounded up,) int32). Row i is written at (i - first) of out_items and out_values
+    (rows, k); n_out takes its length.
+    """
+    dots, candidates, bits, chosen, values, maxima = work
+    binary = counts_by_user.size == 0
+    for i in range(first, last):
+        for a in range(by_item[i], by_item[i + 1]):
+            user = users[a]
+            c = dots.dtype.type(counts_by_item[a])
+            # Unsigned indices: a signed one is tested for being negative at every step.
+            begin = np.uint64(by_user[user])
+            end = np.uint64(by_user[user + 1])
+            if binary:
+                for b in range(begin, end):
+                    dots[np.uint64(items[b])] += 1
+            else:
+                for b in range(begin, end):
+                    dots[np.uint64(items[b])] += c * counts_by_user[b]
+        if not include_self:
+            dots[i] = 0
+        own = scale[i]
+        for j in range(np.uint64(dots.size)):
+            values[j] = np.float32(np.float64(dots[j]) * (own * scale[j]))
+            dots[j] = 0
+        row = i - first
+        n_out[row] = _keep_largest(bits, values, k, maxima, candidates, chosen, out_items[row], out_values[row])
+
+
+@kernel
+def top_items(starts, items, counts, row_starts, columns, values, sums, out_items, out_scores):
+    """The items with the largest positive scores of each row of views, equals by lower index, best first.
+
+    starts, items, counts: views (CSR); row_starts, columns, values: each item's neighbours; sums (n_items,) float64 of
+    zeros; out_items (rows, n) int32, -1 where fewer items have a score, out_scores (rows, n) float64.
+    """
+    n = out_items.shape[1]
+    for u in range(starts.size - 1):
+        best = out_items[u]
+        score = out_scores[u]
+        for t in range(n):
+            best[t] = -1
+            score[t] = 0.0
+        for a in range(np.uint64(starts[u]), np.uint64(starts[u + 1])):
+            item = np.uint64(items[a])
+            count = np.float64(counts[a])
+            for t in range(np.uint64(row_starts[item]), np.uint64(row_starts[item + 1])):
+                sums[np.uint64(columns[t])] += count * np.float64(values[t])
+        worst = 0.0
+        # Once more over the same entries: each item is met with its sum once, and found empty afterwards.
+        for a in range(np.uint64(starts[u]), np.uint64(starts[u + 1])):
+            item = np.uint64(items[a])
+            for t in range(np.uint64(row_starts[item]), np.uint64(row_starts[item + 1])):
+                j = np.uint64(columns[t])
+                s = sums[j]
+                sums[j] = 0.0
+                if s >= worst and s > 0.0:
+                    at = n - 1
+                    if s == score[at] and columns[t] > best[at]:
+                        continue
+                    while at > 0 and (s > score[at - 1] or (s == score[at - 1] and columns[t] < best[at - 1])):
+                        score[at] = score[at - 1]
+                        best[at] = best[at - 1]
+                        at -= 1
+                    score[at] = s
+                    best[at] = columns[t]
+                    worst = score[n - 1]
+
+
+@kernel
+def add_rows(states, slots, items, starts, columns, values):
+    """states[slots[j]] += row items[j] of a CSR matrix, one j after another."""
+    for j in range(slots.size):
+        state = states[slots[j]]
+        item = items[j]
+        for t in range(np.uint64(starts[item]), np.uint64(starts[item + 1])):
+            state[np.uint64(columns[t])] += values[t]
+
+
+@kernel
+def add_rows_and_rank(sums, slots, items, starts, columns, values, ties, tied):
+    """As :func:`add_rows`; a slot's best items are found when its views, which lie together, are in.
+
+    Then its sums are still in a near cache. ties, tied: as in ``_greedy_kernel.best``.
+    """
+    for j in range(slots.size):
+        slot = slots[j]
+        row = sums[slot]
+        item = items[j]
+        for t in range(np.uint64(starts[item]), np.uint64(starts[item + 1])):
+            row[np.uint64(columns[t])] += values[t]
+        if j + 1 == slots.size or slots[j + 1] != slot:
+            best_of(row, slot, ties, tied)
+
+
+@kernel
+def user_scores(
+    pool,
+    start,
+    length,
+    slots,
+    own_row,
+    by_item,
+    users,
+    counts_by_item,
+    by_user,
+    items,
+    counts_by_user,
+    scale,
+    k,
+    work,
+    out,
+):
+    """Scores of all items from the k training users most similar to each slot's user: sum of cosine times their counts.
+
+    pool, start, length: the histories; own_row (n_slots,) the slot's own training row, which is left out (-1: none);
+    the counts as in ``similar_items``, with ``scale`` = 1 / norm of each row. work = (dots (n_users,) int64 of zeros,
+    touched (n_users,) int32, own counts (n_items,) int32 of zeros, nearest (k,) int32, similarity (k,) float64).
+    Equally similar users are taken by lower row. out (n, n_items) float32 is overwritten.
+    """
+    dots, touched, own, nearest, similarity = work
+    for j in range(slots.size):
+        slot = slots[j]
+        row = out[j]
+        for i in range(row.size):
+            row[i] = 0.0
+        first = start[slot]
+        last = first + length[slot]
+        n = 0
+        for a in range(first, last):
+            item = pool[a]
+            own[item] += 1
+            for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + 1])):
+                user = np.uint64(users[b])
+                before = dots[user]
+                if before == 0:
+                    touched[n] = users[b]
+                    n += 1
+                dots[user] = before + np.int64(counts_by_item[b])
+        square = np.int64(0)
+        for a in range(first, last):
+            item = pool[a]
+            square += np.int64(own[item]) * np.int64(own[item])
+            own[item] = 0
+        norm = np.sqrt(np.float64(square))
+        found = 0
+        for t in range(n):
+            user = np.int64(touched[t])
+            s = np.float64(dots[np.uint64(user)]) * scale[np.uint64(user)]
+            dots[np.uint64(user)] = 0
+            if found == k and s < similarity[k - 1]:
+                continue
+            if user == own_row[slot]:
+                continue
+            at = found
+            if found == k:
+                at = k - 1
+                if s < similarity[at] or (s == similarity[at] and user > nearest[at]):
+                    continue
+            while at > 0 and (s > similarity[at - 1] or (s == similarity[at - 1] and user < nearest[at - 1])):
+                similarity[at] = similarity[at - 1]
+                nearest[at] = nearest[at - 1]
+                at -= 1
+            similarity[at] = s
+            nearest[at] = user
+            if found < k:
+                found += 1
+        for t in range(found):
+            weight = np.float32(similarity[t] / norm)
+            user = nearest[t]
+            for b in range(np.uint64(by_user[user]), np.uint64(by_user[user + 1])):
+                row[np.uint64(items[b])] += weight * np.float32(counts_by_user[b])

@@ -1,0 +1,367 @@
+"""Neighbourhood recommenders: cosine between items, and cosine between users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.agents.state.acting import GreedyPolicy
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.views import view_counts
+from recsim_mnar.policy.base import Ints, Learner, Policy
+
+if TYPE_CHECKING:
+    from recsim_mnar.agents.neighbours.downdate import ItemDowndate
+    from recsim_mnar.log.table import Log
+
+_ROWS_AT_A_TIME = 4096
+
+
+def _checked_count(value: Any, name: str, agent: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise UserError(f"{agent}: {name} must be an integer from 1, got {value!r}")
+    return int(value)
+
+
+def inverse_norms(counts: Any, axis: int) -> NDArray[np.float64]:
+    """1 / Euclidean norm of the columns (axis 0) or rows (axis 1) of counts, 0 where there is nothing."""
+    square = np.zeros(counts.shape[1 - axis], np.int64)
+    index = counts.indices if axis == 0 else np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    np.add.at(square, index, counts.data.astype(np.int64) ** 2)
+    scale = np.zeros(len(square))
+    np.divide(1.0, np.sqrt(square), out=scale, where=square > 0)
+    return scale
+
+
+def compressed(matrix: Any) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """Index pointer, indices and counts of a compressed matrix, in the types that the kernels are compiled for."""
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.int32)
+
+
+class ItemKNN(Learner):
+    """Sum over the user's views of each item's cosine with the viewed item, where it is among that item's neighbours.
+
+    Cosine of the columns of the matrix of view counts (Sarwar et al. 2001; Jeunen, Rohde & Vasile 2019).
+
+    Args:
+        neighbours: most similar items kept for each item; equally similar ones by lower index.
+        include_self: count an item as its own neighbour with similarity 1, as the authors' notebook of 2019 does.
+    """
+
+    name = "item-knn"
+
+    def __init__(self, neighbours: int = 500, include_self: bool = False) -> None:
+        self.neighbours = _checked_count(neighbours, "neighbours", self.name)
+        self.include_self = bool(include_self)
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
+        counts, _ = view_counts(log, n_items)
+        starts, neighbours, similarities = most_similar(counts, self.neighbours, self.include_self)
+        return ItemKNNPolicy(
+            n_items,
+            self.name,
+            starts=starts,
+            neighbours=neighbours,
+            similarities=similarities,
+            parameters={"neighbours": self.neighbours, "include_self": self.include_self},
+        )
+
+    def scores_without_each_view(
+        self, log: Log, *, n_items: int, chunk: int
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
+        return self._downdate(log, n_items).scores(chunk)
+
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """See :meth:`recsim_mnar.agents.baselines.Popularity.places_without_each_view`."""
+        return self._downdate(log, n_items).places(unseen)
+
+    def _downdate(self, log: Log, n_items: int) -> ItemDowndate:
+        from recsim_mnar.agents.neighbours.downdate import ItemDowndate
+
+        return ItemDowndate(log, n_items=n_items, k=self.neighbours, include_self=self.include_self)
+
+
+def squared_norms(counts: Any) -> NDArray[np.int64]:
+    """Of the columns of the matrix of counts."""
+    squares = np.zeros(counts.shape[1], np.int64)
+    np.add.at(squares, counts.indices, counts.data.astype(np.int64) ** 2)
+    return squares
+
+
+def work_space(squares: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+    """What the kernels that find neighbours write to in passing."""
+    from recsim_mnar.agents.neighbours import _neighbours_kernel
+
+    n_items = len(squares)
+    bits = np.zeros(n_items, np.int32)
+    # No dot product of columns is larger than the largest squared norm; half the bytes, where they suffice, are faster.
+    kind = np.int32 if squares.max(initial=0) < 2**31 else np.int64
+    return (
+        np.zeros(n_items, kind),
+        np.empty(n_items, np.int32),
+        bits,
+        np.empty(n_items, np.int32),
+        bits.view(np.float32),
+        np.empty(-(-n_items // _neighbours_kernel.BLOCK), np.int32),
+    )
+
+
+def most_similar(
+    counts: Any, k: int, include_self: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """The k items of largest cosine with each item, as (starts, items, cosines); rows in the order of items.
+
+    Args:
+        counts: (n_users, n_items) scipy CSR array of integers.
+        k: at most so many an item; only positive cosines count, and equal ones go to the lower item.
+        include_self: let an item be among its own.
+    """
+    from recsim_mnar.agents.neighbours import _neighbours_kernel
+
+    n_items = counts.shape[1]
+    k = min(k, n_items)
+    scale, work = inverse_norms(counts, 0), work_space(squared_norms(counts))
+    by_item, by_user = compressed(counts.tocsc()), compressed(counts)
+    if counts.data.max(initial=1) == 1:
+        by_user = (*by_user[:2], by_user[2][:0])
+    n_out = np.empty(n_items, np.int64)
+    columns, values = [], []
+    for first in range(0, n_items, _ROWS_AT_A_TIME):
+        last = min(first + _ROWS_AT_A_TIME, n_items)
+        out_items = np.empty((last - first, k), np.int32)
+        out_values = np.empty((last - first, k), np.float32)
+        length = n_out[first:last]
+        _neighbours_kernel.similar_items(
+            *by_item, *by_user, scale, k, include_self, first, last, work, out_items, out_values, length
+        )
+        kept = np.arange(k) < length[:, None]
+        columns.append(out_items[kept])
+        values.append(out_values[kept])
+    return np.concatenate([[0], np.cumsum(n_out)]), np.concatenate(columns), np.concatenate(values)
+
+
+class ItemKNNPolicy(GreedyPolicy):
+    """Greedy on the sum of the similarity rows of the user's views.
+
+    Cosines are rounded to float32 and summed in float64, which holds their sums exactly: scores do not depend on the
+    order of the views, and items with equal cosines tie.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+        starts: (n_items + 1,) where each item's neighbours begin.
+        neighbours: items.
+        similarities: cosines, float32.
+        parameters: the learner's, for provenance.
+    """
+
+    def __init__(
+        self,
+        n_items: int,
+        name: str,
+        *,
+        starts: NDArray[Any],
+        neighbours: NDArray[Any],
+        similarities: NDArray[Any],
+        parameters: dict[str, Any],
+    ) -> None:
+        self._rows = (
+            np.ascontiguousarray(starts, np.int64),
+            np.ascontiguousarray(neighbours, np.int32),
+            np.ascontiguousarray(similarities, np.float32),
+        )
+        self._parameters = parameters
+        super().__init__(n_items, name)
+
+    def _start(self) -> None:
+        self._sums = np.empty((0, self.n_items))
+        self._used = np.zeros(0, np.bool_)
+        super()._start()
+
+    def _resize(self, n_slots: int) -> None:
+        super()._resize(n_slots)
+        sums, used = np.zeros((n_slots, self.n_items)), np.zeros(n_slots, np.bool_)
+        before = np.flatnonzero(self._used)
+        sums[before] = self._sums[before]
+        used[before] = True
+        self._sums, self._used = sums, used
+
+    def _clear(self, slots: NDArray[np.int64]) -> None:
+        super()._clear(slots)
+        # Zeros that were never written to take no memory yet, and are left alone.
+        used = slots[self._used[slots]]
+        self._sums[used] = 0.0
+        self._used[used] = False
+
+    def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        from recsim_mnar.agents.neighbours import _neighbours_kernel
+
+        super()._view(slots, items)
+        self._used[slots] = True
+        _neighbours_kernel.add_rows_and_rank(self._sums, slots, items, *self._rows, self._ties, self._tied)
+
+    def top(self, views: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The best items for many users at once, without a state for any of them.
+
+        Args:
+            views: (n_users, n_items) scipy CSR array of view counts.
+            n: how many items.
+
+        Returns:
+            (n_users, n) items, best first, equals by lower index, -1 where fewer have a positive score; and their
+            scores, 0 there.
+        """
+        from recsim_mnar.agents.neighbours import _neighbours_kernel
+
+        if views.shape[1] != self.n_items:
+            raise UserError(f"views have {views.shape[1]} items, {self.name} was made for {self.n_items}")
+        items, scores = np.empty((views.shape[0], n), np.int32), np.empty((views.shape[0], n))
+        _neighbours_kernel.top_items(*compressed(views), *self._rows, np.zeros(self.n_items), items, scores)
+        return items, scores
+
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
+        return self._sums[slots]
+
+    def scores(self, users: Ints) -> NDArray[np.floating]:
+        """See :meth:`recsim_mnar.agents.state.acting.SlotPolicy.scores`."""
+        return self._sums[self._slots.find(users)]
+
+    def _rank(self, slots: NDArray[np.int64]) -> None:
+        from recsim_mnar.agents.state import _greedy_kernel
+
+        _greedy_kernel.best(self._sums, slots, slots, self._ties, self._tied)
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        starts, neighbours, similarities = self._rows
+        arrays: dict[str, NDArray[Any]] = {"starts": starts, "neighbours": neighbours, "similarities": similarities}
+        return arrays, dict(self._parameters)
+
+
+class UserKNN(Learner):
+    """Sum of the view counts of the most similar training users, each weighted by its cosine with the user.
+
+    Args:
+        neighbours: most similar users taken; equally similar ones by their order in the log.
+    """
+
+    name = "user-knn"
+    ignores_own_views = True
+
+    def __init__(self, neighbours: int = 20) -> None:
+        self.neighbours = _checked_count(neighbours, "neighbours", self.name)
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
+        counts, users = view_counts(log, n_items)
+        starts, items, data = compressed(counts)
+        return UserKNNPolicy(
+            n_items,
+            self.name,
+            starts=starts,
+            items=items,
+            counts=data,
+            users=users,
+            parameters={"neighbours": self.neighbours},
+        )
+
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """See :meth:`recsim_mnar.agents.baselines.Popularity.places_without_each_view`."""
+        from recsim_mnar.agents.neighbours.downdate import user_places
+
+        return user_places(log, n_items, self.neighbours, unseen)
+
+
+class UserKNNPolicy(GreedyPolicy):
+    """Greedy on the counts of the nearest training users.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+        starts: (n_users + 1,) where each training user's items begin.
+        items: items that the training users viewed.
+        counts: how often.
+        users: (n_users,) ascending ids of the training users.
+        parameters: the learner's, for provenance.
+    """
+
+    keeps_views = True
+
+    def __init__(
+        self,
+        n_items: int,
+        name: str,
+        *,
+        starts: NDArray[Any],
+        items: NDArray[Any],
+        counts: NDArray[Any],
+        users: NDArray[Any],
+        parameters: dict[str, Any],
+    ) -> None:
+        from scipy import sparse
+
+        rows = sparse.csr_array((counts, items, starts), shape=(len(users), n_items))
+        self._by_user, self._by_item = compressed(rows), compressed(rows.tocsc())
+        self._scale = inverse_norms(rows, 1)
+        self._users = np.asarray(users, np.int64)
+        self._parameters = parameters
+        self._k = int(parameters["neighbours"])
+        super().__init__(n_items, name)
+
+    def _start(self) -> None:
+        n_users = len(self._users)
+        self._own_row = np.empty(0, np.int64)
+        self._work = (
+            np.zeros(n_users, np.int64),
+            np.empty(n_users, np.int32),
+            np.zeros(self.n_items, np.int32),
+            np.empty(self._k, np.int32),
+            np.empty(self._k),
+        )
+        super()._start()
+
+    def _resize(self, n_slots: int) -> None:
+        super()._resize(n_slots)
+        more = n_slots - len(self._own_row)
+        self._own_row = np.concatenate([self._own_row, np.full(more, -1, np.int64)])
+
+    def _clear(self, slots: NDArray[np.int64]) -> None:
+        super()._clear(slots)
+        self._own_row[slots] = -1
+
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
+        """See :meth:`recsim_mnar.policy.Policy.reset_training_users`: none is compared with its own training row."""
+        self.reset(users)
+        ids = np.asarray(originals, np.int64)
+        row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
+        self._own_row[self._slots.find(users)] = np.where(self._users[row] == ids, row, -1)
+
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        from recsim_mnar.agents.neighbours import _neighbours_kernel
+
+        out = np.empty((len(slots), self.n_items), np.float32)
+        histories = self._histories
+        _neighbours_kernel.user_scores(
+            histories.pool,
+            histories.start,
+            histories.length,
+            slots,
+            self._own_row,
+            *self._by_item,
+            *self._by_user,
+            self._scale,
+            self._k,
+            self._work,
+            out,
+        )
+        return out
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        starts, items, counts = self._by_user
+        return {"starts": starts, "items": items, "counts": counts, "users": self._users}, dict(self._parameters)

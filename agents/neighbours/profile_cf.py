@@ -1,0 +1,249 @@
+"""Collaborative filtering on profiles, sets of distinct items: by cosine, and naive (de Myttenaere et al. 2015)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.agents.neighbours.knn import compressed
+from recsim_mnar.agents.state.acting import GreedyPolicy
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.views import view_counts, views_of
+from recsim_mnar.policy.base import Ints, Learner, Policy
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+Int64s = NDArray[np.int64]
+
+_BITS = 32
+"""Fraction bits of 1 / sqrt(n): sums of such numbers are exact, and fit in 62 bits for a thousand million terms."""
+
+_MOST_ITEMS = 20_000
+"""Items times items of 8 bytes: 3.2 GB."""
+
+_CHUNK = 64
+
+
+def _units(lengths: Int64s) -> Int64s:
+    """1 / sqrt(n) in fixed point for each profile length n, (U,) int64."""
+    return np.rint(2.0**_BITS / np.sqrt(np.maximum(lengths, 1).astype(np.float64))).astype(np.int64)
+
+
+def _check_size(agent: str, n_items: int) -> None:
+    if n_items > _MOST_ITEMS:
+        raise UserError(
+            f"{agent} keeps a number for every pair of items: at most {_MOST_ITEMS:,} items, got {n_items:,}"
+        )
+
+
+def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | None:
+    """Starts of the users and the items of the organic rows, in their order.
+
+    None where a user has an item twice, so that leaving one row out leaves the item in the profile.
+    """
+    users, items = views_of(log, n_items)
+    if len(np.unique(users * n_items + items)) < len(items):
+        return None
+    new = np.flatnonzero(np.concatenate([[True], users[1:] != users[:-1]]))
+    return np.append(new, len(users)).astype(np.int64), np.ascontiguousarray(items, np.int32)
+
+
+class _ProfilePolicy(GreedyPolicy):
+    """Greedy on float64 scores; known items have -inf."""
+
+    keeps_views = True
+
+    def scores(self, users: Ints) -> NDArray[np.float64]:
+        """By what the policy ranks items, (n, n_items) float64; -inf for items that the user holds."""
+        slots = self._slots.find(users)
+        out = np.empty((len(slots), self.n_items))
+        for begin in range(0, len(slots), _CHUNK):
+            part = slots[begin : begin + _CHUNK]
+            out[begin : begin + len(part)] = self._score(part)
+        return out
+
+
+class CosineCF(Learner):
+    """Sum of all other users' profiles, each weighted by its cosine with the user's; known items excluded.
+
+    b_u = sum over v != u of (B_u . B_v) / (|B_u| |B_v|) B_v (de Myttenaere et al. 2015, section 5.1 a). Linear in the
+    profile x: b = x' G / |x| with G = sum over v of B_v B_v' / |B_v|, the user's own row taken out.
+    """
+
+    name = "cosine-cf"
+    ignores_own_views = True
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
+        _check_size(self.name, n_items)
+        counts, users = view_counts(log, n_items)
+        starts, items, _ = compressed(counts)
+        return CosineCFPolicy(n_items, self.name, starts=starts, items=items, users=users)
+
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
+        """Exhaustive leave-one-out in closed form: of each organic row's item, fitted without that row.
+
+        Args:
+            log: whose rows are left out.
+            n_items: number of items.
+            unseen: the items of the user's other rows are no candidates.
+
+        Returns:
+            (E,) how many of the items that the user does not hold score above it, and (E,) how many level with it;
+            None, there being no closed form, where known items are candidates or a user has an item twice.
+        """
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+
+        _check_size(self.name, n_items)
+        distinct = distinct_rows(log, n_items) if unseen else None
+        if distinct is None:
+            return None
+        starts, items = distinct
+        unit = _units(np.diff(starts))
+        table = np.zeros((n_items, n_items), np.int64)
+        _profile_cf_kernel.cooccurrence(starts, items, unit, table)
+        above, level = np.empty(len(items), np.int64), np.empty(len(items), np.int64)
+        _profile_cf_kernel.cosine_places(starts, items, unit, table, np.empty(n_items, np.int64), above, level)
+        return above, level
+
+
+class CosineCFPolicy(_ProfilePolicy):
+    """Greedy on the cosine-weighted sum of the training users' profiles.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+        starts: (U + 1,) where each training user's items begin.
+        items: the distinct items of each.
+        users: (U,) their ids, ascending.
+    """
+
+    def __init__(
+        self, n_items: int, name: str, *, starts: NDArray[Any], items: NDArray[Any], users: NDArray[Any]
+    ) -> None:
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+
+        self._rows = (np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(items, np.int32))
+        self._unit = _units(np.diff(self._rows[0]))
+        self._users = np.asarray(users, np.int64)
+        self._table = np.zeros((n_items, n_items), np.int64)
+        _profile_cf_kernel.cooccurrence(*self._rows, self._unit, self._table)
+        super().__init__(n_items, name)
+
+    def _start(self) -> None:
+        self._own_row = np.empty(0, np.int64)
+        self._held, self._sums = np.zeros(self.n_items, np.bool_), np.empty(self.n_items, np.int64)
+        super()._start()
+
+    def _resize(self, n_slots: int) -> None:
+        super()._resize(n_slots)
+        self._own_row = np.concatenate([self._own_row, np.full(n_slots - len(self._own_row), -1, np.int64)])
+
+    def _clear(self, slots: NDArray[np.int64]) -> None:
+        super()._clear(slots)
+        self._own_row[slots] = -1
+
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
+        """See :meth:`recsim_mnar.policy.Policy.reset_training_users`: v != u leaves the user's own row out."""
+        self.reset(users)
+        ids = np.asarray(originals, np.int64)
+        row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
+        self._own_row[self._slots.find(users)] = np.where(self._users[row] == ids, row, -1)
+
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+
+        histories = self._histories
+        out = np.empty((len(slots), self.n_items))
+        _profile_cf_kernel.cosine_scores(
+            histories.pool, histories.start, histories.length, slots, self._own_row, self._table, *self._rows,
+            self._unit, self._held, self._sums, out,
+        )  # fmt: skip
+        # A power of two keeps every bit; the norm of the user's own profile scales a row alone and is left out.
+        return out * 2.0**-_BITS
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        return {"starts": self._rows[0], "items": self._rows[1], "users": self._users}, {}
+
+
+class NaiveCF(Learner):
+    """Largest share, over the items j of the user, of the holders of j who hold the item; known items excluded.
+
+    b_u(i) = max over j in I_u of #(U_i and U_j) / #U_j (de Myttenaere et al. 2015, section 5.1 b).
+    """
+
+    name = "naive-cf"
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
+        _check_size(self.name, n_items)
+        starts, items, _ = compressed(view_counts(log, n_items)[0])
+        return NaiveCFPolicy(n_items, self.name, counts=_pair_counts(starts, items, n_items))
+
+    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
+        """As :meth:`CosineCF.places_without_each_view`."""
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+
+        _check_size(self.name, n_items)
+        distinct = distinct_rows(log, n_items) if unseen else None
+        if distinct is None:
+            return None
+        starts, items = distinct
+        counts = _pair_counts(starts, items, n_items)
+        above, level = np.empty(len(items), np.int64), np.empty(len(items), np.int64)
+        scratch = np.empty(n_items), np.empty(n_items), np.empty(n_items, np.int64)
+        _profile_cf_kernel.ratio_places(starts, items, counts, _ratios(counts), *scratch, above, level)
+        return above, level
+
+
+class NaiveCFPolicy(_ProfilePolicy):
+    """Greedy on the largest share.
+
+    Args:
+        n_items: number of items.
+        name: the name under which results are reported.
+        counts: (n_items, n_items) users who hold both items; on the diagonal, who hold the item.
+    """
+
+    def __init__(self, n_items: int, name: str, *, counts: NDArray[Any]) -> None:
+        self._counts = np.ascontiguousarray(counts, np.int64)
+        self._ratios = _ratios(self._counts)
+        super().__init__(n_items, name)
+
+    def _start(self) -> None:
+        self._held = np.zeros(self.n_items, np.bool_)
+        super()._start()
+
+    def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+
+        histories = self._histories
+        out = np.empty((len(slots), self.n_items))
+        _profile_cf_kernel.best_ratios(
+            histories.pool, histories.start, histories.length, slots, self._ratios, self._held, out
+        )
+        return out
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        return {"counts": self._counts}, {}
+
+
+def _pair_counts(starts: Int64s, items: NDArray[np.int32], n_items: int) -> Int64s:
+    from recsim_mnar.agents.neighbours import _profile_cf_kernel
+
+    counts = np.zeros((n_items, n_items), np.int64)
+    _profile_cf_kernel.cooccurrence(starts, items, np.ones(len(starts) - 1, np.int64), counts)
+    return counts
+
+
+def _ratios(counts: Int64s) -> NDArray[np.float64]:
+    """counts[j, i] / counts[j, j], 0 where nobody holds j."""
+    holders = np.diagonal(counts).astype(np.float64)[:, None]
+    out = np.zeros(counts.shape)
+    np.divide(counts, holders, out=out, where=holders > 0)
+    return out

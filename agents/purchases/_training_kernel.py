@@ -1,0 +1,370 @@
+# mypy: ignore-errors
+"""Jitted core of training factor models: gradients of the pair and point losses, Adam and SGD, and their loops.
+
+A row of a table is [factors, padded with zeros to d | bias, response, zeros], float32; d and the row length are
+multiples of 8. A table of a coupled model holds the rows without recommendation first, then those with it.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.agents.purchases._draws_kernel import draw, prefetch
+from recsim_mnar.numerics._rng_kernel import exp32
+from recsim_mnar.numerics.jit import inlined, kernel
+
+_F = np.float32
+_NIL = _F(0.0)
+_ONE = _F(1.0)
+_TWO = _F(2.0)
+_EPSILON = _F(1e-8)
+_LIMIT = _F(1e4)
+"""A score this large is of a model that has diverged: the logistic function is 0 or 1 in float32 from 104 on."""
+_AHEAD = 8  # samples whose rows are asked for ahead
+_LINE = 16  # float32 in a cache line
+
+
+@inlined
+def dot(a, b, d):
+    """Sum of the first d products (8 divides d), in eight fixed lanes: the same bits on every machine."""
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _NIL
+    for k in range(0, d, 8):
+        x = a[k : k + 8]
+        y = b[k : k + 8]
+        s0 += x[0] * y[0]
+        s1 += x[1] * y[1]
+        s2 += x[2] * y[2]
+        s3 += x[3] * y[3]
+        s4 += x[4] * y[4]
+        s5 += x[5] * y[5]
+        s6 += x[6] * y[6]
+        s7 += x[7] * y[7]
+    return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
+
+
+@inlined
+def difference_dot(a, b, c, d):
+    """Sum of a (b - c) over the first d places, as :func:`dot`."""
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _NIL
+    for k in range(0, d, 8):
+        x = a[k : k + 8]
+        y = b[k : k + 8]
+        z = c[k : k + 8]
+        s0 += x[0] * (y[0] - z[0])
+        s1 += x[1] * (y[1] - z[1])
+        s2 += x[2] * (y[2] - z[2])
+        s3 += x[3] * (y[3] - z[3])
+        s4 += x[4] * (y[4] - z[4])
+        s5 += x[5] * (y[5] - z[5])
+        s6 += x[6] * (y[6] - z[6])
+        s7 += x[7] * (y[7] - z[7])
+    return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
+
+
+@inlined
+def sigmoid(x):
+    """Logistic function in float32."""
+    return _ONE / (_ONE + exp32(-x))
+
+
+@inlined
+def pair_slope(x, signed):
+    """Derivative by x of |w| log(1 + exp(-sign(w) x)) for the signed weight w."""
+    if signed >= _NIL:
+        return -signed * sigmoid(-x)
+    return -signed * sigmoid(x)
+
+
+@inlined
+def _ask(table, row, width):
+    """Ask for a row of a table ahead of its use."""
+    for k in range(0, width, _LINE):
+        prefetch(table, np.int64(row) * width + k)
+
+
+@inlined
+def _slot(row, slot_of, touched, count, gradient):
+    """Where the gradient of a row is gathered; a row met for the first time gets the next place, emptied."""
+    if slot_of[row] < 0:
+        slot_of[row] = count
+        touched[count] = row
+        g = gradient[count]
+        for k in range(g.size):
+            g[k] = _NIL
+        count += 1
+    return slot_of[row], count
+
+
+@kernel
+def pair_gradients(users, items, d, drawn, signed, n, penalties, gathered):
+    """Gather the gradient of n drawn pairs' loss; returns (rows touched of users, of items, first bad sample or -1).
+
+    Loss of a pair: |w| log(1 + exp(-sign(w)(s_ui - s_uj))) + penalties of the three rows:
+    penalties[0] ||factors||^2 + penalties[1] ||bias and response||^2.
+    """
+    who, ones, others, places = drawn[0], drawn[1], drawn[2], drawn[5]
+    slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
+    n_u = n_i = 0
+    two, two_own = _TWO * penalties[0], _TWO * penalties[1]
+    width = users.shape[1]
+    for s in range(n):
+        if s + _AHEAD < n:
+            _ask(users, who[s + _AHEAD], width)
+            _ask(items, ones[s + _AHEAD], width)
+            _ask(items, others[s + _AHEAD], width)
+        u, i, j = who[s], ones[s], others[s]
+        a, b, c = users[u], items[i], items[j]
+        x = difference_dot(a, b, c, d) + (b[d] - c[d])
+        if not abs(x) < _LIMIT:
+            return n_u, n_i, s
+        w = signed[places[s]] if signed.size else _ONE
+        g = pair_slope(x, w)
+        at, n_u = _slot(u, slot_u, touched_u, n_u, gradient_u)
+        ga = gradient_u[at]
+        at, n_i = _slot(i, slot_i, touched_i, n_i, gradient_i)
+        gb = gradient_i[at]
+        at, n_i = _slot(j, slot_i, touched_i, n_i, gradient_i)
+        gc = gradient_i[at]
+        for k in range(d):
+            ga[k] += g * (b[k] - c[k]) + two * a[k]
+        for k in range(d):
+            gb[k] += g * a[k] + two * b[k]
+        for k in range(d):
+            gc[k] += two * c[k] - g * a[k]
+        gb[d] += g
+        gc[d] -= g
+        for k in range(d, width):
+            ga[k] += two_own * a[k]
+            gb[k] += two_own * b[k]
+            gc[k] += two_own * c[k]
+    return n_u, n_i, -1
+
+
+@inlined
+def _couple(a, b, ga, gb, d, distance, weight):
+    """Add weight times the gradient of the distance of two rows: 1: L1, 2: squared L2, 3: 1 - cosine of the factors."""
+    if distance == 1:
+        for k in range(a.size):
+            e = a[k] - b[k]
+            h = weight * ((_ONE if e > _NIL else _NIL) - (_ONE if e < _NIL else _NIL))
+            ga[k] += h
+            gb[k] -= h
+    elif distance == 2:
+        for k in range(a.size):
+            h = _TWO * weight * (a[k] - b[k])
+            ga[k] += h
+            gb[k] -= h
+    else:
+        aa = dot(a, a, d)
+        bb = dot(b, b, d)
+        if aa > _NIL and bb > _NIL:
+            norm = _ONE / np.sqrt(aa * bb)
+            cosine = dot(a, b, d) * norm
+            for k in range(d):
+                ga[k] -= weight * (norm * b[k] - cosine / aa * a[k])
+                gb[k] -= weight * (norm * a[k] - cosine / bb * b[k])
+
+
+@kernel
+def point_gradients(users, items, d, drawn, n, form, penalties, between, gathered):
+    """Gather the gradient of n drawn points' logistic loss; returns as :func:`pair_gradients`.
+
+    form: (labels of the strata or -1: purchased, response 0/1, users a table (0: one), items a table (0), distance).
+    The loss of a point adds the penalties of its two rows, and between times the distance of each of its coupled rows
+    from its counterpart.
+    """
+    who, ones, strata, parts = drawn[0], drawn[1], drawn[3], drawn[4]
+    labels, response, apart_u, apart_i, distance = form
+    slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
+    n_u = n_i = 0
+    two, two_own = _TWO * penalties[0], _TWO * penalties[1]
+    width = users.shape[1]
+    for s in range(n):
+        shown = 1 if parts[s] == 2 or parts[s] == 4 else 0
+        label = labels[strata[s]]
+        if label < 0:
+            label = 1 if parts[s] <= 2 else 0
+        u = who[s] + shown * apart_u
+        i = ones[s] + shown * apart_i
+        a, b = users[u], items[i]
+        x = dot(a, b, d) + (a[d] + b[d])
+        z = _F(shown * response)
+        x += z * (a[d + 1] + b[d + 1])
+        if not abs(x) < _LIMIT:
+            return n_u, n_i, s
+        g = sigmoid(x) - _F(label)
+        at, n_u = _slot(u, slot_u, touched_u, n_u, gradient_u)
+        ga = gradient_u[at]
+        at, n_i = _slot(i, slot_i, touched_i, n_i, gradient_i)
+        gb = gradient_i[at]
+        for k in range(d):
+            ga[k] += g * b[k] + two * a[k]
+        for k in range(d):
+            gb[k] += g * a[k] + two * b[k]
+        ga[d] += g
+        gb[d] += g
+        ga[d + 1] += z * g
+        gb[d + 1] += z * g
+        for k in range(d, width):
+            ga[k] += two_own * a[k]
+            gb[k] += two_own * b[k]
+        if apart_u:
+            v = u - apart_u if shown else u + apart_u
+            at, n_u = _slot(v, slot_u, touched_u, n_u, gradient_u)
+            _couple(a, users[v], ga, gradient_u[at], d, distance, between)
+        if apart_i:
+            j = i - apart_i if shown else i + apart_i
+            at, n_i = _slot(j, slot_i, touched_i, n_i, gradient_i)
+            _couple(b, items[j], gb, gradient_i[at], d, distance, between)
+    return n_u, n_i, -1
+
+
+@kernel
+def adam(table, first, second, powers, slot_of, touched, count, gradient, scale, rate, betas):
+    """One step of Adam on the touched rows, each by its own number of steps; forgets which were touched.
+
+    powers (rows, 2) float64: each row's beta^steps. gradient is multiplied by ``scale``.
+    """
+    b1, b2 = _F(betas[0]), _F(betas[1])
+    c1, c2 = _F(1.0 - betas[0]), _F(1.0 - betas[1])
+    width = table.shape[1]
+    for t in range(count):
+        if t + _AHEAD < count:
+            _ask(table, touched[t + _AHEAD], width)
+            _ask(first, touched[t + _AHEAD], width)
+            _ask(second, touched[t + _AHEAD], width)
+            prefetch(powers, 2 * touched[t + _AHEAD])
+        row = touched[t]
+        slot_of[row] = -1
+        powers[row, 0] *= betas[0]
+        powers[row, 1] *= betas[1]
+        step = _F(rate / (1.0 - powers[row, 0]))
+        spread = _F(1.0 / (1.0 - powers[row, 1]))
+        w, m, v, g = table[row], first[row], second[row], gradient[t]
+        for k in range(w.size):
+            e = scale * g[k]
+            m[k] = b1 * m[k] + c1 * e
+            v[k] = b2 * v[k] + c2 * (e * e)
+            w[k] -= step * m[k] / (np.sqrt(v[k] * spread) + _EPSILON)
+
+
+@kernel
+def descend(table, slot_of, touched, count, gradient, step):
+    """One step of gradient descent on the touched rows; forgets which were touched."""
+    for t in range(count):
+        row = touched[t]
+        slot_of[row] = -1
+        w, g = table[row], gradient[t]
+        for k in range(w.size):
+            w[k] -= step * g[k]
+
+
+@kernel
+def forget(slot_of, touched, count):
+    """No row is touched."""
+    for t in range(count):
+        slot_of[touched[t]] = -1
+
+
+@inlined
+def _step(users, items, moments, gathered, n_u, n_i, n, rate, betas):
+    """One step of the optimiser on what was gathered of n samples; the loss is their mean."""
+    slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
+    mu, vu, pu, mi, vi, pi = moments
+    scale = _F(1.0 / n)
+    if mu.shape[0]:
+        adam(users, mu, vu, pu, slot_u, touched_u, n_u, gradient_u, scale, rate, betas)
+        adam(items, mi, vi, pi, slot_i, touched_i, n_i, gradient_i, scale, rate, betas)
+    else:
+        step = _F(rate) * scale
+        descend(users, slot_u, touched_u, n_u, gradient_u, step)
+        descend(items, slot_i, touched_i, n_i, gradient_i, step)
+
+
+@kernel
+def train_pairs(where, draws, tables, d, signed, penalties, moments, gathered, rate, betas):
+    """Batches first .. last - 1; returns the batch at which the model diverged, or -1.
+
+    where: (seed, stream, first, last, batch). draws: (plan, observed, n_items, drawn). Without moments: SGD.
+    """
+    seed, stream, first, last, batch = where
+    plan, observed, n_items, drawn = draws
+    users, items = tables
+    for t in range(first, last):
+        draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
+        n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalties, gathered)
+        if bad >= 0:
+            forget(gathered[0], gathered[1], n_u)
+            forget(gathered[3], gathered[4], n_i)
+            return t
+        _step(users, items, moments, gathered, n_u, n_i, batch, rate, betas)
+    return -1
+
+
+@kernel
+def train_points(where, draws, tables, d, form, penalties, between, moments, gathered, rate, betas):
+    """As :func:`train_pairs`, of points."""
+    seed, stream, first, last, batch = where
+    plan, observed, n_items, drawn = draws
+    users, items = tables
+    for t in range(first, last):
+        draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
+        n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalties, between, gathered)
+        if bad >= 0:
+            forget(gathered[0], gathered[1], n_u)
+            forget(gathered[3], gathered[4], n_i)
+            return t
+        _step(users, items, moments, gathered, n_u, n_i, batch, rate, betas)
+    return -1
+
+
+@kernel
+def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
+    """SGD one pair after another, of drawn pairs first .. last - 1; returns the first bad sample, or -1."""
+    who, ones, others, places = drawn[0], drawn[1], drawn[2], drawn[5]
+    shrink = _F(1.0) - _TWO * penalties[0] * _F(rate)
+    shrink_own = _F(1.0) - _TWO * penalties[1] * _F(rate)
+    speed = _F(rate)
+    width = users.shape[1]
+    for s in range(first, last):
+        if s + _AHEAD < last:
+            _ask(users, who[s + _AHEAD], width)
+            _ask(items, ones[s + _AHEAD], width)
+            _ask(items, others[s + _AHEAD], width)
+        a, b, c = users[who[s]], items[ones[s]], items[others[s]]
+        x = difference_dot(a, b, c, d) + (b[d] - c[d])
+        if not abs(x) < _LIMIT:
+            return s
+        w = signed[places[s]] if signed.size else _ONE
+        h = speed * pair_slope(x, w)
+        for k in range(d):
+            p, q, r = a[k], b[k], c[k]
+            a[k] = shrink * p - h * (q - r)
+            b[k] = shrink * q - h * p
+            c[k] = shrink * r + h * p
+        b[d] = shrink_own * b[d] - h
+        c[d] = shrink_own * c[d] + h
+    return -1
+
+
+@kernel
+def train_pairs_singly(where, draws, tables, d, signed, penalties, rate):
+    """SGD of batch 1: samples first * batch .. last * batch - 1, drawn a batch at a time; returns as train_pairs."""
+    seed, stream, first, last, batch = where
+    plan, observed, n_items, drawn = draws
+    users, items = tables
+    for t in range(first, last):
+        draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
+        if follow_pairs(users, items, d, drawn, signed, 0, batch, penalties, rate) >= 0:
+            return t
+    return -1
+
+
+@kernel
+def uplift_of_scores(shown, hidden):
+    """In place of ``shown``: sigma(shown) - sigma(hidden); both (n, n_items) float32."""
+    for j in range(shown.shape[0]):
+        a, b = shown[j], hidden[j]
+        for i in range(a.size):
+            a[i] = sigmoid(a[i]) - sigmoid(b[i])

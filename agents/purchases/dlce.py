@@ -1,0 +1,61 @@
+"""DLCE: pairs weighted by inverse propensities, an unbiased ranking loss for uplift (Sato et al. 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recsim_mnar.agents.purchases.factor_learner import FactorLearner
+from recsim_mnar.agents.purchases.observed import ANY, R_NP, R_P, Observed, P, Plan, Stratum
+from recsim_mnar.agents.purchases.training import Loss
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.exposures import Exposures
+
+
+@dataclass(kw_only=True, eq=False)
+class DLCE(FactorLearner):
+    """Purchases after a recommendation up, purchases without one down, by inverse propensity (Sato et al. 2020).
+
+    A purchased item i against a random item j: log(1 + exp(-(x_i - x_j)))/max(e, chi) where i was recommended,
+    log(1 + exp(x_i - x_j))/max(1 - e, chi) where it was not. (The first form with a negative weight would be unbounded
+    below.) Settings: see :class:`recsim_mnar.agents.purchases.factor_learner.FactorLearner`.
+
+    Args:
+        chi: smallest propensity divided by.
+    """
+
+    chi: float = 0.1
+
+    name = "dlce"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        self._check_share("chi")
+
+    def plan(self, observed: Observed) -> Plan:
+        """Any purchase, each equally likely, and any item."""
+        return Plan.of(observed, [Stratum(1.0, P, ANY)], by="cell")
+
+    def loss(self, observed: Observed, exposures: Exposures) -> Loss:
+        """The pair loss, its weights divided by their mean size so that the learning rate keeps its meaning.
+
+        Raises:
+            UserError: no propensities, or one of 0 (recommended) or 1 (not) while chi = 0.
+        """
+        exposures.need_propensities()
+        users, periods, part = observed.of_place()
+        shown = (part == R_P) | (part == R_NP)
+        e = exposures.propensity_of(users, observed.items, periods)
+        chance = np.maximum(np.where(shown, e, 1.0 - e), self.chi)
+        bad = ~(chance > 0.0)
+        if bad.any():
+            k = int(np.flatnonzero(bad)[0])
+            raise UserError(
+                f"user {users[k]}, item {observed.items[k]}, period {periods[k]} has propensity {e[k]:g}, whose "
+                "inverse is needed: give propensities strictly between 0 and 1, or chi above 0"
+            )
+        weights = 1.0 / chance
+        weights /= weights[part != R_NP].mean()
+        return Loss(pairs=True, signed=np.where(shown, weights, -weights).astype(np.float32))

@@ -1,0 +1,150 @@
+"""Factor models of known users and items: their tables, and the scores by which they rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.policy.base import Ints
+
+EXTRAS = 8
+"""Places after the factors in a row of a table: bias, response to a recommendation, and zeros."""
+
+_TILE = 256
+
+
+def padded(factors: int) -> int:
+    """The next multiple of 8: the kernels' dot products run in eight lanes."""
+    return -(-factors // 8) * 8
+
+
+@dataclass(frozen=True)
+class Form:
+    """Which rows and terms a model has.
+
+    Attributes:
+        response: each user and item has a term of its own that is added where the item is recommended (RecResp).
+        apart_users: users have rows of their own for recommended items (CausE).
+        apart_items: likewise items (CausE, CausE-Prod).
+    """
+
+    response: bool = False
+    apart_users: bool = False
+    apart_items: bool = False
+
+    @property
+    def ranks_by_difference(self) -> bool:
+        """Whether items are ranked by sigma(x with) - sigma(x without) rather than by x."""
+        return self.response or self.apart_users or self.apart_items
+
+
+@dataclass(frozen=True)
+class FactorModel:
+    """Tables of float32 rows [factors | bias, response, zeros]; those for recommended items follow the others.
+
+    Attributes:
+        n_users, n_items: numbers of users and items (a table that is kept apart has twice as many rows).
+        factors: length of the factors, a multiple of 8.
+        form: which terms there are.
+        users, items: the tables.
+    """
+
+    n_users: int
+    n_items: int
+    factors: int
+    form: Form
+    users: NDArray[np.float32]
+    items: NDArray[np.float32]
+
+    @classmethod
+    def start(cls, shape: tuple[int, int], factors: int, form: Form, *, scale: float, seed: int) -> FactorModel:
+        """Factors from N(0, scale^2), addressed draws; biases and responses 0; coupled rows begin equal."""
+        d = padded(factors)
+        tables = []
+        for label, n, apart in (("users", shape[0], form.apart_users), ("items", shape[1], form.apart_items)):
+            table = np.zeros((n, d + EXTRAS), np.float32)
+            draws = rng.normals(rng.derive_seed(seed, f"factors/{label}"), rng.Stream.FIT, 0, (n, factors))
+            table[:, :factors] = scale * draws
+            tables.append(np.concatenate([table, table]) if apart else table)
+        return cls(shape[0], shape[1], d, form, tables[0], tables[1])
+
+    def copy(self) -> FactorModel:
+        """With tables of its own."""
+        return self.of(self.users.copy(), self.items.copy())
+
+    def of(self, users: NDArray[np.float32], items: NDArray[np.float32]) -> FactorModel:
+        """The same form with other tables."""
+        return FactorModel(self.n_users, self.n_items, self.factors, self.form, users, items)
+
+    def average_user(self) -> NDArray[np.float32]:
+        """(1 or 2, row) the mean row of the users, without and with recommendation where they are apart."""
+        return (
+            self.users.reshape(-1, self.n_users, self.users.shape[1]).mean(axis=1, dtype=np.float64).astype(np.float32)
+        )
+
+    def scorer(self) -> Scorer:
+        """The model laid out for scoring."""
+        return Scorer(self)
+
+    def scores(self, users: Ints) -> NDArray[np.float32]:
+        """By what the model ranks, (n, n_items): see :meth:`Scorer.of`."""
+        return self.scorer().of(np.asarray(users, np.int64))
+
+
+class Scorer:
+    """Scores of all items for known users, or for anybody with a row of the users' table.
+
+    Args:
+        model: the fitted model; its tables are copied.
+    """
+
+    def __init__(self, model: FactorModel) -> None:
+        d, form = model.factors, model.form
+        self.form = form
+        self.n_items = model.n_items
+        self._d = d
+        self._users = model.users.reshape(-1, model.n_users, model.users.shape[1])
+        items = model.items.reshape(-1, model.n_items, model.items.shape[1]).transpose(0, 2, 1).copy()
+        items[:, d + 2] = 1.0  # meets the user's own terms
+        self._items = items
+
+    def of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(n, n_items): x, or sigma(x with) - sigma(x without) for models that tell the two apart.
+
+        Each row comes from fixed operations that depend on no other row.
+        """
+        return self.of_rows(self._users[:, users])
+
+    def of_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """As :meth:`of`, for rows (1 or 2, n, row length) of a users' table."""
+        from recsim_mnar.agents.purchases import _training_kernel
+
+        n = rows.shape[1]
+        out = np.empty((n, self.n_items), np.float32)
+        if not self.form.ranks_by_difference:
+            self._project(rows[0], self._items[0], 0.0, out)
+            return out
+        without = np.empty((min(n, _TILE), self.n_items), np.float32)
+        for begin in range(0, n, _TILE):
+            part = slice(begin, min(begin + _TILE, n))
+            base = without[: part.stop - begin]
+            self._project(rows[-1, part], self._items[-1], 1.0, out[part])
+            self._project(rows[0, part], self._items[0], 0.0, base)
+            _training_kernel.uplift_of_scores(out[part], base)
+        return out
+
+    def _project(self, rows: NDArray[Any], items: NDArray[Any], shown: float, out: NDArray[np.float32]) -> None:
+        from recsim_mnar.agents.factors import _factors_kernel
+
+        d = self._d
+        states = np.zeros((len(rows), d + EXTRAS), np.float32)
+        states[:, :d] = rows[:, :d]
+        states[:, d] = 1.0
+        z = shown if self.form.response else 0.0
+        states[:, d + 1] = z
+        states[:, d + 2] = rows[:, d] + np.float32(z) * rows[:, d + 1]
+        _factors_kernel.project(states, np.arange(len(rows)), items, out)

@@ -1,0 +1,1 @@
+"""What agents keep of users while they act."""

@@ -1,0 +1,97 @@
+"""Slots: where the state of each live user lies."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+
+_SMALLEST = 64
+
+
+class Slots:
+    """A table from user ids (any int64) to slots 0 .. ``size`` - 1, which are used again when a user leaves.
+
+    Attributes:
+        size: number of slots there are arrays for; it grows by doubling, and never past twice the most users that
+            were live at once (or 64).
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._n_free = 0
+        self._free = np.empty(0, np.int32)
+        self._keys = np.empty(0, np.int64)
+        self._places = np.empty(0, np.int32)
+        self._shift = np.uint64(64)
+        self._grow(1)
+
+    def __len__(self) -> int:
+        return self.size - self._n_free
+
+    def find(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The slots of live users, (n,).
+
+        Raises:
+            UserError: a user has not begun.
+        """
+        slots = self._visit(0, users)
+        if len(slots) and slots.min() < 0:
+            user = int(np.asarray(users)[slots < 0][0])
+            raise UserError(f"user {user} has not begun: call reset() for a user before observe() and act()")
+        return slots
+
+    def enter(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The slots of users, old or new, (n,)."""
+        if self._n_free < len(users):
+            unknown = int(np.count_nonzero(self._visit(0, users) < 0))
+            if unknown > self._n_free:
+                self._grow(len(self) + unknown)
+        return self._visit(1, users)
+
+    def leave(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Free the slots of users; returns the slots that were theirs. A user who is not there is passed over."""
+        slots = self._visit(2, users)
+        return slots[slots >= 0]
+
+    def copy(self) -> Slots:
+        """A table of its own with the same users."""
+        twin = copy.copy(self)
+        twin._free, twin._keys, twin._places = self._free.copy(), self._keys.copy(), self._places.copy()
+        return twin
+
+    def _visit(self, mode: int, users: NDArray[np.integer]) -> NDArray[np.int64]:
+        from recsim_mnar.agents.state import _slots_kernel
+
+        users_ = np.ascontiguousarray(users, dtype=np.int64)
+        if not users_.flags.writeable:  # the kernel is compiled for one kind of array only
+            users_ = users_.copy()
+        out = np.empty(len(users_), np.int64)
+        with np.errstate(over="ignore"):
+            self._n_free = int(
+                _slots_kernel.visit(mode, self._keys, self._places, self._shift, self._free, self._n_free, users_, out)
+            )
+        return out
+
+    def _grow(self, wanted: int) -> None:
+        """Make at least ``wanted`` slots, and a table at most half full; old slots keep their users."""
+        live = self._places >= 0
+        keys, places = self._keys[live], self._places[live]
+        old_size = self.size
+        self.size = max(_SMALLEST, 1 << (wanted - 1).bit_length())
+        bits = (2 * self.size).bit_length() - 1
+        self._shift = np.uint64(64 - bits)
+        self._keys = np.zeros(1 << bits, np.int64)
+        self._places = np.full(1 << bits, -1, np.int32)
+        # Old users enter first, taking their old slots off a stack that hands them out in the table's order.
+        still_free = self._free[: self._n_free].copy()
+        self._free = np.empty(self.size, np.int32)
+        fresh = np.arange(self.size - 1, old_size - 1, -1, dtype=np.int32)
+        stack = np.concatenate([fresh, still_free, places[::-1]])
+        self._free[: len(stack)] = stack
+        self._n_free = len(stack)
+        if len(keys):
+            self._visit(1, keys)

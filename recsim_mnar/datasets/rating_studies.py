@@ -1,0 +1,218 @@
+"""Rating data: ML-100K, Coat and Yahoo R3, read from where the user put them.
+
+Nothing is shipped and nothing is downloaded. A missing file is named exactly, with where its owner publishes it and
+under which terms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.ratings import Floats, Ratings
+
+STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+ML100K_SOURCE = (
+    "GroupLens publishes ML-100K (ml-100k/u.data) at grouplens.org/datasets/movielens/100k for research, "
+    "redistribution not allowed; RecBole's copy is recbole/dataset_example/ml-100k/ml-100k.inter in the PyPI package "
+    "recbole"
+)
+COAT_SOURCE = (
+    "Schnabel et al. 2016 publish Coat (train.ascii, test.ascii, user_item_features/) at "
+    "www.cs.cornell.edu/~schnabts/mnar under CC BY-NC 4.0"
+)
+YAHOO_SOURCE = (
+    "Yahoo Webscope gives R3 (ydata-ymusic-rating-study-v1_0-train.txt, -test.txt) at webscope.sandbox.yahoo.com to "
+    "academic researchers under its own licence"
+)
+YAHOO_USERS, YAHOO_RATERS, YAHOO_SONGS = 15_400, 5_400, 1_000
+
+
+@dataclass(frozen=True)
+class RatingStudy:
+    """Self-selected ratings beside ratings of items drawn at random.
+
+    Attributes:
+        name: of the data.
+        train: MNAR, what users chose to rate.
+        test: MCAR, items drawn uniformly.
+        propensities: (U, I) as published, or None.
+        user_features: (U, p), or None.
+        item_features: (I, q), or None.
+    """
+
+    name: str
+    train: Ratings
+    test: Ratings
+    propensities: Floats | None = None
+    user_features: Floats | None = None
+    item_features: Floats | None = None
+
+    def overlap(self) -> NDArray[np.bool_]:
+        """(n_test,) which test cells are in the training data too."""
+        n_items = self.train.n_items
+        return np.isin(self.test.users * n_items + self.test.items, self.train.users * n_items + self.train.items)
+
+
+def load_ml100k(path: str | Path) -> Ratings:
+    """ML-100K from GroupLens's ``u.data`` or RecBole's ``ml-100k.inter``, or a folder with one of them.
+
+    Users and items are numbered 0 .. 942 and 0 .. 1681, in the files' order of ids.
+
+    Raises:
+        UserError: no such file, or one that is not of either format.
+    """
+    path = Path(path)
+    if path.is_dir():
+        found = [path / name for name in ("u.data", "ml-100k.inter", "ml-100k/u.data") if (path / name).is_file()]
+        path = found[0] if found else path / "u.data"
+    _need(path, ML100K_SOURCE)
+    # RecBole names and types its columns in a first line, GroupLens does not.
+    with open(path, encoding="latin-1") as file:
+        header = int("rating" in file.readline())
+    users, items, values = _triples(path, skip=header)
+    users, items = users - 1, items - 1
+    ratings = Ratings(users, items, values, int(users.max()) + 1, int(items.max()) + 1)
+    return ratings.check_scale(STARS)
+
+
+def read_ratings(path: str | Path) -> Ratings:
+    """Ratings 1 to 5 from a table: CSV, TSV, RecBole's ``.inter``, or GroupLens's ``u.data`` without names.
+
+    Named columns are found by the beginnings user, item (or movie) and rating; without names they are the first three.
+    Users and items are numbered in the order of their ids.
+
+    Raises:
+        UserError: no such file, no such column, or a rating outside 1..5.
+    """
+    path = Path(path)
+    _need(path, "A file of ratings has the columns user, item and rating, with commas or tabs.")
+    with open(path, encoding="latin-1") as file:
+        first = file.readline()
+    delimiter = "\t" if "\t" in first else ","
+    names = [name.split(":")[0].strip(' "\r\n').lower() for name in first.split(delimiter)]
+    named = any(name.startswith("rating") for name in names)
+    columns = list(range(3))
+    if named:
+        for place, words in enumerate((("user",), ("item", "movie"), ("rating",))):
+            found = [k for k, name in enumerate(names) if name.startswith(words)]
+            if not found:
+                raise UserError(f"{path} has no column {words[0]!r}, only {', '.join(names)}")
+            columns[place] = found[0]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a table without rows is refused below
+            table = np.loadtxt(
+                path, str, delimiter=delimiter, usecols=columns, skiprows=int(named), ndmin=2, encoding="latin-1",
+                comments=None, quotechar='"',
+            )  # fmt: skip
+    except (ValueError, IndexError) as error:
+        raise UserError(f"{path}: not a table of user, item, rating: {str(error).splitlines()[0]}") from None
+    if len(table) == 0:
+        raise UserError(f"{path} has no ratings")
+    try:
+        values = table[:, 2].astype(np.float64)
+    except ValueError as error:
+        raise UserError(f"{path}: a rating is not a number: {error}") from None
+    (users, n_users), (items, n_items) = (_numbered(table[:, k]) for k in (0, 1))
+    return Ratings(users, items, values, n_users, n_items).check_scale(STARS)
+
+
+def _numbered(ids: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+    """Ids as 0, 1, ... in their order (of numbers, where all are), and how many there are."""
+    with contextlib.suppress(ValueError):
+        ids = ids.astype(np.int64)
+    known, numbers = np.unique(ids, return_inverse=True)
+    return numbers, len(known)
+
+
+def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
+    """The Coat study: 290 people, 300 coats, 24 chosen and 16 random ratings each.
+
+    Args:
+        folder: with ``train.ascii``, ``test.ascii`` and, where present, ``propensities.ascii`` and
+            ``user_item_features/``.
+        with_test: read the test file; otherwise ``test`` is empty.
+
+    Raises:
+        UserError: a missing file, a matrix of the wrong shape, a rating outside 1..5.
+    """
+    folder = Path(folder)
+    train = _matrix(folder / "train.ascii")
+    shape = (train.shape[0], train.shape[1])
+    test = _matrix(folder / "test.ascii", shape) if with_test else np.zeros(shape)
+    published = folder / "propensities.ascii"
+    features = folder / "user_item_features"
+    users, items = features / "user_features.ascii", features / "item_features.ascii"
+    return RatingStudy(
+        "coat",
+        Ratings.from_dense(train).check_scale(STARS),
+        Ratings.from_dense(test).check_scale(STARS),
+        _matrix(published, shape) if published.is_file() else None,
+        _matrix(users, (shape[0], None)) if users.is_file() else None,
+        _matrix(items, (shape[1], None)) if items.is_file() else None,
+    )
+
+
+def load_yahoo_r3(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
+    """Yahoo! R3: 311,704 self-selected ratings of 15,400 users and ten random songs of each of the first 5,400.
+
+    Args:
+        folder: with ``ydata-ymusic-rating-study-v1_0-train.txt`` and ``-test.txt``: user, song and rating from 1, tabs
+            between.
+        with_test: read the test file; otherwise ``test`` is empty.
+
+    Raises:
+        UserError: a missing file, or a line that is not three whole numbers, or a rating outside 1..5.
+    """
+    parts = []
+    for name in ("train", "test"):
+        path = Path(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt"
+        _need(path, YAHOO_SOURCE)
+        parts.append(
+            _triples(path) if name == "train" or with_test else (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+        )
+    n_users = max(int(users.max(initial=0)) for users, _, _ in parts)
+    n_items = max(int(items.max(initial=0)) for _, items, _ in parts)
+    train, test = (
+        Ratings(users - 1, items - 1, values, n_users, n_items).check_scale(STARS) for users, items, values in parts
+    )
+    return RatingStudy("yahoo-r3", train, test)
+
+
+def _need(path: Path, source: str) -> None:
+    if not path.is_file():
+        raise UserError(f"{path} does not exist. {source}")
+
+
+def _triples(path: Path, skip: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """User, item and rating, the first three columns of a table without quotes."""
+    try:
+        table = np.loadtxt(path, skiprows=skip, usecols=(0, 1, 2), ndmin=2, encoding="latin-1")
+    except (ValueError, IndexError) as error:
+        raise UserError(f"{path}: not a table of user, item, rating: {str(error).splitlines()[0]}") from None
+    whole = table[:, :2] == np.floor(table[:, :2])
+    if not (whole.all() and np.all(table[:, :2] >= 1)):
+        row = int(np.flatnonzero(~(whole & (table[:, :2] >= 1)).all(axis=1))[0])
+        raise UserError(f"{path}: row {row + skip}: user and item must be whole numbers from 1")
+    return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
+
+
+def _matrix(path: Path, shape: tuple[int, int | None] | None = None) -> Floats:
+    """A whitespace-separated matrix, of this shape where it is given."""
+    _need(path, COAT_SOURCE)
+    try:
+        matrix = np.loadtxt(path, ndmin=2)
+    except ValueError as error:
+        raise UserError(f"{path} is not a matrix of numbers: {str(error).splitlines()[0]}") from None
+    if shape is not None and (matrix.shape[0] != shape[0] or (shape[1] is not None and matrix.shape[1] != shape[1])):
+        raise UserError(f"{path} has shape {matrix.shape}, expected {shape[0]} x {shape[1] or 'features'}")
+    return matrix

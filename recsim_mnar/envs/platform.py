@@ -1,0 +1,124 @@
+"""The campaign environment: a whole platform, on which one step is a campaign."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.envs.validation import as_numbers, checked_options
+from recsim_mnar.errors import UserError
+from recsim_mnar.rng import check_seed, derive_seed
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.worlds.campaigns.platform import Platform
+    from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+
+Observation = NDArray[np.float32]
+Step = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+
+class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
+    """An episode is the life of a platform, a step one of its campaigns.
+
+    The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items they do not
+    hold (all 0: nothing is recommended). :meth:`step_lists` takes a recommender's lists instead. The reward is the
+    number of recommendations that users accept, now or later. The observation holds, for each item, the share of
+    present users who hold it, and last the share of campaigns that are over. ``info`` has ``day``, ``campaign`` (the
+    next one's number), ``users`` (present), and after a step ``recommended`` and ``accepted``.
+
+    ``reset(seed=s)`` opens the platform of seed s on the day of its first campaign; each ``reset()`` after it opens
+    another one, of a seed derived from s. There are no users to address one by one here.
+
+    Args:
+        world: the model.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+
+    def __init__(self, world: CampaignsWorld) -> None:
+        if world.params.n_campaigns < 1:
+            raise UserError("n_campaigns = 0: an episode would have no step; set it to 1 or more for an environment")
+        self.world = world
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (world.n_items + 1,), np.float32)
+        self.action_space = gym.spaces.Box(0.0, 1.0, (world.n_items,), np.float32)
+        self._platform: Platform | None = None
+        self._seed: int | None = None
+        self._episode = 0
+        self._waiting = False
+
+    @property
+    def platform(self) -> Platform:
+        """The platform of this episode, with its truth: for what judges, never for what acts."""
+        if self._platform is None:
+            raise gym.error.ResetNeeded("there is no platform yet: call reset() first")
+        return self._platform
+
+    def log(self) -> Log:
+        """What happened on the platform until today, as a log."""
+        from recsim_mnar.simulate.platform import platform_log
+
+        return platform_log(self.platform)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Open the next platform and let it live until the day of its first campaign."""
+        checked_options(options, ())
+        super().reset(seed=seed)
+        if seed is not None or self._seed is None:
+            self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
+            self._episode = 0
+        else:
+            self._episode += 1
+        current = self._seed if self._episode == 0 else derive_seed(self._seed, f"platform/{self._episode}")
+        self._platform = self.world.open_platform(current)
+        self._platform.advance(self.world.params.first_campaign)
+        self._waiting = True
+        return self._observe(), self._info()
+
+    def step(self, action: NDArray[np.float32]) -> Step:
+        """A campaign whose lists are drawn by these weights; then the platform lives on until the next one."""
+        self._check_waiting()
+        lists, propensities = self.platform.draw_lists(as_numbers(action, "weights"))
+        return self._campaign(lists, propensities)
+
+    def step_lists(self, lists: NDArray[np.integer], propensities: NDArray[np.float64] | None = None) -> Step:
+        """A campaign that shows every present user the list given.
+
+        Args:
+            lists: (n, k) for ``platform.present()``: distinct items that the user does not hold, -1 for none.
+            propensities: (n, k) with which the items were chosen; 1 by default.
+        """
+        self._check_waiting()
+        items = as_numbers(lists, "lists")
+        if items.size and not np.issubdtype(items.dtype, np.integer):
+            raise UserError(f"lists must hold integers, got {items.dtype}")
+        chances = None if propensities is None else as_numbers(propensities, "propensities")
+        return self._campaign(items.astype(np.int32), chances)
+
+    def _campaign(self, lists: NDArray[np.int32], propensities: NDArray[np.float64] | None) -> Step:
+        platform = self.platform
+        campaign = platform.recommend(lists, propensities)
+        platform.advance(platform.day + self.world.params.campaign_every)
+        self._waiting = len(platform.campaigns) < self.world.params.n_campaigns
+        accepted = int(campaign.accepted.sum())
+        told = {**self._info(), "recommended": int((campaign.lists >= 0).sum()), "accepted": accepted}
+        return self._observe(), float(accepted), not self._waiting, False, told
+
+    def _check_waiting(self) -> None:
+        if not self._waiting:
+            raise gym.error.ResetNeeded("no campaign is due: call reset() first")
+
+    def _observe(self) -> Observation:
+        platform = self.platform
+        holders = platform.holders() / max(len(platform.present()), 1)
+        done = len(platform.campaigns) / self.world.params.n_campaigns
+        return np.append(holders, done).astype(np.float32)
+
+    def _info(self) -> dict[str, Any]:
+        platform = self.platform
+        return {"day": platform.day, "campaign": len(platform.campaigns), "users": len(platform.present())}

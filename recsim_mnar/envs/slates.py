@@ -1,0 +1,263 @@
+"""Environments of the purchases world: a step is a period, the action a slate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from recsim_mnar.envs.recording import LogBuilder, lane_info
+from recsim_mnar.envs.single import COUNT_LIMIT
+from recsim_mnar.envs.user_queue import Crowd, organic_rows
+from recsim_mnar.envs.validation import as_array, checked_options, faces_of, first_user, world_of
+from recsim_mnar.envs.vector import WorldVectorEnv
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
+from recsim_mnar.simulate.slates import SlatePolicy
+from recsim_mnar.worlds.base import Moment
+from recsim_mnar.worlds.purchases.world import PurchasesWorld, checked_slates
+
+Array = NDArray[Any]
+
+
+def purchases_env(preset: str | None = None, **params: Any) -> PurchasesEnv:
+    """The single environment of the purchases world.
+
+    Args:
+        preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
+        **params: fields of :class:`recsim_mnar.worlds.purchases.PurchasesParams` that differ from the preset's.
+    """
+    return PurchasesEnv(_world(preset, params))
+
+
+def purchases_vector_env(num_envs: int = 1, preset: str | None = None, **options: Any) -> PurchasesVectorEnv:
+    """The vector environment of the purchases world.
+
+    Args:
+        num_envs: number of lanes.
+        preset: as :func:`purchases_env`.
+        **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`PurchasesVectorEnv`, or parameters.
+    """
+    faces = faces_of(options)
+    return PurchasesVectorEnv(_world(preset, options), num_envs, **faces)
+
+
+def _world(preset: str | None, params: dict[str, Any]) -> PurchasesWorld:
+    return world_of("purchases", preset, params)  # type: ignore[return-value]
+
+
+def _bought_rows(moment: Moment) -> NDArray[np.int64]:
+    """Rows of a moment that are recommended items that were bought."""
+    c = moment.columns
+    return np.flatnonzero((c["event"] == schema.BANDIT) & (c["reward"] == 1))
+
+
+def _purchases(moment: Moment) -> NDArray[np.float64]:
+    """(n,) number of items that each lane bought, recommended or not."""
+    c = moment.columns
+    bought = (c["event"] == schema.ORGANIC) | (c["reward"] == 1)
+    return np.add.reduceat(bought.astype(np.float64), moment.starts[:-1])
+
+
+class PurchasesEnv(gym.Env[Array, Array]):
+    """One user at a time; an episode is a user's life, a step a period in which a slate is recommended.
+
+    The action holds N items. An item named twice is recommended once, and the second place is lost: that is the one
+    rule for duplicates. The reward is the number of items the user buys in the period, recommended or not, so that
+    an agent gains by what it causes and not by what would have been bought anyway. The observation counts the user's
+    purchases of each item so far. ``info`` carries ``user``, ``step`` and ``time`` (the period) of the decision
+    awaited, ``views`` and ``view_times``, the purchases without recommendation since the last one, and after a step
+    ``bought``, the recommended items that were bought. Users are addressed as in :class:`recsim_mnar.envs.WorldEnv`.
+
+    Args:
+        world: where users buy.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+
+    def __init__(self, world: PurchasesWorld) -> None:
+        self.world = world
+        self.observation_space = gym.spaces.Box(0.0, COUNT_LIMIT, (world.n_items,), np.float32)
+        self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
+        self._crowd = Crowd(world, 1)
+        self._lane = np.zeros(1, np.int64)
+        self._counts = np.zeros(world.n_items, np.float32)
+        self._waiting = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Meet the next user."""
+        user = first_user(checked_options(options, ("user",)))
+        super().reset(seed=seed)
+        self._crowd.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
+        told = self._crowd.meet(self._lane)
+        self._counts[:] = 0
+        self._waiting = True
+        return self._counts.copy(), self._info(told)
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Recommend a slate; the user lives through a period."""
+        if not self._waiting:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        slate = _sized(as_array(action, "a slate")[None], 1, self.world)
+        moment = self._crowd.take(self._lane, slate.astype(np.int32))
+        self._waiting = bool(moment.alive[0])
+        c = moment.columns
+        alone, bought = organic_rows(moment), c["action"][_bought_rows(moment)]
+        np.add.at(self._counts, np.concatenate([c["item"][alone], bought]), np.float32(1))
+        told = {key: tuple(c[name][alone].tolist()) for key, name in self._crowd.entries}
+        info = self._info({**told, "bought": tuple(bought.tolist())})
+        return self._counts.copy(), float(_purchases(moment)[0]), not self._waiting, False, info
+
+    def _info(self, told: dict[str, Any]) -> dict[str, Any]:
+        lanes = self._crowd.lanes
+        return {"user": lanes.user.item(), "step": lanes.step.item(), "time": lanes.time.item(), **told}
+
+    def slate_uplift(self, action: Array) -> float:
+        """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
+        if self._crowd.seed is None or not self._waiting:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        return float(self.world.slate_uplift(self._crowd.seed, self._crowd.lanes.user, np.asarray(action)[None])[0])
+
+
+class PurchasesVectorEnv(WorldVectorEnv):
+    """Lanes of one purchases world; see :class:`PurchasesEnv` for what a lane does and :class:`WorldVectorEnv`.
+
+    Args:
+        world: where users buy.
+        num_envs: number of lanes.
+        max_episode_steps: truncate an episode after so many periods.
+        autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
+    """
+
+    world: PurchasesWorld
+
+    def __init__(
+        self,
+        world: PurchasesWorld,
+        num_envs: int = 1,
+        *,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        super().__init__(world, num_envs, max_episode_steps=max_episode_steps, autoreset_mode=autoreset_mode)
+        self.single_action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def _checked(self, actions: Array) -> Array:
+        self._check_ready()
+        return _sized(actions, self.num_envs, self.world)
+
+    def _earned(self, moment: Moment) -> NDArray[np.float64]:
+        return _purchases(moment)
+
+    def _see(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
+        """Count the purchases of a moment and tell them."""
+        self._browse(which, moment, infos)
+        c, rows = moment.columns, _bought_rows(moment)
+        edges = rows.searchsorted(moment.starts)
+        bought = c["action"][rows]
+        np.add.at(self._counts, (which.repeat(edges[1:] - edges[:-1]), bought), np.float32(1))
+        self._tell(infos, which, edges, {"bought": bought})
+
+
+def _sized(slates: Array, n: int, world: PurchasesWorld) -> NDArray[np.int64]:
+    checked = checked_slates(slates, n, world.n_items)
+    if checked.shape[1] != world.params.slate_size:
+        raise UserError(f"a slate must have {world.params.slate_size} items, got {checked.shape[1]}")
+    return checked
+
+
+# --------------------------------------------------------------------------------------------------------- the recorder
+
+
+def record_slates(env: gym.Env[Any, Any], policy: SlatePolicy, n_users: int, seed: int) -> Log:
+    """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed.
+
+    Args:
+        env: of a world whose ``slates`` are ``fixed``.
+        policy: as it recommends there.
+        n_users: how many.
+        seed: of the users and of the slates.
+    """
+    recorder = _Recorder(policy.fresh(), seed)
+    _observation, info = env.reset(seed=seed)
+    for met in range(n_users):
+        recorder.begin([info])
+        over = False
+        while not over:
+            slates = recorder.decide([info])
+            _observation, _reward, terminated, truncated, after = env.step(slates[0])
+            recorder.after([info], [after], slates)
+            info, over = after, terminated or truncated
+        if met + 1 < n_users:
+            _observation, info = env.reset()
+    return recorder.builder.log(n_users)
+
+
+def record_slates_vector(env: PurchasesVectorEnv, policy: SlatePolicy, n_users: int, seed: int) -> Log:
+    """:func:`record_slates` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
+    recorder = _Recorder(policy.fresh(), seed)
+    _observation, infos = env.reset(seed=seed)
+    told = [lane_info(infos, lane) for lane in range(env.num_envs)]
+    recorder.begin(told)
+    ended = np.zeros(env.num_envs, np.bool_)
+    while any(not over and info["user"] < n_users for info, over in zip(told, ended, strict=True)) or (
+        max(recorder.builder.users) < n_users - 1
+    ):
+        acting = np.flatnonzero(~ended)
+        slates = np.zeros((env.num_envs, policy.params.slate_size), np.int64)
+        if len(acting):
+            slates[acting] = recorder.decide([told[lane] for lane in acting])
+        _observation, _rewards, terminated, truncated, infos = env.step(slates)
+        after = [lane_info(infos, lane) for lane in range(env.num_envs)]
+        if len(acting):
+            recorder.after([told[lane] for lane in acting], [after[lane] for lane in acting], slates[acting])
+        recorder.begin([after[lane] for lane in np.flatnonzero(ended)])
+        told, ended = after, terminated | truncated
+    return recorder.builder.log(n_users)
+
+
+class _Recorder:
+    """Decides for users, and writes down what came of it."""
+
+    def __init__(self, policy: SlatePolicy, seed: int) -> None:
+        self.policy, self.seed, self.builder = policy, seed, LogBuilder()
+
+    def begin(self, infos: list[dict[str, Any]]) -> None:
+        for info in infos:
+            self.builder.begin(info)
+            self.policy.reset(np.array([info["user"]]))
+
+    def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int64]:
+        users, periods = np.array([i["user"] for i in infos]), np.array([i["time"] for i in infos]).astype(np.int64)
+        slates = np.empty((len(users), self.policy.params.slate_size), np.int64)
+        self.chance = np.empty(slates.shape)
+        for period in np.unique(periods):
+            rows = periods == period
+            slates[rows], self.chance[rows] = self.policy.slates(self.seed, users[rows], int(period))
+        return slates
+
+    def after(self, before: list[dict[str, Any]], after: list[dict[str, Any]], slates: NDArray[np.int64]) -> None:
+        for j, (info, came) in enumerate(zip(before, after, strict=True)):
+            user, step, time = int(info["user"]), int(info["step"]), float(info["time"])
+            bought = set(came.get("bought") or ())
+            order = np.argsort(slates[j])
+            for k, item in enumerate(slates[j][order].tolist()):
+                chance = float(self.chance[j][order[k]])
+                self.builder.decide(user, step + k, time, item, chance, float(item in bought))
+            self.builder.browse(user, step + slates.shape[1], came)
+            alone = np.array(came.get("views") or (), np.int32)
+            action = np.concatenate([slates[j][order], np.full(len(alone), -1)]).astype(np.int32)
+            self.policy.tell(
+                {
+                    "user": np.full(len(action), user),
+                    "action": action,
+                    "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), alone]),
+                    "reward": np.isin(action, list(bought)).astype(np.float64),
+                }
+            )

@@ -1,0 +1,127 @@
+"""Which user enters which lane: the one place where environments decide it, single or vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.log import schema
+from recsim_mnar.rng import check_seed
+from recsim_mnar.worlds.base import Moment, World
+
+_VIEWS = (("views", "item"), ("view_times", "time"))
+_RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
+
+
+class Crowd:
+    """Lanes and the users who enter them.
+
+    Args:
+        world: where users live.
+        n_lanes: how many at once.
+
+    Attributes:
+        entries: what is told of organic events: the key in ``info``, and the log's column whose values stand there. In
+            a world of ratings those are also what the events gave the items, and how likely each was to be revealed.
+        seed: of the only lane, None before it is seated.
+    """
+
+    def __init__(self, world: World, n_lanes: int) -> None:
+        self.world = world
+        self.lanes = world.open_lanes(n_lanes)
+        self.entries = _VIEWS + _RATINGS if world.rates else _VIEWS
+        self.seed: int | None = None
+        self._seeds = np.zeros(n_lanes, np.uint64)
+        self._queue = np.zeros(n_lanes, np.int64)
+        self._next: list[int] = []
+        self._certain = np.ones(n_lanes)
+
+    def seat(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
+        """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
+        self._seeds[which] = np.array(seeds, np.uint64)
+        if len(seeds) == 1:
+            self._queue[which] = self._new_queue(first_user)
+        else:
+            for lane in which:
+                self._queue[lane] = self._new_queue(first_user)
+
+    def seat_alone(self, seed: int | None, user: int | None, draw: Callable[[], int]) -> None:
+        """Seat the only lane: with a seed, the first time with one that ``draw`` gives, later only to move to ``user``.
+
+        Raises:
+            UserError: ``seed`` is no seed.
+        """
+        if seed is None and self.seed is not None:
+            if user is None:
+                return
+        else:
+            self.seed = check_seed(draw() if seed is None else seed)
+        self.seat(np.zeros(1, np.int64), [self.seed], user or 0)
+
+    def move(self, which: NDArray[np.int64], user: int) -> None:
+        """Lanes ``which`` go on from another user; those that share a queue go on sharing it among themselves."""
+        moved: dict[int, int] = {}
+        for lane in which:
+            before = int(self._queue[lane])
+            if before not in moved:
+                moved[before] = self._new_queue(user)
+            self._queue[lane] = moved[before]
+
+    def _new_queue(self, first_user: int) -> int:
+        self._next.append(first_user)
+        return len(self._next) - 1
+
+    def admit(self, which: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Moment]]:
+        """A next user for each of these lanes (ascending); those who leave without a decision are passed over.
+
+        Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
+        """
+        while len(which):
+            users = self._next_users(which)
+            moment = self.lanes.begin(which, self._seeds[which], users)
+            yield which, users, moment
+            which = which[~moment.alive]
+
+    def meet(self, lane: NDArray[np.int64]) -> dict[str, Any]:
+        """A next user for one lane (1,); what is told of them, and ``skipped`` where others left before."""
+        skipped: list[dict[str, Any]] = []
+        for _lane, users, moment in self.admit(lane):
+            told = self.told(moment, 0)
+            if moment.alive[0]:
+                break
+            skipped.append({"user": int(users[0]), **told})
+        return {**told, "skipped": tuple(skipped)} if skipped else told
+
+    def _next_users(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        users = []
+        for queue in self._queue[which].tolist():
+            users.append(self._next[queue])
+            self._next[queue] += 1
+        return np.array(users, np.int64)
+
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Moment:
+        """These lanes are shown these items."""
+        return self.lanes.take(which, actions, self._certain[: len(which)])
+
+    def told(self, moment: Moment, j: int) -> dict[str, Any]:
+        """What is told of the organic events of the moment's lane number j, in order: all but the answer to an action.
+
+        Tuples: Gymnasium's own vector environments take an array in ``info`` to have the same shape at every step.
+        """
+        first, last = moment.starts[j], moment.starts[j + 1]
+        if first < last and moment.columns["event"][first] == schema.BANDIT:
+            first += 1
+        return {key: tuple(moment.columns[name][first:last].tolist()) for key, name in self.entries}
+
+
+def rewards_of(moment: Moment) -> NDArray[np.float64]:
+    """(n,) what the actions taken earned."""
+    return moment.columns["reward"][moment.starts[:-1]]
+
+
+def organic_rows(moment: Moment) -> NDArray[np.int64]:
+    """Rows of a moment that are organic events."""
+    return np.flatnonzero(moment.columns["event"] == schema.ORGANIC)

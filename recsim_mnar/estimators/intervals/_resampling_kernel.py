@@ -1,0 +1,79 @@
+# mypy: ignore-errors
+"""Poisson bootstrap of a ratio of sums, one pass over users with addressed counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.numerics._rng_kernel import block
+from recsim_mnar.numerics.jit import kernel
+
+_LOW = np.uint32(0xFFFF)
+_SIXTEEN = np.uint32(16)
+# P(Poisson(1) <= k) in units of 2^-16, k = 0 .. 7: a draw of 16 bits is inverted by counting how many it reaches.
+T0 = np.uint32(24109)
+T1 = np.uint32(48219)
+T2 = np.uint32(60273)
+T3 = np.uint32(64292)
+T4 = np.uint32(65296)
+T5 = np.uint32(65497)
+T6 = np.uint32(65531)
+T7 = np.uint32(65535)
+
+
+@kernel
+def _draw(seed, stream, user, w0, w1, w2, w3):
+    """The four words of blocks 0, 1, ... at a user's address, one array a word."""
+    for j in range(w0.size):
+        a, b, c, d = block(seed, stream, user, np.uint64(j))
+        w0[j] = np.uint32(a)
+        w1[j] = np.uint32(b)
+        w2[j] = np.uint32(c)
+        w3[j] = np.uint32(d)
+
+
+@kernel
+def _add(words, a, b, above, below):
+    """Add counts: the low halves of ``words`` make those of the first half of the replicates, high ones the rest."""
+    half = words.size
+    for j in range(half):
+        u = words[j] & _LOW
+        k = np.int32(u >= T0) + np.int32(u >= T1) + np.int32(u >= T2) + np.int32(u >= T3)
+        k += np.int32(u >= T4) + np.int32(u >= T5) + np.int32(u >= T6) + np.int32(u >= T7)
+        count = np.float64(np.int32(k))
+        above[j] += count * a
+        below[j] += count * b
+    above_rest = above[half:]
+    below_rest = below[half:]
+    for j in range(half):
+        u = words[j] >> _SIXTEEN
+        k = np.int32(u >= T0) + np.int32(u >= T1) + np.int32(u >= T2) + np.int32(u >= T3)
+        k += np.int32(u >= T4) + np.int32(u >= T5) + np.int32(u >= T6) + np.int32(u >= T7)
+        count = np.float64(np.int32(k))
+        above_rest[j] += count * a
+        below_rest[j] += count * b
+
+
+@kernel
+def poisson_sums(seed, stream, users, above, below, words, above_sums, below_sums):
+    """Add count * above and count * below of each user to every replicate's sums, count being Poisson(1).
+
+    Replicate 2 q B + h B + j of 8 B reads half h of word q of the block at address (seed, stream, user, j).
+
+    Args:
+        seed: uint64.
+        stream: uint64.
+        users: (n,) uint64 addresses.
+        above: (n,) numerators.
+        below: (n,) denominators.
+        words: (4, B) uint32 scratch.
+        above_sums: (8 B,) added to.
+        below_sums: (8 B,) added to.
+    """
+    size = words.shape[1]
+    for i in range(users.size):
+        _draw(seed, stream, users[i], words[0], words[1], words[2], words[3])
+        for q in range(4):
+            start = 2 * q * size
+            stop = start + 2 * size
+            _add(words[q], above[i], below[i], above_sums[start:stop], below_sums[start:stop])

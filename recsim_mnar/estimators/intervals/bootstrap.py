@@ -1,0 +1,63 @@
+"""Poisson bootstrap of a ratio of user sums, in one pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.inputs import Floats
+from recsim_mnar.rng import Stream, check_seed, uniforms
+
+_POOL_LEAST = 2000
+_POOL_SINGLE = 1000
+_POOL_ADDRESS = 2**63
+
+
+def poisson_ratios(above: Floats, below: Floats, *, replicates: int = 1000, seed: int = 0) -> Floats:
+    """Replicates of sum(above) / sum(below) with every user's sums counted Poisson(1) times (Chamandy et al. 2012).
+
+    Users whose ``above`` is 0 only move the denominator: where they are many, the thousand largest of them are
+    resampled one by one and the total of the rest is drawn from its normal limit, whose mean and variance are exact.
+
+    Args:
+        above: (n,) user sums of the numerator.
+        below: (n,) user sums of the denominator, not negative.
+        replicates: how many; rounded up to a multiple of 8.
+        seed: of the counts, which are addressed by user number.
+
+    Returns:
+        (replicates,) ratios; 0 where the denominator is.
+    """
+    from scipy.special import ndtri
+
+    from recsim_mnar.estimators.intervals import _resampling_kernel as kernels
+
+    seed = check_seed(seed)
+    if isinstance(replicates, bool) or not isinstance(replicates, (int, np.integer)) or replicates < 8:
+        raise UserError(f"replicates must be a whole number of at least 8, got {replicates!r}")
+    size = -(-int(replicates) // 8)
+    single = np.ones(above.size, bool)
+    idle = np.flatnonzero(above == 0.0)
+    rest = idle[:0]
+    if idle.size > _POOL_LEAST:
+        ranked = idle[np.argpartition(below[idle], idle.size - _POOL_SINGLE)]
+        rest = ranked[: idle.size - _POOL_SINGLE]
+        single[rest] = False
+    users = np.flatnonzero(single)
+    above_sums, below_sums = np.zeros(8 * size), np.zeros(8 * size)
+    with np.errstate(over="ignore"):
+        kernels.poisson_sums(
+            np.uint64(seed),
+            np.uint64(Stream.BOOTSTRAP),
+            users.astype(np.uint64),
+            above[users],
+            below[users],
+            np.empty((4, size), np.uint32),
+            above_sums,
+            below_sums,
+        )
+    if rest.size:
+        draws = uniforms(seed, Stream.BOOTSTRAP, _POOL_ADDRESS, np.arange(8 * size))
+        spread = float(np.sqrt(np.sum(below[rest] ** 2)))
+        below_sums += np.sum(below[rest]) + spread * ndtri(np.clip(draws, 1e-16, None))
+    return np.divide(above_sums, below_sums, out=np.zeros(8 * size), where=below_sums > 0.0)[: int(replicates)]

@@ -1,0 +1,1 @@
+"""A target policy's value from the bandit rows of a log."""

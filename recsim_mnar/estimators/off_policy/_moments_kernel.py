@@ -1,0 +1,322 @@
+# mypy: ignore-errors
+"""One pass over (target, propensity, reward): the sums behind IPS, clipped IPS and SNIPS and their variances.
+
+``SUMS`` are sums over rows and ``POWERS`` sums over users of products of that user's sums; both are held as pairs
+(high, low) whose exact sum is the value, so that shards merge to the same bits. Names: w = target / propensity,
+x = w r, c = min(w, clip), y = c r, l = rows of the user.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.numerics._rng_kernel import bits_from_double, double_from_bits
+from recsim_mnar.numerics.jit import kernel, summing
+
+SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r")
+POWERS = (
+    *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
+    *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
+    *("wxxx", "wwxx", "wwwx", "wwww"),
+)
+COUNTS = ("rows", "users", "rewarded", "supported", "clipped", "rewarded_users")
+EXTREMES = ("propensity_min", "highest", "reward_min", "reward_max", "weight_max", "x_max")
+"""``highest`` is the largest propensity or target, NaN where one is NaN or has its sign set."""
+CHUNK = 16384
+"""Rows a chunk: shards cut at multiples of it merge to the same bits as the whole."""
+N_TOP = 8
+"""Number of largest weights that are kept."""
+N_SUMS = len(SUMS)
+N_SCRATCH = N_SUMS + len(POWERS)
+
+_REWARDED = N_SUMS
+_SUPPORTED = N_SUMS + 1
+_CLIPPED = N_SUMS + 2
+_EXTREMES = N_SUMS + 3
+_BLOCK = 512
+_LOWEST = np.int64(-(2**63))
+_HIGHEST = np.int64(2**63 - 1)
+_MAGNITUDE = np.int64(2**63 - 1)
+_DIGITS = 20
+"""Bits of a count, of which three share a word: more than a chunk has rows."""
+_COUNT = np.int64(2**_DIGITS - 1)
+
+
+@kernel
+def add_exactly(high, low, values):
+    """Add ``values`` to the pairs ``high``, ``low``, (k,) each, keeping what rounding cuts off (Knuth's two-sum)."""
+    for j in range(values.size):
+        before = high[j]
+        total = before + values[j]
+        part = total - before
+        high[j] = total
+        low[j] += (before - (total - part)) + (values[j] - part)
+
+
+@summing
+def _chunk_sums(target, propensity, reward, clip, out):
+    """Sums, counts and extremes of one chunk into ``out``.
+
+    Extremes are taken of bit patterns, which order like the numbers where none is negative: compilers do not vectorise
+    a float maximum. Among negative numbers only the sign is right. What bounds the speed is the number of instructions
+    a row, so that three counts share a word, and the upper bounds of two columns one maximum.
+    """
+    w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = 0.0
+    counts = np.int64(0)
+    clip_bits = bits_from_double(clip)
+    p_low = r_low = _HIGHEST
+    r_high = w_high = x_high = _LOWEST
+    highest = np.uint64(0)
+    for i in range(reward.size):
+        p = propensity[i]
+        t = target[i]
+        r = reward[i]
+        w = t / p
+        x = w * r
+        c = w if w < clip else clip
+        y = c * r
+        p_bits = bits_from_double(p)
+        t_bits = bits_from_double(t)
+        r_bits = bits_from_double(r)
+        w_bits = bits_from_double(w)
+        x_bits = bits_from_double(x) & _MAGNITUDE
+        w0 += w
+        w1 += w * w
+        x0 += x
+        x1 += x * x
+        wx += w * x
+        c0 += c
+        c1 += c * c
+        y0 += y
+        y1 += y * y
+        wc += w * c
+        xy += x * y
+        r0 += r
+        counts += (
+            np.int64(r_bits & _MAGNITUDE > 0)
+            + (np.int64(t_bits > 0) << _DIGITS)
+            + (np.int64(w_bits > clip_bits) << (2 * _DIGITS))
+        )
+        p_low = min(p_low, p_bits)
+        highest = max(highest, max(np.uint64(p_bits), np.uint64(t_bits)))
+        r_low = min(r_low, r_bits)
+        r_high = max(r_high, r_bits)
+        w_high = max(w_high, w_bits)
+        x_high = max(x_high, x_bits)
+    out[0] = w0
+    out[1] = w1
+    out[2] = x0
+    out[3] = x1
+    out[4] = wx
+    out[5] = c0
+    out[6] = c1
+    out[7] = y0
+    out[8] = y1
+    out[9] = wc
+    out[10] = xy
+    out[11] = r0
+    out[12] = np.float64(counts & _COUNT)
+    out[13] = np.float64((counts >> _DIGITS) & _COUNT)
+    out[14] = np.float64(counts >> (2 * _DIGITS))
+    out[15] = double_from_bits(p_low)
+    # A set sign hides what else is too large: neither it nor a NaN is a probability.
+    out[16] = double_from_bits(np.int64(highest)) if np.int64(highest) >= 0 else np.nan
+    out[17] = double_from_bits(r_low)
+    out[18] = double_from_bits(r_high)
+    out[19] = double_from_bits(w_high)
+    out[20] = double_from_bits(x_high)
+
+
+@kernel
+def _chunk(target, propensity, reward, clip, counts, extremes, out):
+    """Add the counts and extremes of one chunk; its sums stay in ``out``. Returns its largest weight."""
+    _chunk_sums(target, propensity, reward, clip, out)
+    counts[0] += reward.size
+    counts[2] += int(out[_REWARDED])
+    counts[3] += int(out[_SUPPORTED])
+    counts[4] += int(out[_CLIPPED])
+    extremes[0] = min(extremes[0], out[_EXTREMES])
+    highest = out[_EXTREMES + 1]
+    if highest > extremes[1] or highest != highest:  # a NaN stays
+        extremes[1] = highest
+    for j in (4, 5):
+        extremes[j] = max(extremes[j], out[_EXTREMES + j])
+    if out[_EXTREMES + 2] >= 0.0:
+        extremes[2] = min(extremes[2], out[_EXTREMES + 2])
+        extremes[3] = max(extremes[3], out[_EXTREMES + 3])
+    else:
+        for i in range(reward.size):
+            extremes[2] = min(extremes[2], reward[i])
+            extremes[3] = max(extremes[3], reward[i])
+    return out[_EXTREMES + 4]
+
+
+@summing
+def _count_near(target, propensity, bar):
+    """How many weights of a block may reach ``bar``: tested without a division, so with a margin for rounding."""
+    count = np.int64(0)
+    least = bar * 0.999999
+    for i in range(target.size):
+        count += np.int64(target[i] >= least * propensity[i])
+    return count
+
+
+@kernel
+def _insert(values, value):
+    """Put ``value`` in its place among ``values``, sorted downwards, whose last is dropped."""
+    if value > values[-1]:
+        j = values.size - 1
+        while j > 0 and values[j - 1] < value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+
+
+@kernel
+def _find_top(target, propensity, maxima, top, out):
+    """Find the largest weights, in the chunks whose own largest (``maxima``) may be among them.
+
+    The k-th largest of the chunks' maxima is a lower bound of the k-th largest weight, so that few rows are looked at.
+    """
+    best = out[: top.size]
+    for j in range(top.size):
+        best[j] = top[j]
+    for k in range(maxima.size):
+        _insert(best, maxima[k])
+    bar = best[-1]
+    for k in range(maxima.size):
+        if maxima[k] >= bar:
+            end = min((k + 1) * CHUNK, target.size)
+            for start in range(k * CHUNK, end, _BLOCK):
+                stop = min(start + _BLOCK, end)
+                if _count_near(target[start:stop], propensity[start:stop], bar) > 0:
+                    for i in range(start, stop):
+                        _insert(top, target[i] / propensity[i])
+
+
+@kernel
+def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima, out):
+    """Add the rows to the moments; every row is a user of its own.
+
+    Rows that are no data show in the extremes or as a sum that is not finite.
+
+    Args:
+        target: (n,) the target policy's probability of the logged action.
+        propensity: (n,) the logging policy's.
+        reward: (n,) rewards.
+        clip: weights are cut there; inf for no clipping.
+        sums: (2, 12) high and low parts, in the order of ``SUMS``.
+        counts: (6,) int64, in the order of ``COUNTS``.
+        extremes: (6,) in the order of ``EXTREMES``.
+        top: (8,) largest weights, downwards.
+        maxima: (chunks,) scratch.
+        out: (37,) scratch.
+    """
+    n = reward.size
+    for k in range(maxima.size):
+        start = k * CHUNK
+        stop = min(start + CHUNK, n)
+        t = target[start:stop]
+        p = propensity[start:stop]
+        maxima[k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
+        add_exactly(sums[0], sums[1], out[:N_SUMS])
+    counts[1] += n
+    counts[5] = counts[2]
+    _find_top(target, propensity, maxima, top, out)
+
+
+@kernel
+def _close_user(own, rows, sums, powers, products):
+    """Add a finished user's sums ``own`` (in the order of ``SUMS``) to the moments."""
+    add_exactly(sums[0], sums[1], own)
+    w = own[0]
+    x = own[2]
+    c = own[5]
+    y = own[7]
+    xx = x * x
+    yy = y * y
+    ll = rows * rows
+    ww = w * w
+    products[0] = ww
+    products[1] = xx
+    products[2] = w * x
+    products[3] = c * c
+    products[4] = yy
+    products[5] = w * c
+    products[6] = x * y
+    products[7] = rows * w
+    products[8] = rows * x
+    products[9] = rows * c
+    products[10] = rows * y
+    products[11] = ll
+    products[12] = xx * xx
+    products[13] = rows * x * xx
+    products[14] = ll * xx
+    products[15] = ll * rows * x
+    products[16] = yy * yy
+    products[17] = rows * y * yy
+    products[18] = ll * yy
+    products[19] = ll * rows * y
+    products[20] = ll * ll
+    products[21] = w * x * xx
+    products[22] = ww * xx
+    products[23] = ww * w * x
+    products[24] = ww * ww
+    add_exactly(powers[0], powers[1], products)
+
+
+@kernel
+def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts, extremes, top, maxima, out):
+    """As :func:`gather`, with the rows of a user together (``user``: (n,) int64), and sums over users.
+
+    A user's sums are closed before they are added, so that shards cut between users merge to the same bits.
+    """
+    n = reward.size
+    own = out[:N_SUMS]
+    products = out[N_SUMS:N_SCRATCH]
+    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = used = 0.0
+    for k in range(maxima.size):
+        start = k * CHUNK
+        stop = min(start + CHUNK, n)
+        t = target[start:stop]
+        p = propensity[start:stop]
+        maxima[k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
+        for i in range(start, stop):
+            r = reward[i]
+            w = target[i] / propensity[i]
+            c = w if w < clip else clip
+            x = w * r
+            y = c * r
+            rows += 1.0
+            w0 += w
+            w1 += w * w
+            x0 += x
+            x1 += x * x
+            wx += w * x
+            c0 += c
+            c1 += c * c
+            y0 += y
+            y1 += y * y
+            wc += w * c
+            xy += x * y
+            r0 += r
+            used += abs(r)
+            if i + 1 == n or user[i + 1] != user[i]:
+                own[0] = w0
+                own[1] = w1
+                own[2] = x0
+                own[3] = x1
+                own[4] = wx
+                own[5] = c0
+                own[6] = c1
+                own[7] = y0
+                own[8] = y1
+                own[9] = wc
+                own[10] = xy
+                own[11] = r0
+                _close_user(own, rows, sums, powers, products)
+                counts[1] += 1
+                if used > 0.0:
+                    counts[5] += 1
+                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = used = 0.0
+    _find_top(target, propensity, maxima, top, out)

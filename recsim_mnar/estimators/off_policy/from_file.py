@@ -1,0 +1,164 @@
+"""The estimates of a log file: one record a policy and estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import Estimate, difference, estimate_value
+from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
+from recsim_mnar.estimators.off_policy.registry import check_name
+from recsim_mnar.log.columns import read_columns
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Record = dict[str, Any]
+
+_WITH_DIFFERENCE = ("ips", "clipped_ips", "snips")
+
+
+def estimate_file(
+    path: str | Path,
+    targets: Sequence[str],
+    *,
+    baseline: str | None = None,
+    estimators: Sequence[str] = ("clipped_ips",),
+    clip: float | None = 15.0,
+    cluster: str | None = None,
+    level: float = 0.95,
+    interval: str = "auto",
+    reward: str = "reward",
+    propensity: str = "propensity",
+    q_logged: str | None = None,
+    q_target: str | None = None,
+) -> list[Record]:
+    """Estimate the value of each target policy from a log file.
+
+    Only the columns named are read; ids of a CSV file that are not 64-bit integers are compared as text. Where the file
+    has a column ``event`` its bandit rows are used, otherwise all rows.
+
+    Args:
+        path: a Parquet or CSV file, or a folder of such parts (of one kind; read in the order of their names).
+        targets: columns, each a policy's probability of the logged action.
+        baseline: such a column too; adds one record a target for the difference from it (ips, clipped_ips and snips; an
+            error where none of them is asked for).
+        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`.
+        clip: weights of the clipped estimators are cut there; None for no clipping.
+        cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
+        level: nominal coverage of the intervals.
+        interval: as in :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
+        reward: column of rewards.
+        propensity: column of the logging policy's probability of the logged action.
+        q_logged: column of a reward model's value of the logged action, for dr and its kin.
+        q_target: column of its mean under the target policy.
+
+    Returns:
+        Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict, diagnostics, and baseline
+        for a difference, whose policy reads "target - baseline"; JSON types only.
+
+    Raises:
+        UserError: for files and values that are no data; one line with column, row and mend.
+    """
+    targets = list(dict.fromkeys(targets))
+    if not targets:
+        raise UserError("no target column; name at least one, made by `recsim-mnar replay` for instance")
+    if not estimators:
+        raise UserError("no estimator; name at least one, for instance clipped_ips")
+    for name in estimators:
+        check_name(name)
+    if baseline is not None and not set(estimators) & set(_WITH_DIFFERENCE):
+        raise UserError(
+            f"no difference from the baseline {baseline!r} with {', '.join(estimators)}: "
+            f"it is known for {', '.join(_WITH_DIFFERENCE)}; name one of these too, or no baseline"
+        )
+    check_level(level)
+    check_clip(clip)
+    policies = targets if baseline is None or baseline in targets else [*targets, baseline]
+    extra = [name for name in (q_logged, q_target) if name is not None]
+    log = read_columns(path, [*policies, *extra], cluster=cluster, reward=reward, propensity=propensity)
+    for name in policies:
+        check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
+    records = []
+    common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level}
+    named = {"q_logged": q_logged, "q_target": q_target}
+    models = {key: log.others[name] for key, name in named.items() if name is not None}
+    for name in policies:
+        for estimator in estimators:
+            given: dict[str, Any] = models if check_name(estimator).needs else {}
+            estimate = estimate_value(
+                log.reward,
+                log.propensity,
+                log.others[name],
+                estimator=estimator,
+                interval=interval,
+                **given,
+                **common,
+            )
+            records.append(_record(name, estimate))
+    if baseline is not None:
+        for name in targets:
+            if name == baseline:
+                continue
+            for estimator in estimators:
+                if estimator not in _WITH_DIFFERENCE:
+                    continue
+                estimate = difference(
+                    log.reward,
+                    log.propensity,
+                    log.others[name],
+                    log.others[baseline],
+                    estimator=estimator,
+                    **common,
+                )
+                records.append(_record(f"{name} - {baseline}", estimate) | {"baseline": baseline})
+    return records
+
+
+def records_table(records: Sequence[Record]) -> Table:
+    """The records as a table for a person, one line a policy and estimator, best value first as given."""
+    from rich.table import Table
+
+    level = f"{records[0]['level'] * 100:g} %" if records else "level"
+    table = Table(title="Off-policy estimates", title_justify="left")
+    for name in ("policy", "estimator"):
+        table.add_column(name, no_wrap=True)
+    for name in ("value", f"{level} low", f"{level} high", "rows", "effective"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold")
+    colours = {"trust": "green", "caution": "yellow", "do not use": "red"}
+    for record in records:
+        grade = record["verdict"].split(":")[0]
+        table.add_row(
+            record["policy"],
+            record["estimator"],
+            *(f"{record[key]:.4g}" for key in ("value", "low", "high")),
+            f"{record['n']:,}",
+            f"{record['ess']:,.0f}",
+            record["verdict"],
+            style=colours.get(grade),
+        )
+    without = [r["estimator"] for r in records if r["estimator"] not in _WITH_DIFFERENCE]
+    if without and any("baseline" in record for record in records):
+        names = ", ".join(dict.fromkeys(without))
+        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(_WITH_DIFFERENCE)}."
+        table.caption_justify = "left"
+    return table
+
+
+def _record(policy: str, estimate: Estimate) -> Record:
+    return {
+        "policy": policy,
+        "estimator": estimate.estimator,
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "level": estimate.level,
+        "method": estimate.method,
+        "n": estimate.n,
+        "ess": estimate.ess,
+        "verdict": estimate.verdict,
+        "diagnostics": estimate.diagnostics,
+    }

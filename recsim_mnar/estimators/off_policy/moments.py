@@ -1,0 +1,217 @@
+"""What the weighting estimators need, gathered in one pass over rows and mergeable across shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.inputs import Clusters, Floats, check_clip, check_rows, column
+
+N_SUMS, N_POWERS, N_TOP = 12, 25, 8
+_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r"))}
+_POWER_NAMES = (
+    *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
+    *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
+    *("wxxx", "wwxx", "wwwx", "wwww"),
+)
+_POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
+
+
+def _start_extremes() -> NDArray[np.float64]:
+    return np.array([np.inf, -np.inf, np.inf, -np.inf, -np.inf, 0.0])
+
+
+def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, str]) -> None:
+    """Raise UserError for the row whose weight or reward is too large for sums of its powers."""
+    row = int(np.argmin(propensity))
+    if propensity[row] > 1e-60:
+        row = int(np.argmax(np.abs(reward)))
+        raise UserError(
+            f"column {names[0]!r}, row {row} (counted from 0): {reward[row]:g} is too large; use larger units"
+        )
+    raise UserError(
+        f"column {names[1]!r}, row {row} (counted from 0): {propensity[row]:g} makes a weight too large to be summed; "
+        "drop the row or mend the value"
+    )
+
+
+@dataclass
+class Moments:
+    """Moments of (target, propensity, reward) rows.
+
+    With w = target / propensity, x = w r, c = min(w, clip), y = c r and l the rows of a user: sums over rows of
+    products of these, and sums over users of products of the user's own sums (behind variances that treat a
+    user's rows as dependent). Sums are held as exact pairs: merging shards gives the bits of the whole
+    where the shards are cut at multiples of 16,384 rows or, with clusters, between users; elsewhere the difference is a
+    rounding.
+
+    Attributes:
+        clip: weights are cut there; inf for no clipping.
+        clustered: whether users were given.
+        rows: number of rows.
+        users: number of users (of rows where none were given).
+        rewarded: rows with a reward other than 0.
+        supported: rows whose action the target could take.
+        clipped: rows whose weight is above ``clip``.
+        rewarded_users: users with a reward other than 0.
+        propensity_min: least propensity.
+        reward_min: least reward.
+        reward_max: largest reward.
+        x_max: largest |w r| of a row.
+        top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
+    """
+
+    clip: float = float("inf")
+    clustered: bool = False
+    _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_SUMS)), repr=False)
+    _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_POWERS)), repr=False)
+    _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
+    _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
+    top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
+    _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
+
+    @staticmethod
+    def of(
+        reward: Any,
+        propensity: Any,
+        target: Any,
+        *,
+        clip: float | None = None,
+        cluster: Any = None,
+        names: tuple[str, str, str] = ("reward", "propensity", "target"),
+    ) -> Moments:
+        """Gather the moments of rows.
+
+        Args:
+            reward: (n,) any real numbers.
+            propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
+            target: (n,) in [0, 1], the target policy's probability of the logged action.
+            clip: weights are cut there; None for no clipping.
+            cluster: (n,) the user of each row, any ids in any order; None where rows are independent.
+            names: of the columns, for messages.
+
+        Raises:
+            UserError: columns of different length, values that are no data (with the row), ``clip`` not positive.
+        """
+        from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
+
+        r = column(reward, names[0])
+        p = column(propensity, names[1], rows=r.size)
+        t = column(target, names[2], rows=r.size)
+        clusters = Clusters.of(cluster, r.size)
+        moments = Moments(check_clip(clip), clusters is not None)
+        fed: list[Any] = [moments.clip, moments._sums]
+        maxima = np.empty(-(-r.size // kernels.CHUNK))
+        kept = [moments._counts, moments._extremes, moments.top_weights, maxima, np.empty(N_SUMS + N_POWERS)]
+        with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
+            if clusters is None:
+                kernels.gather(t, p, r, *fed, *kept)
+            else:
+                together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
+                kernels.gather_by_user(*together, *fed, moments._powers, *kept)
+        if not moments._probabilities():
+            check_rows(r, p, t, names)  # may find nothing: a target of -0.0, or a rounding above 1
+        if not moments._finite():
+            check_rows(r, p, t, names)
+            _refuse_overflow(r, p, names)
+        return moments
+
+    def _probabilities(self) -> bool:
+        """Whether no propensity or target can be other than a probability."""
+        return self.rows == 0 or bool(self._extremes[0] > 0.0 and self._extremes[1] <= 1.0)
+
+    def _finite(self) -> bool:
+        return bool(np.all(np.isfinite(self._sums)) and np.all(np.isfinite(self._powers)))
+
+    def __add__(self, other: Moments) -> Moments:
+        """Moments of both shards; no user may be in both."""
+        from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
+
+        if not isinstance(other, Moments):
+            return NotImplemented
+        if (self.clip, self.clustered) != (other.clip, other.clustered):
+            raise UserError("moments merge only with the same clip, and either all with clusters or all without")
+        merged = Moments(self.clip, self.clustered, self._sums.copy(), self._powers.copy())
+        for pairs, more in ((merged._sums, other._sums), (merged._powers, other._powers)):
+            kernels.add_exactly(pairs[0], pairs[1], more[0])
+            pairs[1] += more[1]
+        merged._counts = self._counts + other._counts
+        low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
+        merged._extremes = np.where([True, False, True, False, False, False], low, high)
+        merged.top_weights = np.sort(np.concatenate([self.top_weights, other.top_weights]))[::-1][:N_TOP].copy()
+        return merged
+
+    def _totals(self) -> tuple[list[float], list[float]]:
+        """Sums and powers as numbers, made once: nothing changes them after they were gathered."""
+        if self._numbers is None:
+            self._numbers = (self._sums.sum(axis=0).tolist(), self._powers.sum(axis=0).tolist())
+        return self._numbers
+
+    def sum(self, name: str) -> float:
+        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, wc, xy or r."""
+        return self._totals()[0][_SUMS[name]]
+
+    def power(self, name: str) -> float:
+        """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, wc, xy, lw, lx, lc, ly, ll.
+
+        With clusters also xxxx, lxxx, llxx, lllx, yyyy, lyyy, llyy, llly, llll, wxxx, wwxx, wwwx and wwww.
+        """
+        if self.clustered:
+            return self._totals()[1][_POWERS[name]]
+        # Without clusters a row is a user with l = 1, and the products of its sums are sums over rows.
+        return float(self.rows) if name == "ll" else self.sum(name.removeprefix("l"))
+
+    @property
+    def rows(self) -> int:  # noqa: D102 - described in the class docstring, as are those below
+        return int(self._counts[0])
+
+    @property
+    def users(self) -> int:  # noqa: D102
+        return int(self._counts[1])
+
+    @property
+    def rewarded(self) -> int:  # noqa: D102
+        return int(self._counts[2])
+
+    @property
+    def supported(self) -> int:  # noqa: D102
+        return int(self._counts[3])
+
+    @property
+    def clipped(self) -> int:  # noqa: D102
+        return int(self._counts[4])
+
+    @property
+    def rewarded_users(self) -> int:  # noqa: D102
+        return int(self._counts[5])
+
+    @property
+    def propensity_min(self) -> float:  # noqa: D102
+        return float(self._extremes[0])
+
+    @property
+    def reward_min(self) -> float:  # noqa: D102
+        return float(self._extremes[2])
+
+    @property
+    def reward_max(self) -> float:  # noqa: D102
+        return float(self._extremes[3])
+
+    @property
+    def x_max(self) -> float:  # noqa: D102
+        return float(self._extremes[5])
+
+    @property
+    def weight_max(self) -> float:
+        """Largest weight, 0 where there is no row."""
+        return max(float(self._extremes[4]), 0.0)
+
+    @property
+    def ess(self) -> float:
+        """Kish's effective sample size (sum w)^2 / sum w^2; 0 where every weight is 0."""
+        squares = self.sum("ww")
+        return self.sum("w") ** 2 / squares if squares > 0.0 else 0.0

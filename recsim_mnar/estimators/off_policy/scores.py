@@ -1,0 +1,258 @@
+"""Every estimator as a mean plus a ratio of row scores: value = mean(linear) + sum(numerator) / sum(denominator).
+
+Weights are w = target / propensity; q_logged and q_target are a reward model's value of the logged action and its mean
+under the target policy. No function here needs an array of rows times actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.inputs import Clusters, Floats, column
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The checked columns of a log.
+
+    Attributes:
+        reward: (n,).
+        propensity: (n,) in (0, 1].
+        target: (n,) in [0, 1].
+        weight: (n,) target / propensity.
+        q_logged: (n,) or None.
+        q_target: (n,) or None.
+        clusters: which rows are a user's, or None.
+        clip: inf for none.
+    """
+
+    reward: Floats
+    propensity: Floats
+    target: Floats
+    weight: Floats
+    q_logged: Floats | None
+    q_target: Floats | None
+    clusters: Clusters | None
+    clip: float
+
+    @property
+    def residual(self) -> Floats:
+        """Reward minus the model's value of the logged action."""
+        assert self.q_logged is not None  # estimate_value asks for it where an estimator needs it
+        return self.reward - self.q_logged
+
+    @property
+    def model_mean(self) -> Floats:
+        """The model's mean under the target policy."""
+        assert self.q_target is not None
+        return self.q_target
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Row scores of an estimator.
+
+    Attributes:
+        linear: (n,) averaged, or None for 0.
+        numerator: (n,) of the ratio, or None for no ratio.
+        denominator: (n,) of the ratio.
+        used: (n,) weights in place of w where they differ from it, which makes the estimate biased; None otherwise.
+        counts: whether ``linear`` is a weight times a reward, so that the gamma interval applies to rewards >= 0.
+    """
+
+    linear: Floats | None = None
+    numerator: Floats | None = None
+    denominator: Floats | None = None
+    used: Floats | None = None
+    counts: bool = False
+
+    def value(self) -> float:
+        """The estimate; a ratio without denominator counts as 0."""
+        total = 0.0 if self.linear is None else float(np.mean(self.linear))
+        if self.numerator is not None and self.denominator is not None:
+            below = float(np.sum(self.denominator))
+            total += float(np.sum(self.numerator)) / below if below != 0.0 else 0.0
+        return total
+
+    def influence(self) -> Floats:
+        """(n,) the estimate's first-order response to each row; its mean is 0, its variance that of a row."""
+        parts = []
+        if self.linear is not None:
+            parts.append(self.linear - np.mean(self.linear))
+        if self.numerator is not None and self.denominator is not None:
+            below = float(np.mean(self.denominator))
+            if below != 0.0:
+                ratio = float(np.mean(self.numerator)) / below
+                parts.append((self.numerator - ratio * self.denominator) / below)
+            else:
+                parts.append(np.zeros_like(self.numerator))
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def shrunk(weight: Floats, lam: float) -> Floats:
+    """Sub-Gaussian weights w / (1 - lam + lam w) of Metelli, Russo & Restelli (2021, s = -1); 0 where w is 0."""
+    below = 1.0 - lam + lam * weight
+    return np.divide(weight, below, out=np.zeros_like(weight), where=weight > 0.0)
+
+
+def optimistic(weight: Floats, lam: float) -> Floats:
+    """Optimistically shrunk weights lam w / (w^2 + lam) of Su et al. (2020, eq. 9); 0 where w is 0, w at lam = inf."""
+    if np.isinf(lam):
+        return weight
+    return np.divide(lam * weight, weight * weight + lam, out=np.zeros_like(weight), where=weight > 0.0)
+
+
+def _counts(rows: Rows, weight: Floats, biased: bool) -> Scores:
+    return Scores(linear=weight * rows.reward, used=weight if biased else None, counts=True)
+
+
+def _doubly(rows: Rows, weight: Floats, biased: bool) -> Scores:
+    return Scores(linear=rows.model_mean + weight * rows.residual, used=weight if biased else None)
+
+
+def _ips(rows: Rows, **_: Any) -> Scores:
+    return _counts(rows, rows.weight, False)
+
+
+def _clipped_ips(rows: Rows, **_: Any) -> Scores:
+    return _counts(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip))
+
+
+def _sg_ips(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
+    return _counts(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0)
+
+
+def _ix_ips(rows: Rows, *, gamma: float = 0.01, **_: Any) -> Scores:
+    return _counts(rows, rows.target / (rows.propensity + _within("gamma", gamma, 0.0, np.inf)), gamma > 0.0)
+
+
+def _snips(rows: Rows, **_: Any) -> Scores:
+    return Scores(numerator=rows.weight * rows.reward, denominator=rows.weight)
+
+
+def _dm(rows: Rows, **_: Any) -> Scores:
+    return Scores(linear=rows.model_mean)
+
+
+def _dr(rows: Rows, **_: Any) -> Scores:
+    return _doubly(rows, rows.weight, False)
+
+
+def _clipped_dr(rows: Rows, **_: Any) -> Scores:
+    return _doubly(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip))
+
+
+def _sndr(rows: Rows, **_: Any) -> Scores:
+    return Scores(linear=rows.model_mean, numerator=rows.weight * rows.residual, denominator=rows.weight)
+
+
+def _switch_dr(rows: Rows, *, tau: float = 15.0, **_: Any) -> Scores:
+    kept = np.where(rows.weight <= _within("tau", tau, 0.0, np.inf), rows.weight, 0.0)
+    return _doubly(rows, kept, bool(np.any(rows.weight > tau)))
+
+
+def _dros(rows: Rows, *, lam: float = 225.0, **_: Any) -> Scores:
+    return _doubly(rows, optimistic(rows.weight, _within("lam", lam, 0.0, np.inf)), np.isfinite(lam))
+
+
+def _sg_dr(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
+    return _doubly(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0)
+
+
+def _mips(rows: Rows, *, groups: Any, **_: Any) -> Scores:
+    """Mean of w_g r with w_g the mean weight of the group's rows; written as its linearised w_g r + r_g (w - w_g)."""
+    codes, number = _labels(groups, "groups", rows.reward.size)
+    sizes = np.bincount(codes, minlength=number)
+    weight = (np.bincount(codes, rows.weight, number) / sizes)[codes]
+    reward = (np.bincount(codes, rows.reward, number) / sizes)[codes]
+    return Scores(linear=weight * rows.reward + reward * (rows.weight - weight))
+
+
+def _beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
+    """Mean of w r - b (w - 1), with b fitted on the other folds."""
+    codes, number = _folds(folds, rows)
+    product = rows.weight * rows.weight - rows.weight
+    above = np.bincount(codes, product * rows.reward, number)
+    below = np.bincount(codes, product, number)
+    above, below = above.sum() - above, below.sum() - below
+    beta = np.divide(above, below, out=np.zeros(number), where=below != 0.0)
+    return Scores(linear=rows.weight * rows.reward - beta[codes] * (rows.weight - 1.0))
+
+
+def _replay(rows: Rows, **_: Any) -> Scores:
+    return Scores(numerator=rows.target * rows.reward, denominator=rows.target)
+
+
+def _balanced_ips(rows: Rows, *, loggers: Any, logger: Any, **_: Any) -> Scores:
+    every = np.asarray(loggers, dtype=np.float64)
+    if every.ndim != 2 or every.shape[0] != rows.reward.size:
+        raise UserError(f"loggers must have a row for each row of the log and a column a logger, got {every.shape}")
+    if not np.all((every >= 0.0) & (every <= 1.0)):
+        raise UserError("loggers must hold probabilities: each logger's probability of the row's action")
+    own = column(logger, "logger", rows=rows.reward.size).astype(np.int64)
+    if own.min() < 0 or own.max() >= every.shape[1]:
+        raise UserError(f"logger must number the columns of loggers, 0 to {every.shape[1] - 1}, got {own.max()}")
+    mixture = every @ (np.bincount(own, minlength=every.shape[1]) / own.size)
+    if not np.all(mixture > 0.0):
+        row = int(np.argmin(mixture))
+        raise UserError(f"loggers, row {row} (counted from 0): no logger could take the logged action")
+    return _counts(rows, rows.target / mixture, False)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Scores]] = {
+    "ips": _ips,
+    "clipped_ips": _clipped_ips,
+    "snips": _snips,
+    "dm": _dm,
+    "dr": _dr,
+    "clipped_dr": _clipped_dr,
+    "sndr": _sndr,
+    "switch_dr": _switch_dr,
+    "dros": _dros,
+    "sg_ips": _sg_ips,
+    "sg_dr": _sg_dr,
+    "mips": _mips,
+    "beta_ips": _beta_ips,
+    "ix_ips": _ix_ips,
+    "replay": _replay,
+    "balanced_ips": _balanced_ips,
+}
+
+
+def _within(name: str, value: Any, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not low <= float(value) <= high:
+        raise UserError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
+    return float(value)
+
+
+def _labels(values: Any, name: str, n: int) -> tuple[NDArray[np.int64], int]:
+    """Codes from 0 of (n,) labels, or of (n, d) discrete embeddings, one code a distinct row."""
+    array = np.asarray(values)
+    if array.shape[:1] != (n,) or array.ndim not in (1, 2):
+        raise UserError(f"{name} must have one entry a row of the log ({n}), got shape {array.shape}")
+    if array.ndim == 2:
+        codes = np.unique(array, axis=0, return_inverse=True)[1].reshape(-1)
+        return codes.astype(np.int64), int(codes.max()) + 1
+    clusters = Clusters.of(array, n, name)
+    assert clusters is not None
+    return clusters.dense()
+
+
+def _folds(folds: Any, rows: Rows) -> tuple[NDArray[np.int64], int]:
+    """Fold of each row: as given, or every K-th user (row where there are no users)."""
+    n = rows.reward.size
+    if np.ndim(folds) == 1:
+        codes, number = _labels(folds, "folds", n)
+        if number < 2:
+            raise UserError("folds must hold at least two different labels")
+        return codes, number
+    if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or folds < 2:
+        raise UserError(f"folds must be a whole number of at least 2, or a label a row, got {folds!r}")
+    units = np.arange(n) if rows.clusters is None else rows.clusters.dense()[0]
+    return units % int(folds), int(folds)

@@ -1,0 +1,5 @@
+"""The log, the only thing that passes from a world to an estimator: its columns, its rules and its files."""
+
+from recsim_mnar.log.table import Log, from_columns, replacing
+
+__all__ = ["Log", "from_columns", "replacing"]

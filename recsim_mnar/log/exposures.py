@@ -1,0 +1,382 @@
+"""Exposures: what users were recommended and what they bought, the second part of a log of purchases.
+
+Uplift needs both sides of every recommendation (Sato et al. 2019): what was shown and bought, shown and not bought, not
+shown and bought. The grid users x items x periods is far too large to write out, and nearly all of it is the fourth
+class, neither shown nor bought. Only the other three are rows here; the propensity of any cell is a small table beside
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import exposure_files
+from recsim_mnar.log.exposure_index import Classes, Sets
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+PropensityOf = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Floats]
+"""(users, items, periods) -> P(recommended) of those cells, all of one length."""
+
+REQUIRED = {
+    "user": "user, from 0",
+    "item": "item, from 0",
+    "time": "period, from 0",
+    "recommended": "whether the item was recommended to the user in the period",
+    "purchased": "whether the user bought it in the period",
+}
+
+
+@dataclass(frozen=True)
+class Exposures:
+    """The cells (user, item, period) that were recommended or purchased, or both; ordered by (time, user, item).
+
+    Attributes:
+        user: (n,) int64 in 0 .. n_users - 1.
+        item: (n,) int32 in 0 .. n_items - 1.
+        time: (n,) int32 period in 0 .. n_periods - 1.
+        recommended, purchased: (n,) flags; at least one is true.
+        n_users, n_items, n_periods: of the whole grid, cells without a row included.
+        propensities: P(recommended) of every cell: an array that broadcasts to (U, I, P) (for example (U, I, 1) where
+            it is the same in all periods, (1, I, P) where it is the same for all users), a function of
+            (users, items, periods), or None where it is unknown.
+        provenance: what made them; JSON types only.
+    """
+
+    user: NDArray[np.int64]
+    item: NDArray[np.int32]
+    time: NDArray[np.int32]
+    recommended: Flags
+    purchased: Flags
+    n_users: int
+    n_items: int
+    n_periods: int
+    propensities: NDArray[np.floating] | PropensityOf | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Bring the arrays to their types and order, and check them.
+
+        Raises:
+            UserError: lengths that differ, an index out of range, a cell twice or in neither set, a table of another
+                shape or with values outside [0, 1].
+        """
+        kinds = (("user", np.int64), ("item", np.int32), ("time", np.int32), ("recommended", bool), ("purchased", bool))
+        arrays = {name: _typed(name, getattr(self, name), np.dtype(kind)) for name, kind in kinds}
+        lengths = {name: values.shape for name, values in arrays.items()}
+        if len(set(lengths.values())) > 1 or arrays["user"].ndim != 1:
+            raise UserError(f"exposures: the columns must be one-dimensional and of one length, got {lengths}")
+        for name, limit in (("user", self.n_users), ("item", self.n_items), ("time", self.n_periods)):
+            values = arrays[name]
+            if limit < 1:
+                raise UserError(f"exposures: there must be at least one {name}, got {limit}")
+            outside = (values < 0) | (values >= limit)
+            if outside.any():
+                row = int(np.flatnonzero(outside)[0])
+                raise UserError(f"exposures row {row}: {name} {values[row]} is out of range 0..{limit - 1}")
+        neither = ~(arrays["recommended"] | arrays["purchased"])
+        if neither.any():
+            row = int(np.flatnonzero(neither)[0])
+            raise UserError(
+                f"exposures row {row} is neither recommended nor purchased: leave such rows out, they are implied"
+            )
+        key = self._key(arrays["user"], arrays["item"], arrays["time"])
+        if np.any(key[1:] < key[:-1]):
+            order = np.argsort(key, kind="stable")
+            key, arrays = key[order], {name: values[order] for name, values in arrays.items()}
+        twice = np.flatnonzero(key[1:] == key[:-1])
+        if len(twice):
+            u, i, t = (int(arrays[name][twice[0]]) for name in ("user", "item", "time"))
+            raise UserError(f"exposures: user {u}, item {i}, period {t} has two rows; merge their flags into one")
+        for name, values in arrays.items():
+            object.__setattr__(self, name, values)
+        object.__setattr__(self, "_keys", key)
+        if self.propensities is not None and not callable(self.propensities):
+            object.__setattr__(self, "propensities", self._checked_table(self.propensities))
+
+    def _key(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> NDArray[np.int64]:
+        return (np.asarray(times, np.int64) * self.n_users + users) * self.n_items + items
+
+    def _checked_table(self, table: Any) -> NDArray[np.floating]:
+        table = np.asarray(table)
+        if table.dtype != np.float32:  # single precision halves the table, but keeps 1 - e to 6e-8 only
+            table = table.astype(np.float64)
+        full = (self.n_users, self.n_items, self.n_periods)
+        if table.ndim != 3 or any(a not in (1, b) for a, b in zip(table.shape, full, strict=True)):
+            raise UserError(
+                f"exposures: propensities of shape {table.shape} do not broadcast to users x items x periods {full}"
+            )
+        if not np.all((table >= 0) & (table <= 1)):  # NaN fails too
+            bad = table[~((table >= 0) & (table <= 1))][0]
+            raise UserError(f"exposures: a propensity is {bad:g}, outside [0, 1]")
+        return table
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    # ---------------------------------------------------------------------------------------------------- propensities
+
+    def propensity_of(self, users: Any, items: Any, times: Any) -> Floats:
+        """P(recommended) of cells; the arguments broadcast together, NaN where it is unknown."""
+        users, items, times = np.broadcast_arrays(users, items, times)
+        if self.propensities is None:
+            return np.full(users.shape, np.nan)
+        if callable(self.propensities):
+            flat = self.propensities(users.ravel(), items.ravel(), times.ravel())
+            return np.asarray(flat, np.float64).reshape(users.shape)
+        table = self.propensities
+        place = tuple(x if size > 1 else 0 for x, size in zip((users, items, times), table.shape, strict=True))
+        return np.broadcast_to(table[place], users.shape).astype(np.float64)
+
+    @property
+    def propensity(self) -> Floats:
+        """(n,) P(recommended) of the rows; NaN where it is unknown."""
+        return self.propensity_of(self.user, self.item, self.time)
+
+    def propensity_matrix(self, time: int = 0) -> NDArray[np.float32]:
+        """(U, I) P(recommended) of all cells of a period.
+
+        Raises:
+            UserError: the propensities are unknown.
+        """
+        self.need_propensities()
+        shape = (self.n_users, self.n_items)
+        if callable(self.propensities):
+            users, items = np.divmod(np.arange(self.n_users * self.n_items), self.n_items)
+            return np.asarray(self.propensities(users, items, np.full(len(users), time)), np.float32).reshape(shape)
+        table: Any = self.propensities
+        return np.broadcast_to(table[:, :, time if table.shape[2] > 1 else 0].astype(np.float32, copy=False), shape)
+
+    def need_propensities(self) -> None:
+        """Raise UserError where no propensities are known."""
+        if self.propensities is None:
+            raise UserError(
+                "the exposures have no propensities: give them (with_propensities), or estimate them with "
+                "recsim_mnar.propensities.exposure"
+            )
+
+    def with_propensities(self, propensities: NDArray[Any] | PropensityOf | None) -> Exposures:
+        """The same cells with other propensities."""
+        return self._like(np.arange(len(self)), propensities=propensities)
+
+    def _like(self, rows: Any, **changes: Any) -> Exposures:
+        values = {name: getattr(self, name)[rows] for name in REQUIRED}
+        rest = {
+            "n_users": self.n_users,
+            "n_items": self.n_items,
+            "n_periods": self.n_periods,
+            "propensities": self.propensities,
+            "provenance": dict(self.provenance),
+        }
+        return Exposures(**{**values, **rest, **changes})
+
+    # ------------------------------------------------------------------------------------------------- periods, classes
+
+    def rows_of(self, time: int) -> slice:
+        """The rows of one period.
+
+        Raises:
+            UserError: there is no such period.
+        """
+        if not 0 <= time < self.n_periods:
+            raise UserError(f"there is no period {time}: the exposures have periods 0..{self.n_periods - 1}")
+        first, last = np.searchsorted(self.time, [time, time + 1])
+        return slice(int(first), int(last))
+
+    def between(self, first: int, last: int) -> Exposures:
+        """Periods ``first .. last - 1`` alone; they keep their numbers.
+
+        Raises:
+            UserError: no such periods.
+        """
+        if not 0 <= first < last <= self.n_periods:
+            raise UserError(f"periods {first}..{last - 1} are not within 0..{self.n_periods - 1}")
+        return self._like((self.time >= first) & (self.time < last))
+
+    def classes(self, periods: Sequence[int] | NDArray[Any] | None = None) -> Classes:
+        """The observed classes R-P, R-NP and NR-P of every user in these periods (all by default).
+
+        Raises:
+            UserError: no such period.
+        """
+        chosen = np.arange(self.n_periods) if periods is None else np.asarray(periods, np.int64)
+        parts = [self.rows_of(int(t)) for t in chosen]
+        index = np.concatenate([np.arange(p.start, p.stop) for p in parts]) if parts else np.zeros(0, np.int64)
+        period = np.repeat(np.arange(len(parts)), [p.stop - p.start for p in parts])
+        row = period * self.n_users + self.user[index]
+        r, p, item = self.recommended[index], self.purchased[index], self.item[index]
+        n_rows = len(parts) * self.n_users
+
+        def sets(mask: Flags) -> Sets:
+            counts = np.bincount(row[mask], minlength=n_rows)
+            return Sets(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), item[mask])
+
+        return Classes(chosen, self.n_users, self.n_items, sets(r & p), sets(r & ~p), sets(~r & p))
+
+    def active_users(self, time: int) -> NDArray[np.int64]:
+        """Users who bought something in a period, ascending.
+
+        Raises:
+            UserError: nobody did.
+        """
+        rows = self.rows_of(time)
+        users = np.unique(self.user[rows][self.purchased[rows]])
+        if len(users) == 0:
+            raise UserError(f"period {time} has no purchase: leave it out of the periods used")
+        return users
+
+    def flags(self, users: Any, items: Any, times: Any) -> tuple[Flags, Flags]:
+        """Whether cells were recommended and whether they were purchased; the arguments broadcast together."""
+        users, items, times = np.broadcast_arrays(users, items, times)
+        mine: NDArray[np.int64] = self._keys  # type: ignore[attr-defined]  # set by __post_init__
+        asked = self._key(users, items, times)
+        if len(mine) == 0:
+            return np.zeros(asked.shape, bool), np.zeros(asked.shape, bool)
+        place = np.minimum(np.searchsorted(mine, asked), len(mine) - 1)
+        here = mine[place] == asked
+        return here & self.recommended[place], here & self.purchased[place]
+
+    def dense(self, time: int) -> tuple[Flags, Flags]:
+        """(U, I) whether recommended, and whether purchased, in one period."""
+        rows = self.rows_of(time)
+        out = np.zeros((2, self.n_users, self.n_items), bool)
+        out[0, self.user[rows], self.item[rows]] = self.recommended[rows]
+        out[1, self.user[rows], self.item[rows]] = self.purchased[rows]
+        return out[0], out[1]
+
+    def validate(self) -> Exposures:
+        """Check that uplift can be learnt from them; returns the exposures themselves.
+
+        Raises:
+            UserError: nothing was recommended, nothing purchased, or a period has no purchase.
+        """
+        if not self.recommended.any():
+            raise UserError("nothing is recommended in these exposures: uplift needs a log with recommendation flags")
+        bought = np.bincount(self.time[self.purchased], minlength=self.n_periods)
+        if (bought == 0).any():
+            self.active_users(int(np.flatnonzero(bought == 0)[0]))
+        return self
+
+    # ------------------------------------------------------------------------------------------------------ in and out
+
+    @classmethod
+    def from_log(
+        cls,
+        log: Log,
+        *,
+        n_users: int | None = None,
+        n_items: int | None = None,
+        n_periods: int | None = None,
+        propensities: NDArray[Any] | PropensityOf | None = None,
+    ) -> Exposures:
+        """From a log of purchases: bandit rows are recommended cells, organic rows purchases without recommendation.
+
+        Args:
+            log: ``time`` is the period.
+            n_users: one more than the largest met where it is left out.
+            n_items: likewise.
+            n_periods: likewise.
+            propensities: see the class; a log knows them for what was recommended only.
+
+        Raises:
+            UserError: a period that is not a whole number, a reward other than 0 or 1, a cell twice.
+        """
+        shown = log.is_bandit
+        item = np.where(shown, log["action"], log["item"])
+        reward = log["reward"]
+        odd = shown & (reward != 0) & (reward != 1)
+        if odd.any():
+            row = int(np.flatnonzero(odd)[0])
+            raise UserError(f"row {row}: the reward of a recommendation must be 0 or 1 (purchased), got {reward[row]}")
+        given = {"n_users": (n_users, log["user"]), "n_items": (n_items, item), "n_periods": (n_periods, log["time"])}
+        sizes = {
+            name: int(values.max(initial=0)) + 1 if size is None else size for name, (size, values) in given.items()
+        }
+        return cls(
+            log["user"],
+            item,
+            log["time"],
+            shown,
+            ~shown | (reward == 1),
+            **sizes,
+            propensities=propensities,
+            provenance=dict(log.provenance),
+        )
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:
+        """From a table (a mapping of columns, a pandas DataFrame) of a user's own log.
+
+        A row that is neither recommended nor purchased is dropped: it is implied. A column ``propensity`` is kept only
+        through ``propensities``, because the estimators need it on cells without a row too.
+
+        Args:
+            columns: with those of :data:`REQUIRED`.
+            **sizes: n_users, n_items, n_periods, propensities, provenance; sizes from the largest index by default.
+
+        Raises:
+            UserError: a missing column, or what the class refuses.
+        """
+        for name, meaning in REQUIRED.items():
+            if name not in columns:
+                raise UserError(f"the purchase log has no column {name!r} ({meaning}): add it")
+        arrays = {name: np.asarray(columns[name]) for name in REQUIRED}
+        flags = {name: _typed(name, arrays[name], np.dtype(bool)) for name in ("recommended", "purchased")}
+        keep = flags["recommended"] | flags["purchased"]
+        for size, name in (("n_users", "user"), ("n_items", "item"), ("n_periods", "time")):
+            values = arrays[name]
+            sizes.setdefault(size, int(values.max()) + 1 if len(values) else 1)
+        kept: dict[str, Any] = {name: (flags.get(name, values))[keep] for name, values in arrays.items()}
+        return cls(**kept, **sizes)
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``exposures.parquet`` and, where the propensities are a table, ``propensities.npz``.
+
+        Raises:
+            UserError: the propensities are a function, which no file can hold.
+        """
+        if callable(self.propensities):
+            raise UserError(
+                "propensities that are a function cannot be written: write with_propensities(table), or with None"
+            )
+        columns = {**{name: getattr(self, name) for name in REQUIRED}, "propensity": self.propensity}
+        sizes = {name: int(getattr(self, name)) for name in ("n_users", "n_items", "n_periods")}
+        exposure_files.write(Path(folder), columns, {**sizes, "provenance": self.provenance}, self.propensities)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Exposures:
+        """Read what :meth:`write` wrote: the folder, or its Parquet file.
+
+        A Parquet or CSV file of another make needs the columns of :data:`REQUIRED`.
+
+        Raises:
+            UserError: nothing there, or a column is missing.
+        """
+        columns, known = exposure_files.read(Path(path))
+        return cls.from_columns(columns, **known)
+
+
+def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
+    """``values`` as this type; whole numbers may come as floats, flags as 0 and 1."""
+    values = np.asarray(values)
+    if values.dtype == kind:
+        return np.ascontiguousarray(values)
+    if values.dtype.kind not in "biuf":
+        raise UserError(f"exposures: column {name!r} must hold numbers, got {values.dtype}")
+    typed = values.astype(kind) if values.dtype.kind != "f" else np.nan_to_num(values, nan=-1).astype(kind)
+    if not np.array_equal(typed.astype(values.dtype), values):
+        row = int(np.flatnonzero(typed.astype(values.dtype) != values)[0])
+        wanted = "true or false" if kind == np.dtype(bool) else "a whole number"
+        raise UserError(f"exposures row {row}: {name} must be {wanted}, got {values[row]}")
+    return np.ascontiguousarray(typed)

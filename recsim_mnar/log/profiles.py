@@ -1,0 +1,149 @@
+"""Profiles: which items each user holds at a time, the bipartite graph on which the weighted leave-one-out works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Users and the distinct items they hold at a time, D_t.
+
+    Attributes:
+        time: t.
+        n_items: items are 0 .. n_items - 1.
+        users: (U,) ids of those who hold an item, ascending.
+        starts: (U + 1,) user j holds items[starts[j]:starts[j + 1]], in the order in which they came.
+        items: (E,) int32.
+        causes: (E,) number of the campaign that caused the addition, -1: the user alone.
+        added: (E,) when.
+    """
+
+    time: float
+    n_items: int
+    users: Ints
+    starts: Ints
+    items: NDArray[np.int32]
+    causes: NDArray[np.int16]
+    added: Floats
+
+    @classmethod
+    def of(cls, log: Log, time: float, n_items: int) -> Profiles:
+        """The profiles at a time: items added alone, and recommendations accepted and added, until then.
+
+        An item counts once a user, from its first addition. Where the log has no column ``added`` a row's own time
+        stands for it.
+
+        Raises:
+            UserError: the log has no times, nobody holds an item yet, or an item is out of range.
+        """
+        _refuse_untimed(log)
+        if not np.isfinite(time):
+            raise UserError(f"a reference time must be a finite number, got {time}")
+        bandit = log.is_bandit
+        when = log["added"] if "added" in log.columns else log["time"]
+        holds = (~bandit | (log["reward"] > 0)) & (when <= time)  # NaN, not added, is never <= time
+        rows = np.flatnonzero(holds)
+        if len(rows) == 0:
+            first = when[(~bandit | (log["reward"] > 0)) & np.isfinite(when)]
+            hint = f"the first addition is at {first.min():g}" if len(first) else "the log has no addition at all"
+            raise UserError(f"reference time {time:g} is without users: {hint}")
+        item = np.where(bandit[rows], log["action"][rows], log["item"][rows]).astype(np.int32)
+        if item.min() < 0 or item.max() >= n_items:
+            raise UserError(f"items must lie in 0..{n_items - 1}, the log has {int(item.max())}")
+        cause = log["campaign"][rows] if "campaign" in log.columns else np.where(bandit[rows], 0, -1)
+        user, at = log["user"][rows], when[rows]
+        order = np.lexsort((np.arange(len(rows)), at, user))
+        user, item, at, cause = user[order], item[order], at[order], cause[order]
+        _, first_row = np.unique(user * n_items + item, return_index=True)
+        kept = np.sort(first_row)
+        user = user[kept]
+        new = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]]))
+        starts = np.append(new, len(user)).astype(np.int64)
+        return cls(
+            float(time),
+            n_items,
+            user[new],
+            starts,
+            item[kept],
+            cause[kept].astype(np.int16),
+            at[kept].astype(np.float64),
+        )
+
+    @property
+    def n_users(self) -> int:
+        """Users who hold an item."""
+        return len(self.users)
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs (user, item)."""
+        return len(self.items)
+
+    def lengths(self) -> Ints:
+        """(U,) number of items of each user."""
+        return np.diff(self.starts)
+
+    def owners(self) -> Ints:
+        """(E,) index of each pair's user."""
+        return np.repeat(np.arange(self.n_users), self.lengths())
+
+    def n_holders(self) -> Ints:
+        """(n_items,) #U_i, users who hold each item."""
+        return np.bincount(self.items, minlength=self.n_items)
+
+    def item_probabilities(self) -> Floats:
+        """P_t(i) = (1/U) sum over the users who hold i of 1 / #I_u; (n_items,), summing to 1."""
+        share = np.repeat(1.0 / self.lengths(), self.lengths())
+        return np.bincount(self.items, share, minlength=self.n_items) / self.n_users
+
+    def by_length(self) -> tuple[Ints, NDArray[np.uint32]]:
+        """Starts and items with the users ordered by profile length, as the weights' kernels want them."""
+        order = np.argsort(self.lengths(), kind="stable")
+        length = self.lengths()[order]
+        starts = np.concatenate([[0], np.cumsum(length)])
+        place = np.arange(self.n_pairs) - np.repeat(starts[:-1], length) + np.repeat(self.starts[order], length)
+        return starts, self.items[place].astype(np.uint32)
+
+    def to_log(self) -> Log:
+        """As organic rows only, for learners, which know nothing of campaigns."""
+        n = self.n_pairs
+        step = np.arange(n) - np.repeat(self.starts[:-1], self.lengths())
+        return Log(
+            {
+                "user": self.users[self.owners()],
+                "step": step,
+                "time": self.added,
+                "event": np.full(n, schema.ORGANIC, np.int8),
+                "item": self.items,
+            }
+        )
+
+    def pairs(self, which: NDArray[np.bool_]) -> Profiles:
+        """Only some of the pairs, and the users who keep any; ``which`` (E,)."""
+        owner = self.owners()[which]
+        length = np.bincount(owner, minlength=self.n_users)
+        kept = np.flatnonzero(length)
+        starts = np.concatenate([[0], np.cumsum(length[kept])])
+        return Profiles(
+            self.time, self.n_items, self.users[kept], starts, self.items[which], self.causes[which], self.added[which]
+        )
+
+
+def _refuse_untimed(log: Log) -> None:
+    columns = log.provenance.get("columns")
+    if log.provenance.get("kind") == "interactions" and isinstance(columns, dict) and columns.get("time") is None:
+        raise UserError(
+            f"{log.provenance.get('file', 'the file')} has no times, and a reference time needs them: name the column "
+            "with --time-column (time_column=)"
+        )

@@ -1,0 +1,121 @@
+"""Ratings: who rated what how, the revealed entries of a user x item matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.schema import as_type
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Observed entries (O = 1) of a rating matrix Y, ordered by (user, item) as they were given.
+
+    Attributes:
+        users, items: (n,) int64, below n_users and n_items.
+        values: (n,) float64.
+        n_users, n_items: U and I.
+    """
+
+    users: NDArray[np.int64]
+    items: NDArray[np.int64]
+    values: Floats
+    n_users: int
+    n_items: int
+
+    def __post_init__(self) -> None:
+        """Bring the arrays to their types.
+
+        Raises:
+            UserError: different lengths, an index that is no whole number or out of range, or a value that is not a
+                finite number.
+        """
+        users, items = (as_type(getattr(self, f"{name}s"), np.dtype(np.int64), name) for name in ("user", "item"))
+        values = as_type(self.values, np.dtype(np.float64), "value")
+        if not users.shape == items.shape == values.shape or users.ndim != 1:
+            raise UserError(
+                f"users, items and values must have one length, got {users.shape}, {items.shape} and {values.shape}"
+            )
+        for name, index, limit in (("user", users, self.n_users), ("item", items, self.n_items)):
+            if len(index) and (index.min() < 0 or index.max() >= limit):
+                row = int(np.flatnonzero((index < 0) | (index >= limit))[0])
+                raise UserError(f"rating {row}: {name} {index[row]} is out of range 0..{limit - 1}")
+        if not np.isfinite(values).all():
+            row = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise UserError(f"rating {row}: the value {values[row]} is not a finite number")
+        for name, array in (("users", users), ("items", items), ("values", values)):
+            object.__setattr__(self, name, array)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(U, I)."""
+        return self.n_users, self.n_items
+
+    @property
+    def density(self) -> float:
+        """Share of the matrix that is observed: n / (U I)."""
+        return len(self) / (self.n_users * self.n_items)
+
+    @classmethod
+    def from_dense(cls, matrix: Any, observed: Any = None) -> Ratings:
+        """The entries of a (U, I) matrix where ``observed`` is true (by default: where the matrix is not 0)."""
+        matrix = np.asarray(matrix, np.float64)
+        mask = matrix != 0 if observed is None else np.asarray(observed, bool)
+        if matrix.ndim != 2 or mask.shape != matrix.shape:
+            raise UserError(f"a rating matrix and its mask must be (U, I), got {matrix.shape} and {mask.shape}")
+        users, items = np.nonzero(mask)
+        return cls(users, items, matrix[users, items], *matrix.shape)
+
+    def select(self, rows: NDArray[Any]) -> Ratings:
+        """The ratings at a boolean mask or at indices."""
+        return Ratings(self.users[rows], self.items[rows], self.values[rows], self.n_users, self.n_items)
+
+    def at(self, matrix: Any, name: str = "matrix") -> Floats:
+        """Entries of a (U, I) matrix at the observed cells, (n,).
+
+        Raises:
+            UserError: a matrix of another shape.
+        """
+        matrix = np.asarray(matrix)
+        if matrix.shape != self.shape:
+            raise UserError(f"{name} has shape {matrix.shape}, the ratings are of a {self.shape} matrix")
+        return np.asarray(matrix[self.users, self.items], np.float64)
+
+    def check_scale(self, scale: tuple[float, ...]) -> Ratings:
+        """Raise UserError naming the first rating that is not one of ``scale``; returns the ratings themselves."""
+        outside = ~np.isin(self.values, scale)
+        if outside.any():
+            row = int(np.flatnonzero(outside)[0])
+            raise UserError(
+                f"rating {row} (user {self.users[row]}, item {self.items[row]}) is {self.values[row]:g}, "
+                f"outside the scale {', '.join(f'{r:g}' for r in scale)}"
+            )
+        return self
+
+
+def split_folds(n: int, n_folds: int, seed: int) -> NDArray[np.int64]:
+    """A fold for each of n ratings: equal sizes up to one, an addressed shuffle.
+
+    Raises:
+        UserError: a fold would be without ratings.
+    """
+    from recsim_mnar import rng
+
+    if n_folds < 2:
+        raise UserError(f"cross-validation needs at least 2 folds, got {n_folds}")
+    if n < n_folds:
+        raise UserError(f"{n} ratings cannot fill {n_folds} folds: fold {n} would be without ratings")
+    order = np.argsort(rng.uniforms(seed, rng.Stream.PROTOCOL, np.arange(n), 0), kind="stable")
+    fold = np.empty(n, np.int64)
+    fold[order] = np.arange(n) % n_folds
+    return fold

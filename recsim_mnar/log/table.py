@@ -1,0 +1,391 @@
+"""The Log: one flat table of organic and bandit events with the provenance that suffices to make it again."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+
+_META_KEY = b"recsim_mnar"
+PART_PATTERN = "part-*.parquet"
+
+
+@dataclass
+class Log:
+    """Organic and bandit events, ordered by (user, step).
+
+    Attributes:
+        columns: every column of :data:`recsim_mnar.log.schema.COLUMNS` by name, arrays of one length, and any further
+            context columns.
+        provenance: package version, world parameters, seed, policy; JSON types only.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Bring the columns to the schema's types and order; a missing item, action, propensity or reward is null."""
+        given = {name: np.asarray(values) for name, values in self.columns.items()}
+        lengths = {values.shape for values in given.values()}
+        if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
+            shapes = {name: values.shape for name, values in given.items()}
+            raise UserError(f"a log's columns must be one-dimensional and of one length, got {shapes}")
+        n = next(iter(lengths))[0] if lengths else 0
+        ordered: dict[str, NDArray[Any]] = {}
+        for column in schema.COLUMNS:
+            if column.name in given:
+                values = given.pop(column.name)
+                if column.null == -1 and values.dtype.kind == "f":  # as pandas holds integers among which some are null
+                    values = np.where(np.isnan(values), column.null, values)
+                ordered[column.name] = schema.as_type(values, column.dtype, column.name)
+            elif column.null is not None:
+                ordered[column.name] = np.full(n, column.null, column.dtype)
+            elif n == 0:
+                ordered[column.name] = np.empty(0, column.dtype)
+            else:
+                raise UserError(f"a log needs a column {column.name!r}: {column.meaning}")
+        for name, extra in schema.OPTIONAL.items():
+            if name in given:
+                given[name] = schema.as_type(given[name], extra.dtype, name)
+        self.columns = {**ordered, **given}
+
+    def __len__(self) -> int:
+        return len(self.columns["user"])
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        try:
+            return self.columns[name]
+        except KeyError:
+            from recsim_mnar.errors import nearest
+
+            raise UserError(f"the log has no column {name!r}; {nearest(name, self.columns)}") from None
+
+    @property
+    def is_bandit(self) -> NDArray[np.bool_]:
+        """(n,) which rows are recommendations."""
+        return self.columns["event"] == schema.BANDIT
+
+    @property
+    def context_names(self) -> list[str]:
+        """Names of the columns beyond the schema's."""
+        return [name for name in self.columns if name not in schema.BY_NAME]
+
+    def users(self) -> NDArray[np.int64]:
+        """The distinct users, ascending."""
+        user = self.columns["user"]
+        if len(user) == 0:
+            return user
+        first = np.concatenate([[True], user[1:] != user[:-1]])
+        return user[first]
+
+    def select(self, rows: NDArray[Any]) -> Log:
+        """The rows at a boolean mask or at indices, in their order."""
+        return Log({name: values[rows] for name, values in self.columns.items()}, dict(self.provenance))
+
+    def organic(self) -> Log:
+        """The organic rows."""
+        return self.select(~self.is_bandit)
+
+    def bandit(self) -> Log:
+        """The bandit rows."""
+        return self.select(self.is_bandit)
+
+    def with_column(self, name: str, values: NDArray[Any]) -> Log:
+        """This log with one more (or another) context column."""
+        return Log({**self.columns, name: values}, dict(self.provenance))
+
+    def split(self, n_parts: int) -> list[Log]:
+        """Cut into at most ``n_parts`` logs of consecutive users, none of whom is divided."""
+        if n_parts < 1:
+            raise UserError(f"n_parts must be at least 1, got {n_parts}")
+        user = self.columns["user"]
+        starts = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]])) if len(user) else np.zeros(0, np.int64)
+        parts = min(n_parts, max(len(starts), 1))
+        edges = [int(starts[i * len(starts) // parts]) if len(starts) else 0 for i in range(parts)] + [len(self)]
+        return [self.select(np.arange(a, b)) for a, b in itertools.pairwise(edges)]
+
+    @classmethod
+    def concat(cls, logs: Sequence[Log]) -> Log:
+        """Put logs one after another; the provenance is the first's."""
+        if not logs:
+            raise UserError("concat needs at least one log")
+        names = list(logs[0].columns)
+        for log in logs[1:]:
+            if set(log.columns) != set(names):
+                raise UserError(f"logs with different columns cannot be put together: {names} and {list(log.columns)}")
+        columns = {name: np.concatenate([log.columns[name] for log in logs]) for name in names}
+        return cls(columns, dict(logs[0].provenance))
+
+    def digest(self, *, optional: bool = False) -> str:
+        """Sha256 of the schema's columns in order, little-endian, null as -1 or the canonical NaN.
+
+        With ``optional`` those of :data:`recsim_mnar.log.schema.OPTIONAL` that the log has follow.
+        """
+        sha = hashlib.sha256()
+        extra = [column for name, column in schema.OPTIONAL.items() if optional and name in self.columns]
+        for column in (*schema.COLUMNS, *extra):
+            values = self.columns[column.name].astype(column.dtype.newbyteorder("<"))
+            if column.dtype.kind == "f":
+                values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
+            sha.update(values.tobytes())
+        return sha.hexdigest()
+
+    def validate(self, n_items: int | None = None) -> Log:
+        """Check every rule of the schema; returns the log itself.
+
+        Args:
+            n_items: items and actions must lie below it, where given.
+
+        Raises:
+            UserError: naming the first row and column that break a rule.
+        """
+        c = self.columns
+        user, step, event = c["user"], c["step"], c["event"]
+        _refuse((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
+        same = np.concatenate([[False], user[1:] == user[:-1]]) if len(user) else np.zeros(0, bool)
+        back = np.concatenate([[False], user[1:] < user[:-1]]) if len(user) else np.zeros(0, bool)
+        _refuse(back, user, "user", "is out of order: sort the rows by (user, step)")
+        stuck = same & np.concatenate([[False], step[1:] <= step[:-1]]) if len(user) else same
+        _refuse(stuck, step, "step", "is out of order: a user's steps must increase")
+        _refuse(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
+        bandit = event == schema.BANDIT
+        limit = np.iinfo(np.int32).max if n_items is None else n_items - 1
+        for name, rows in (("item", ~bandit), ("action", bandit)):
+            _refuse(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must lie in 0..{limit}")
+        p = c["propensity"]
+        _refuse(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
+        _refuse(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
+        _refuse(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
+        revealed = c.get("observation_propensity")
+        if revealed is not None:
+            bad = ~bandit & ~np.isnan(revealed) & ~((revealed > 0) & (revealed <= 1))
+            _refuse(bad, revealed, "observation_propensity", "must lie in (0, 1]")
+        return self
+
+    # ------------------------------------------------------------------------------------------- in and out of memory
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame; ``event`` is categorical, nulls are pandas nulls."""
+        return self.to_arrow().to_pandas()
+
+    def to_arrow(self) -> Any:
+        """A pyarrow Table with the schema's types, nulls, and the provenance in its metadata."""
+        import pyarrow as pa
+
+        arrays, names = [], []
+        for name, values in self.columns.items():
+            column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
+            if name == "event":
+                array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
+            elif column is not None and column.null is not None:
+                null = np.isnan(values) if column.dtype.kind == "f" else values == column.null
+                array = pa.array(values, mask=null)
+            else:
+                array = pa.array(values)
+            arrays.append(array)
+            names.append(name)
+        meta = json.dumps({"schema_version": schema.SCHEMA_VERSION, **self.provenance}, sort_keys=True)
+        return pa.table(arrays, names=names).replace_schema_metadata({_META_KEY: meta.encode()})
+
+    @classmethod
+    def from_arrow(cls, table: Any, source: str = "table") -> Log:
+        """The Log of a pyarrow Table with the schema's columns.
+
+        Raises:
+            UserError: a column is missing or of the wrong kind; ``source`` names where it came from.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        columns: dict[str, NDArray[Any]] = {}
+        for name in table.column_names:
+            values = table.column(name)
+            column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
+            if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
+                columns[name] = values.to_numpy()
+            elif name == "event":
+                text = values.cast(pa.string())
+                codes = pc.index_in(text, value_set=pa.array(schema.EVENTS))
+                if codes.null_count:
+                    row = int(np.flatnonzero(codes.is_null().to_numpy())[0])
+                    raise UserError(f"{source}: row {row}: event must be organic or bandit, got {text[row].as_py()!r}")
+                columns[name] = codes.to_numpy()
+            elif column is not None:
+                if column.null is None and values.null_count:
+                    row = int(np.flatnonzero(values.is_null().to_numpy())[0])
+                    raise UserError(f"{source}: row {row}: {name} is missing")
+                try:
+                    typed = values.cast(pa.from_numpy_dtype(column.dtype))
+                except pa.ArrowException as error:
+                    reason = str(error).splitlines()[0]
+                    raise UserError(
+                        f"{source}: column {name!r} ({values.type}) is not {column.dtype}: {reason}"
+                    ) from None
+                columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
+            else:
+                columns[name] = values.to_numpy()
+        meta = (table.schema.metadata or {}).get(_META_KEY)
+        provenance = json.loads(meta) if meta else {}
+        provenance.pop("schema_version", None)
+        missing = [c.name for c in schema.COLUMNS if c.null is None and c.name not in columns]
+        if missing:
+            raise UserError(f"{source}: no column {missing[0]!r} ({schema.BY_NAME[missing[0]].meaning})")
+        return cls(columns, provenance)
+
+    def write(self, folder: str | os.PathLike[str], rows_per_part: int = 4_000_000) -> None:
+        """Write as a folder of Parquet parts, each of whole users and about ``rows_per_part`` rows.
+
+        Every part is written under a temporary name and renamed.
+
+        Raises:
+            UserError: the folder exists and holds something.
+        """
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise UserError(f"{folder} exists and is not empty: name another folder, or remove it first")
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, part in enumerate(self.split(max(1, -(-len(self) // rows_per_part)))):
+            write_part(part, part_path(folder, i))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Log:
+        """Read a folder of parts, a Parquet file, or a CSV or TSV file.
+
+        Raises:
+            UserError: nothing there, or not a log.
+        """
+        path = Path(path)
+        parts = part_files(path)
+        if path.suffix.lower() in {".csv", ".tsv"}:
+            return cls._read_csv(path)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        logs = []
+        for part in parts:
+            try:
+                logs.append(cls.from_arrow(pq.read_table(part), str(part)))
+            except (pa.ArrowInvalid, OSError) as error:
+                raise UserError(f"{part} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+        return logs[0] if len(logs) == 1 else cls.concat(logs)
+
+    @classmethod
+    def _read_csv(cls, path: Path) -> Log:
+        import pyarrow as pa
+        import pyarrow.csv as pacsv
+
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        try:
+            table = pacsv.read_csv(path, parse_options=pacsv.ParseOptions(delimiter=delimiter))
+        except pa.ArrowInvalid as error:
+            raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
+        return cls.from_arrow(table, str(path))
+
+    def write_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write as one CSV file (the provenance is left out: CSV has no place for it)."""
+        import pyarrow as pa
+        import pyarrow.csv as pacsv
+
+        table = self.to_arrow()
+        text = table.column("event").cast(pa.string())
+        table = table.set_column(table.column_names.index("event"), "event", text)
+        target = Path(path)
+        with replacing(target) as temporary:
+            pacsv.write_csv(table, temporary)
+
+
+class replacing:  # noqa: N801  (used as a verb in a with-statement)
+    """``with replacing(path) as temporary``: write to ``temporary``; on success it takes the name ``path``."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+
+    def __enter__(self) -> Path:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self.temporary
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is None:
+            os.replace(self.temporary, self.path)
+        else:
+            self.temporary.unlink(missing_ok=True)
+
+
+def part_path(folder: Path, index: int) -> Path:
+    """Where part ``index`` of a log folder lies."""
+    return folder / f"part-{index:05d}.parquet"
+
+
+def write_part(log: Log, path: Path) -> None:
+    """Write one Parquet part under a temporary name, then rename it."""
+    write_table(log.to_arrow(), path)
+
+
+def write_table(table: Any, path: Path) -> None:
+    """Write a pyarrow Table as Parquet under a temporary name, then rename it."""
+    import pyarrow.parquet as pq
+
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", compression_level=1)
+
+
+def read_provenance(path: Path) -> dict[str, Any]:
+    """The provenance in a Parquet file's metadata; empty where there is none."""
+    import pyarrow.parquet as pq
+
+    meta = (pq.read_schema(path).metadata or {}).get(_META_KEY)
+    return dict(json.loads(meta)) if meta else {}
+
+
+def part_files(path: Path) -> list[Path]:
+    """The files of a log: the parts of a folder, in order, or the file itself.
+
+    Raises:
+        UserError: nothing there.
+    """
+    if not path.exists():
+        raise UserError(f"{path} does not exist")
+    if path.is_dir():
+        if (path / "log").is_dir():  # what ``simulate`` or ``compare`` wrote, other files beside its log
+            path = path / "log"
+        parts = sorted(p for p in path.glob("*.parquet") if not p.name.startswith("."))
+        if not parts:
+            raise UserError(f"{path} holds no Parquet parts ({PART_PATTERN})")
+        return parts
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty")
+    return [path]
+
+
+def iter_parts(path: str | os.PathLike[str]) -> Iterator[Log]:
+    """The parts of a log on disk, one after another, so that a log larger than memory can be passed over."""
+    for part in part_files(Path(path)):
+        yield Log.read(part)
+
+
+def _refuse(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise UserError(f"row {row}: {name} {rule}, got {values[row]}")
+
+
+def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any] | None = None) -> Log:
+    """A Log from any mapping of columns, ``event`` as codes or names."""
+    arrays = {name: np.asarray(values) for name, values in columns.items()}
+    event = arrays.get("event")
+    if event is not None and event.dtype.kind in "OUS":
+        codes = {name: code for code, name in enumerate(schema.EVENTS)}
+        arrays["event"] = np.array([codes.get(str(name), -1) for name in event], np.int8)
+    return Log(arrays, provenance or {})

@@ -1,0 +1,52 @@
+"""View counts: the sparse matrix of who viewed what how often, from a log's organic rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+
+def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """User and item of each organic row, in order.
+
+    Raises:
+        UserError: no organic row, or an item out of range.
+    """
+    organic = log["event"] == schema.ORGANIC
+    users, items = log["user"], log["item"]
+    if not organic.all():
+        users, items = users[organic], items[organic]
+    if len(items) == 0:
+        raise UserError("the log has no organic rows: an agent that learns from views cannot be fitted on it")
+    if items.min() < 0 or items.max() >= n_items:
+        bad = int(items[(items < 0) | (items >= n_items)][0])
+        raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must lie in 0..{n_items - 1}")
+    return users, items
+
+
+def view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
+    """Counts of views as a scipy CSR array, (n_users, n_items) int32, indices sorted; and the users of its rows.
+
+    Raises:
+        UserError: as in :func:`views_of`, or users out of order.
+    """
+    from scipy import sparse
+
+    users, items = views_of(log, n_items)
+    new = np.concatenate([[True], users[1:] != users[:-1]])
+    row = np.cumsum(new, dtype=np.int32) - np.int32(1)
+    ids = users[new]
+    if np.any(ids[1:] < ids[:-1]):
+        raise UserError("the log's rows are out of order: sort them by (user, step)")
+    counts = sparse.csr_array((np.ones(len(items), np.int32), (row, items)), shape=(len(ids), n_items), dtype=np.int32)
+    counts.sum_duplicates()
+    counts.sort_indices()
+    return counts, ids

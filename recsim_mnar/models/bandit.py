@@ -1,0 +1,292 @@
+"""A bandit log as a factorisation sees it: users' factors from their views, items' factors from recorded rewards.
+
+A recommendation's reward is modelled as r(x, a) = (x M - centre) . w_a + b_a, where x = h / (n + shrinkage) are the
+user's n views so far with counts h. M is learned from the views, which a log has many of: the leading left singular
+vectors of the correlations between the state x before a view and the item viewed. The rewards, of which a log has few,
+then say w_a and b_a: ridge regressions, each reward weighted, in which w_a is drawn to the item's place among the
+views, stretched by a factor a dimension that is fitted too. Everything that such fits and their cross-validation need
+are sums over rows, by fold and item, gathered in one pass.
+
+The singular vectors are those of correlations entry by entry, not of a regression on all entries of x: with fewer users
+than items the inverse of x's covariance would be noise, and with many it was no better (100 items, 20,000 users).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+Floats = NDArray[np.float64]
+_MAPPED_ITEMS = 3000
+"""Items whose views the map reads, the most viewed ones: its correlations are a matrix of this size."""
+_DENSE = 400
+"""Items up to which singular vectors come from a full decomposition."""
+_SPREAD_OF_NOISE = 0.3
+"""Variance, relative to their mean's square, that items' reward variances are thought to have among themselves."""
+_RIDGE, _DOUBT = 0.1, 4.0
+"""Added to x's variances, in shares of views, against items hardly viewed; views that an item's place lacks."""
+
+
+def check_log(log: Log, n_items: int) -> NDArray[np.bool_]:
+    """Which rows are recommendations.
+
+    Raises:
+        UserError: no bandit rows, an item out of range, a propensity or reward that is none, or users out of order.
+    """
+    bandit = log["event"] == schema.BANDIT
+    if not bandit.any():
+        raise UserError("the log has no bandit rows: this agent learns from recommendations and their rewards")
+    for name, rows in (("item", ~bandit), ("action", bandit)):
+        values = log[name][rows]
+        if len(values) and (values.min() < 0 or values.max() >= n_items):
+            bad = int(values[(values < 0) | (values >= n_items)][0])
+            raise UserError(f"the log has {name} {bad}, but n_items = {n_items}: it must lie in 0..{n_items - 1}")
+    p, r = log["propensity"][bandit], log["reward"][bandit]
+    if not (np.all((p > 0) & (p <= 1)) and np.isfinite(r).all()):
+        raise UserError(
+            "bandit rows need a propensity in (0, 1] and a reward; the log lacks one: log.validate() says where"
+        )
+    if np.any(log["user"][1:] < log["user"][:-1]):
+        raise UserError("the log's rows are out of order: sort them by (user, step)")
+    return bandit
+
+
+@dataclass(frozen=True)
+class ViewMap:
+    """A linear map from view counts to a few factors, and the items' places among them.
+
+    Over the states before the log's views the factors x M - centre have mean 0, variance 1 and are uncorrelated.
+
+    Attributes:
+        mapping: M, (n_items, K).
+        centre: (K,).
+        places: (n_items, K), mean factors of users about to view an item, drawn to 0 where views are few.
+        shares: (n_items,) of all views, smoothed; the metric of changes to M.
+        shrinkage: views that a user is thought to lack.
+    """
+
+    mapping: Floats
+    centre: Floats
+    places: Floats
+    shares: Floats
+    shrinkage: float
+
+    @classmethod
+    def from_log(cls, log: Log, n_items: int, *, rank: int, shrinkage: float, seed: int = 0) -> ViewMap:
+        """Fit the map on a log's organic rows.
+
+        Args:
+            log: only its organic rows are read; without any the map has no factors.
+            n_items: number of items.
+            rank: at most this many factors.
+            shrinkage: above 0.
+            seed: of the start of the iteration by which many items' singular vectors are found.
+        """
+        organic = log["event"] == schema.ORGANIC
+        users, items = log["user"][organic], log["item"][organic].astype(np.int64)
+        counts = np.bincount(items, minlength=n_items).astype(np.float64)
+        shares = (counts + 1.0) / (counts.sum() + n_items)
+        used = np.sort(np.argsort(-counts, kind="stable")[:_MAPPED_ITEMS])
+        k = min(rank, len(used) - 1)
+        nothing = cls(np.zeros((n_items, 0)), np.zeros(0), np.zeros((n_items, 0)), shares, shrinkage)
+        if k < 1 or np.all(users[1:] != users[:-1]):  # nobody's views, or at most one of each user
+            return nothing
+        from recsim_mnar.models import _bandit_kernel as _contexts_kernel
+
+        number = np.full(n_items, -1, np.int64)
+        number[used] = np.arange(len(used))
+        kept = number[items] >= 0
+        users, items = users[kept], number[items[kept]]
+        n, m, p = len(used), len(items), shares[used]
+        starts = np.flatnonzero(np.concatenate([[True], users[1:] != users[:-1], [True]]))
+        following, squares, total = np.zeros((n, n)), np.zeros(n), np.zeros(n)
+        after = np.empty(int(np.diff(starts).max()) + 1)
+        _contexts_kernel.next_view_sums(starts, items, shrinkage, after, squares, following, total)
+        mean = total / m
+        residual = following / m - np.outer(mean, counts[used] / m)
+        sd = np.sqrt(squares / m - mean**2 + _RIDGE * p)
+        reduced = _leading(residual / np.outer(sd, np.sqrt(p)), k, seed) / sd[:, None]
+        gram = np.zeros((k, k))
+        _contexts_kernel.state_sums(starts, items, shrinkage, reduced, mean @ reduced, np.empty(2 * k), gram)
+        gram = (gram + np.triu(gram, 1).T) / m
+        if not np.linalg.eigvalsh(gram)[0] > 1e-12 * np.trace(gram):
+            return nothing  # the states differ in fewer directions than K: too few views to learn from
+        reduced = np.linalg.solve(np.linalg.cholesky(gram), reduced.T).T
+        mapping, places = np.zeros((n_items, k)), np.zeros((n_items, k))
+        mapping[used] = reduced
+        places[used] = (residual.T @ reduced) * m / (counts[used] + _DOUBT)[:, None]
+        return cls(mapping, mean @ reduced, places, shares, shrinkage)
+
+
+def _leading(matrix: Floats, k: int, seed: int) -> Floats:
+    """The k leading left singular vectors, the largest first, each with its largest entry positive."""
+    if len(matrix) <= _DENSE:
+        vectors = np.linalg.svd(matrix)[0][:, :k]
+    else:
+        from scipy.sparse.linalg import svds
+
+        start = rng.normals(seed, rng.Stream.FIT, 2, (len(matrix), 1))[:, 0].astype(np.float32)
+        # Single precision halves the time, and is far more certain than the sampled correlations.
+        vectors = svds(matrix.astype(np.float32), k, v0=start, tol=1e-3)[0][:, ::-1].astype(np.float64)
+    return vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(k)])
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """How far items' parameters stray, in units of the reward's standard deviation.
+
+    Attributes:
+        spread: of a factor from the item's stretched place.
+        offset_spread: of an offset from the items' common one.
+    """
+
+    spread: float
+    offset_spread: float
+
+    def precision(self, k: int) -> Floats:
+        """(k + 1,) beside the sum of squared errors of standardised rewards."""
+        return np.append(np.full(k, self.spread**-2.0), self.offset_spread**-2.0)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Items' parameters on the scale of the standardised reward.
+
+    Attributes:
+        factors: w, (n_items, K).
+        offsets: b, (n_items,).
+        stretch: (K,) by which places are multiplied, and
+        common: the offset to which offsets are drawn.
+    """
+
+    factors: Floats
+    offsets: Floats
+    stretch: Floats
+    common: float
+
+
+@dataclass(frozen=True)
+class RewardMoments:
+    """Sums over recommendations by fold and item, of standardised rewards; sums of two logs add up.
+
+    Attributes:
+        gram: (F, P, K + 1, K + 1), of w u u' with u = (x M - centre, 1).
+        cross: (F, P, K + 1), of w u r.
+        noise: (P,) variance of each item's rewards, drawn to 1 where an item was recommended seldom. Rewards that are
+            seldom 1 vary the more the likelier they are: without this the best items would be shrunk too little.
+        rows: (F,) number of recommendations.
+        mean: of rewards, weighted, and
+        sd: their standard deviation; r = (reward - mean) / sd.
+    """
+
+    gram: Floats
+    cross: Floats
+    noise: Floats
+    rows: NDArray[np.int64]
+    mean: float
+    sd: float
+
+    @classmethod
+    def from_log(
+        cls, log: Log, bandit: NDArray[np.bool_], view_map: ViewMap, weights: Floats, *, folds: int, seed: int
+    ) -> RewardMoments:
+        """Gather the sums.
+
+        Args:
+            log: as :func:`check_log` found it good.
+            bandit: what that returned.
+            view_map: users' factors.
+            weights: (n,) of the recommendations, in the log's order.
+            folds: users are spread over so many by addressed draws.
+            seed: of these draws.
+
+        Raises:
+            UserError: all rewards are the same.
+        """
+        from recsim_mnar.models import _bandit_kernel as _contexts_kernel
+
+        users, rewards = log["user"], log["reward"][bandit]
+        mean = float(np.average(rewards, weights=weights))
+        sd = float(np.sqrt(np.average((rewards - mean) ** 2, weights=weights)))
+        if not sd > 0.0:
+            raise UserError("all recorded rewards are the same: there is nothing to learn from them")
+        new = np.concatenate([[True], users[1:] != users[:-1]])
+        fold = _folds(users[new], folds, seed)[np.cumsum(new) - 1]
+        n_items, k = view_map.mapping.shape
+        gram, cross = np.zeros((folds, n_items, k + 1, k + 1)), np.zeros((folds, n_items, k + 1))
+        by_row = np.zeros((2, len(users)))
+        standard = (rewards - mean) / sd
+        by_row[0, bandit], by_row[1, bandit] = standard, weights
+        _contexts_kernel.reward_sums(
+            users, bandit.view(np.uint8), log["item"], log["action"], by_row[0], by_row[1], fold,
+            view_map.mapping, view_map.centre, view_map.shrinkage, np.empty(2 * k + 1), gram, cross,
+        )  # fmt: skip
+        upper = np.triu(np.ones((k + 1, k + 1)), 1)
+        gram += np.swapaxes(gram * upper, 2, 3)
+        noise = _noise(log["action"][bandit], standard, weights, n_items)
+        return cls(gram, cross, noise, np.bincount(fold[bandit], minlength=folds), mean, sd)
+
+    def fold_of(self, users: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+        """The fold of each user, for the seed of :meth:`from_log`."""
+        return _folds(users, len(self.rows), seed)
+
+    def solve(self, places: Floats, ridge: Ridge, *, without: int | None = None) -> Solution:
+        """Minimise sum w/noise_a (r - u . theta_a)^2 + sum_a precision . (theta_a - stretch * place_a)^2 over both.
+
+        Given the stretch an item's theta is one ridge regression; the stretch that minimises what is left is a
+        generalised least-squares estimate (the hierarchical model's, its variances given).
+
+        Args:
+            places: (P, K), see :class:`ViewMap`.
+            ridge: the precisions.
+            without: a fold to leave out.
+        """
+        gram, cross = self.gram.sum(axis=0), self.cross.sum(axis=0)
+        if without is not None:
+            gram, cross = gram - self.gram[without], cross - self.cross[without]
+        gram, cross = gram / self.noise[:, None, None], cross / self.noise[:, None]
+        k = places.shape[1]
+        precision = ridge.precision(k)
+        known = np.concatenate([places, np.ones((len(places), 1))], axis=1)
+        inverse = np.linalg.inv(gram + np.diag(precision))
+        # What the data say about an item's mean: (gram^-1 + precision^-1)^-1, in a form for items without data.
+        told = np.diag(precision) - precision[:, None] * inverse * precision
+        estimate = precision * np.einsum("pij,pj->pi", inverse, cross)
+        normal = np.einsum("pi,pij,pj->ij", known, told, known)
+        normal.flat[:: k + 2] += 1e-9 * max(float(np.trace(normal)), 1e-300)
+        stretch = np.linalg.solve(normal, (known * estimate).sum(axis=0))
+        theta = np.einsum("pij,pj->pi", inverse, cross + precision * stretch * known)
+        return Solution(theta[:, :k], theta[:, k], stretch[:k], float(stretch[k]))
+
+    def held_out(self, solution: Solution, fold: int) -> float:
+        """Weighted squared error on a fold's recommendations, less that of predicting the mean; a sum."""
+        theta = np.concatenate([solution.factors, solution.offsets[:, None]], axis=1)
+        quadratic = float(np.einsum("pi,pij,pj->", theta, self.gram[fold], theta, optimize=True))
+        return quadratic - 2.0 * float((theta * self.cross[fold]).sum())
+
+
+def _folds(users: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
+    return (rng.uniforms(seed, rng.Stream.FIT, users, 1) * folds).astype(np.int64)
+
+
+def _noise(actions: NDArray[np.integer], rewards: Floats, weights: Floats, n_items: int) -> Floats:
+    """Variance of each item's standardised rewards, the average of what they show and 1.
+
+    n rewards of kurtosis c show a variance with a relative error of about c / n: so 1 counts for c / _SPREAD_OF_NOISE.
+    """
+    mass = np.bincount(actions, weights, n_items)
+    seen = np.maximum(mass, 1e-300)
+    mean = np.bincount(actions, weights * rewards, n_items) / seen
+    squares = np.bincount(actions, weights * rewards**2, n_items) - mass * mean**2
+    doubt = float(np.average(rewards**4, weights=weights)) / _SPREAD_OF_NOISE
+    return (np.maximum(squares, 0.0) + doubt) / (mass + doubt)

@@ -1,0 +1,383 @@
+"""Weighted matrix factorisation: objectives and solvers.
+
+The model is yhat(u, i) = v_u . w_i + a_u + b_i + c, and the objective (Schnabel et al. 2016, equation 8, as a mean)
+
+    1/(U I) sum over observed of weight * delta(y, yhat) + penalty (|V|^2 + |W|^2 [+ |a|^2 + |b|^2]).
+
+With weight = 1/P it is MF-IPS, with weight = U I / n the conventional factorisation. **The scale of the penalty decides
+the result**: it stands beside a mean over the whole matrix, not beside a sum over ratings.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.ratings import Ratings, split_folds
+from recsim_mnar.models.bandit import RewardMoments, Ridge, Solution, ViewMap, check_log
+from recsim_mnar.models.bandit_refine import Contexts, JointObjective
+from recsim_mnar.numerics.lbfgs import Minimum, NotConverged, minimise
+
+__all__ = [
+    "Contexts",
+    "Factors",
+    "Fit",
+    "Form",
+    "JointObjective",
+    "NotConverged",
+    "Objective",
+    "Ratings",
+    "RewardMoments",
+    "Ridge",
+    "Solution",
+    "ViewMap",
+    "check_log",
+    "factorise",
+    "fold_in",
+    "split_folds",
+]
+
+Floats = NDArray[np.float64]
+LOSSES = ("mse", "mae")
+BIASES = ("regularised", "free", "none")
+SOLVERS = ("lbfgs", "als")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is fitted.
+
+    Attributes:
+        rank: d, number of factors; 0 leaves the offsets alone.
+        penalty: lambda, beside a mean over the matrix.
+        biases: ``regularised`` (penalised as the factors are), ``free`` (not penalised), ``none`` (c only).
+        loss: ``mse`` or ``mae``.
+        smoothing: the absolute error is sqrt(e^2 + smoothing^2) - smoothing, so that L-BFGS sees a gradient.
+    """
+
+    rank: int = 20
+    penalty: float = 1e-3
+    biases: str = "regularised"
+    loss: str = "mse"
+    smoothing: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Raise UserError for what cannot be."""
+        if isinstance(self.rank, bool) or self.rank < 0:
+            raise UserError(f"rank must be a whole number of at least 0, got {self.rank!r}")
+        if not (math.isfinite(self.penalty) and self.penalty >= 0):
+            raise UserError(f"penalty must not be negative, got {self.penalty!r}")
+        for name, value, known in (("biases", self.biases, BIASES), ("loss", self.loss, LOSSES)):
+            if value not in known:
+                raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if not self.smoothing > 0:
+            raise UserError(f"smoothing must be above 0, got {self.smoothing!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A fitted model: v (U, d), w (I, d), a (U,), b (I,), c."""
+
+    v: Floats
+    w: Floats
+    a: Floats
+    b: Floats
+    c: float
+
+    def matrix(self) -> Floats:
+        """Predictions of all entries, (U, I)."""
+        return self.v @ self.w.T + self.a[:, None] + self.b + self.c
+
+    def at(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> Floats:
+        """Predictions of pairs, (n,)."""
+        from recsim_mnar.models import _factorization_kernel
+
+        out = np.empty(len(users))
+        _factorization_kernel.predict(users, items, self.v, self.w, self.a, self.b, self.c, out)
+        return out
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A factorisation and how its fit went.
+
+    Attributes:
+        factors: the model.
+        value: of the objective.
+        gradient: its largest absolute gradient entry (NaN for ALS).
+        iterations: of the solver.
+        converged: whether it stopped because there was nothing left to gain.
+    """
+
+    factors: Factors
+    value: float
+    gradient: float
+    iterations: int
+    converged: bool
+
+
+class Objective:
+    """The objective of one set of weighted ratings, as a function of one flat vector of parameters.
+
+    The vector is [V | W | a | b | c] with rows of V and W padded by zeros to ``stride``, a multiple of 4.
+
+    Args:
+        ratings: observed entries.
+        weights: (n,) e.g. 1 / P; None for U I / n each, the unweighted mean.
+        form: what is fitted.
+    """
+
+    def __init__(self, ratings: Ratings, weights: Floats | None, form: Form) -> None:
+        if len(ratings) == 0:
+            raise UserError("there are no ratings to factorise")
+        cells = ratings.n_users * ratings.n_items
+        given = np.full(len(ratings), 1.0 / ratings.density) if weights is None else np.asarray(weights, np.float64)
+        if given.shape != (len(ratings),):
+            raise UserError(f"weights must have shape ({len(ratings)},), got {given.shape}")
+        if not np.isfinite(given).all():
+            row = int(np.flatnonzero(~np.isfinite(given))[0])
+            raise UserError(f"rating {row}: weight {given[row]} is not a finite number (a propensity of 0?)")
+        if given.min() < 0.0 or given.max() == 0.0:
+            row = int(np.argmin(given))
+            raise UserError(f"rating {row}: weight {given[row]:g}; weights must not be negative, nor all of them 0")
+        order = np.argsort(ratings.users, kind="stable")
+        self.form = form
+        self.n_users, self.n_items = ratings.shape
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(ratings.users, minlength=self.n_users))])
+        self.users = ratings.users[order]
+        self.items = ratings.items[order]
+        self.values = ratings.values[order]
+        self.weights = given[order] / cells
+        self.stride = -(-form.rank // 4) * 4
+        self.size = (self.n_users + self.n_items) * (self.stride + 1) + 1
+        self._edges = np.cumsum(
+            [self.n_users * self.stride, self.n_items * self.stride, self.n_users, self.n_items]
+        ).tolist()
+
+    def parts(self, x: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Views of V (U, stride), W (I, stride), a and b in a vector."""
+        e = self._edges
+        return (
+            x[: e[0]].reshape(self.n_users, self.stride),
+            x[e[0] : e[1]].reshape(self.n_items, self.stride),
+            x[e[1] : e[2]],
+            x[e[2] : e[3]],
+        )
+
+    def __call__(self, x: Floats, gradient: Floats) -> float:
+        """Value at ``x``; ``gradient`` is filled."""
+        from recsim_mnar.models import _factorization_kernel as k
+
+        form, e = self.form, self._edges
+        gradient[e[1] :] = 0.0
+        penalised = e[3] if form.biases == "regularised" else e[1]
+        value = k.penalise(x[:penalised], form.penalty, gradient[:penalised])
+        v, w, a, b = self.parts(x)
+        gv, gw, ga, gb = self.parts(gradient)
+        total = gradient[e[3] :]
+        # The kernel writes the data's part of gv; the penalty's is added behind it.
+        value += k.loss_and_gradient(
+            self.starts, self.items, self.values, self.weights, form.smoothing if form.loss == "mae" else -1.0,
+            v, w, a, b, float(x[-1]), gv, gw, ga, gb, total,
+        )  # fmt: skip
+        gv += 2.0 * form.penalty * v
+        if form.biases == "none":
+            gradient[e[1] : e[3]] = 0.0
+        return float(value)
+
+    def start(self, seed: int, spread: float = 0.1) -> Floats:
+        """Normal factors (``Stream.FIT``), offsets 0, c the weighted mean (mse) or median (mae)."""
+        x = np.zeros(self.size)
+        v, w, _, _ = self.parts(x)
+        d = self.form.rank
+        if d:
+            draws = rng.normals(seed, rng.Stream.FIT, 0, (self.n_users + self.n_items, d)) * (spread / math.sqrt(d))
+            v[:, :d], w[:, :d] = draws[: self.n_users], draws[self.n_users :]
+        x[-1] = self._centre()
+        return x
+
+    def _centre(self) -> float:
+        if self.form.loss == "mse":
+            return float((self.weights * self.values).sum() / self.weights.sum())
+        order = np.argsort(self.values)
+        cumulative = np.cumsum(self.weights[order])
+        return float(self.values[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])])
+
+    def metric(self) -> Floats:
+        """About the Hessian's diagonal, for :func:`recsim_mnar.numerics.lbfgs.minimise`.
+
+        A row's entries have curvature 2 (sum of its weights times the other side's mean squared factor + penalty). The
+        latter is taken for one value throughout: half of sd / sqrt(d), sd the ratings' standard deviation, as where
+        factors of both sides are alike and explain a quarter of the variance. Rows that are rated often and rarely
+        differ a hundredfold in their sums of weights, which is what makes the unscaled problem slow.
+        """
+        out = np.zeros(self.size)
+        v, w, a, b = self.parts(out)
+        form = self.form
+        by_user = np.bincount(self.users, self.weights, self.n_users)
+        by_item = np.bincount(self.items, self.weights, self.n_items)
+        square = 0.5 * float(self.values.std()) / math.sqrt(max(form.rank, 1))
+        v[:], w[:] = (by_user * square + form.penalty)[:, None], (by_item * square + form.penalty)[:, None]
+        free = form.penalty if form.biases == "regularised" else 0.0
+        a[:], b[:], out[-1] = by_user + free, by_item + free, by_user.sum()
+        return np.maximum(out, 1e-6 * float(out.max()))
+
+    def factors(self, x: Floats) -> Factors:
+        """The model of a vector."""
+        v, w, a, b = self.parts(x)
+        d = self.form.rank
+        return Factors(v[:, :d].copy(), w[:, :d].copy(), a.copy(), b.copy(), float(x[-1]))
+
+    def vector(self, factors: Factors) -> Floats:
+        """The inverse of :meth:`factors`."""
+        x = np.zeros(self.size)
+        v, w, a, b = self.parts(x)
+        d = self.form.rank
+        v[:, :d], w[:, :d], a[:], b[:], x[-1] = factors.v, factors.w, factors.a, factors.b, factors.c
+        return x
+
+
+def factorise(
+    ratings: Ratings,
+    weights: Floats | None,
+    form: Form,
+    *,
+    seed: int = 0,
+    solver: str = "lbfgs",
+    start: Factors | None = None,
+    max_iterations: int = 500,
+    value_tolerance: float = 1e-7,
+    gradient_tolerance: float = 1e-7,
+    warn: bool = True,
+) -> Fit:
+    """Fit the model.
+
+    Args:
+        ratings: observed entries.
+        weights: (n,) weights, e.g. 1 / P; None for the unweighted mean.
+        form: what is fitted.
+        seed: of the start.
+        solver: ``lbfgs`` (the paper's) or ``als`` (squared loss only; several times faster).
+        start: where to begin instead of random factors.
+        max_iterations: after which the solver gives up.
+        value_tolerance: stop where an iteration (a sweep of ALS) gains less than this, relative to max(value, 1).
+        gradient_tolerance: of L-BFGS.
+        warn: say so where it gives up.
+
+    Raises:
+        UserError: no ratings, weights that are negative or not finite, a seed that is none, an unknown solver, or one
+            that cannot minimise this loss.
+
+    Warns:
+        NotConverged: naming iterations and gradient.
+    """
+    if solver not in SOLVERS:
+        raise UserError(f"solver must be one of {', '.join(SOLVERS)}, got {solver!r}")
+    seed = rng.check_seed(seed)
+    objective = Objective(ratings, weights, form)
+    x = objective.vector(start) if start is not None else objective.start(seed)
+    if solver == "als":
+        return _alternate(objective, x, max_iterations, value_tolerance, warn=warn)
+    found: Minimum = minimise(
+        objective,
+        x,
+        metric=objective.metric(),
+        max_iterations=max_iterations,
+        value_tolerance=value_tolerance,
+        gradient_tolerance=gradient_tolerance,
+        warn=warn,
+    )
+    return Fit(objective.factors(found.x), found.value, found.gradient, found.iterations, found.converged)
+
+
+def _alternate(
+    objective: Objective,
+    x: Floats,
+    max_sweeps: int,
+    tolerance: float,
+    *,
+    warn: bool,
+    watch: Callable[[Floats], bool] = lambda x: False,
+) -> Fit:
+    """Exact alternating least squares; ``watch`` may end it after a sweep."""
+    from recsim_mnar.models import _factorization_kernel as k
+
+    form = objective.form
+    if form.loss != "mse":
+        raise UserError("als minimises the squared loss only: use solver='lbfgs' for mae")
+    if form.biases == "none":
+        raise UserError("als fits offsets together with factors: use solver='lbfgs' for biases='none'")
+    d = form.rank
+    bias_penalty = form.penalty if form.biases == "regularised" else 0.0
+    start = objective.factors(x)
+    v, w, a, b, c = start.v, start.w, start.a, start.b, start.c
+    by_user = np.arange(len(objective.values))
+    by_item = np.argsort(objective.items, kind="stable")
+    item_starts = np.concatenate([[0], np.cumsum(np.bincount(objective.items, minlength=objective.n_items))])
+    work = np.empty((d + 3, d + 1))
+    r, s = objective.values, objective.weights
+    total = s.sum()
+    value, converged, sweep = math.inf, False, 0
+    out = np.empty(len(r))
+    while sweep < max_sweeps and not converged:
+        sweep += 1
+        k.solve_rows(objective.starts, objective.items, r, s, by_user, c, w, b, form.penalty, bias_penalty, v, a, work)
+        k.solve_rows(item_starts, objective.users, r, s, by_item, c, v, a, form.penalty, bias_penalty, w, b, work)
+        k.predict(objective.users, objective.items, v, w, a, b, 0.0, out)
+        out -= r
+        c = -float((s * out).sum() / total)
+        out += c
+        now = float((s * out * out).sum() + form.penalty * ((v * v).sum() + (w * w).sum()))
+        now += bias_penalty * float((a * a).sum() + (b * b).sum())
+        converged = value - now <= tolerance * max(abs(now), 1.0)
+        value = now
+        x = objective.vector(Factors(v, w, a, b, c))
+        if watch(x):
+            break
+    if warn and not converged:
+        gradient = np.empty_like(x)
+        objective(x, gradient)
+        warnings.warn(
+            f"ALS did not converge: {sweep} sweeps, largest gradient entry {np.abs(gradient).max():.3g}; "
+            "raise max_iterations or the penalty",
+            NotConverged,
+            stacklevel=3,
+        )
+    return Fit(objective.factors(x), value, math.nan, sweep, converged)
+
+
+def fold_in(
+    factors: Factors, ratings: Ratings, weights: Floats, penalty: float, *, bias_penalty: float | None = None
+) -> tuple[Floats, Floats]:
+    """Factors (n, d) and offsets (n,) of users who were not fitted, from their ratings: one ridge regression each.
+
+    Args:
+        factors: the fitted model; items as in ``ratings``.
+        ratings: of the new users, 0 .. n - 1.
+        weights: (m,) of these ratings, on the scale of the fit (1 / (U I P) with U users fitted).
+        penalty: of the fit.
+        bias_penalty: of the offset; by default ``penalty``.
+    """
+    from recsim_mnar.models import _factorization_kernel as k
+
+    order = np.argsort(ratings.users, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(ratings.users, minlength=ratings.n_users))])
+    d = factors.w.shape[1]
+    v, a = np.zeros((ratings.n_users, d)), np.zeros(ratings.n_users)
+    k.solve_rows(
+        starts, ratings.items, ratings.values, np.asarray(weights, np.float64), order, factors.c, factors.w, factors.b,
+        penalty, penalty if bias_penalty is None else bias_penalty, v, a, np.empty((d + 3, d + 1)),
+    )  # fmt: skip
+    return v, a

@@ -1,0 +1,1 @@
+"""Ordinal ratings with hidden levels (Hernandez-Lobato et al. 2014)."""

@@ -1,0 +1,153 @@
+"""The one way in which this package compiles a kernel: options, and an on-disk cache that no upgrade leaves stale.
+
+Numba's own cache notices a change in the file of a jitted function but not in the files of the jitted functions that it
+calls. Here the cache folder's name is a digest of every kernel source (the modules named ``_*_kernel.py``), so machine
+code is only ever found again by the sources that made it. Where no folder can be written there is no cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import event
+from numba.extending import register_jitable
+
+# Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
+# each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list
+# the option.
+_njit: Any = numba.njit
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+    # Unless they are given a function takes them from the kernel that happens to call it first.
+    "fastmath": False,
+    "forceinline": False,
+}
+
+# Wrappers with which Python calls a compiled function (and C, which nobody does) took two fifths of the time of
+# compilation: every array of every argument is unpacked there. So they are made only where Python calls.
+_NO_ENTRY: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
+
+
+def _cache_root() -> Path:
+    given = os.environ.get("RECSIM_MNAR_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
+    if given:
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "recsim-mnar"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recsim-mnar"
+
+
+@functools.cache
+def _cache_dir(folder: str) -> str | None:
+    """Cache folder for the kernels of a folder, or None where nothing can be written.
+
+    The digest covers every kernel of this package and of the top-level package that holds the folder, however deep.
+    """
+    package = Path(__file__).resolve().parents[1]
+    top = Path(folder)
+    while (top.parent / "__init__.py").exists():
+        top = top.parent
+    roots = {package, top}
+    sources = sorted({path for root in roots for path in root.rglob("_*_kernel.py")} | {Path(__file__).resolve()})
+    digest = hashlib.sha256()
+    for path in sources:
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    digest.update(f"{numba.__version__} {sys.version}".encode())
+    try:
+        target = _cache_root() / digest.hexdigest()[:20]
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target):
+            pass
+    except (OSError, RuntimeError):  # RuntimeError: no home folder is known
+        return None
+    return str(target)
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk.
+
+    One whose name begins with an underscore is :func:`inner`.
+    """
+    return _compile(function, {})
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """As :func:`kernel`, for one that kernels alone call: compiled into them, a plain function for Python."""
+    return register_jitable(**_NO_ENTRY)(function)
+
+
+def summing(function: Callable[..., Any]) -> Any:
+    """Compile a reduction whose additions may be reordered and fused with products: it runs at the speed of memory.
+
+    Its last bits may differ from one CPU model to another (never between two runs or shards on one), so it has no place
+    on a path that decides a draw.
+    """
+    return _compile(function, {"fastmath": {"reassoc", "contract"}})
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a function so that its machine code is copied to each of its calls; a plain function for Python.
+
+    For functions that are short or take many arrays: each array is passed as seven numbers.
+    """
+    return register_jitable(**{**_NO_ENTRY, "forceinline": True})(function)
+
+
+def spliced(function: Callable[..., Any]) -> Any:
+    """Put the source of a function in the place of its calls, before anything is compiled.
+
+    For a long function with one call: compiled for itself it would be optimised twice.
+    """
+    return _njit(inline="always", **_OPTIONS)(function)
+
+
+class _Uncollected(event.Listener):
+    """No garbage collection while numba compiles: its many small objects set off passes over all that is loaded."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._was_on = False
+
+    def on_start(self, _started: event.Event) -> None:
+        if self._depth == 0:
+            self._was_on = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def on_end(self, _ended: event.Event) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._was_on:
+            gc.enable()
+
+
+event.register("numba:compile", _Uncollected())
+
+
+def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    if function.__name__.startswith("_"):
+        return register_jitable(**{**_NO_ENTRY, **options})(function)
+    options = {**_OPTIONS, **options}
+    folder = _cache_dir(str(Path(function.__code__.co_filename).resolve().parent))
+    if folder is None:
+        return _njit(**options)(function)
+    # The folder is read when the cache object is made, which is here; restoring it leaves other packages' caches alone.
+    config: Any = numba.config  # its settings are attributes made at run time
+    before = config.CACHE_DIR
+    config.CACHE_DIR = folder
+    try:
+        return _njit(cache=True, **options)(function)
+    finally:
+        config.CACHE_DIR = before

@@ -1,0 +1,210 @@
+"""L-BFGS: limited-memory quasi-Newton minimisation with a strong Wolfe line search.
+
+Nocedal & Wright, Numerical Optimization (2006): the two-loop recursion is algorithm 7.4, the line search algorithms 3.5
+and 3.6 with cubic interpolation. A jitted recursion, because for cheap objectives the vector algebra is most of a fit.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Objective = Callable[[Vector, Vector], float]
+"""Fills its second argument with the gradient at the first and returns the value."""
+
+_DECREASE, _CURVATURE = 1e-4, 0.9
+
+
+class NotConverged(UserWarning):
+    """A fit stopped before its gradient was small; the message names iterations and gradient."""
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where a minimisation ended.
+
+    Attributes:
+        x: the point.
+        value: of the objective there.
+        gradient: largest absolute entry of the gradient there.
+        iterations: made.
+        evaluations: of objective and gradient.
+        converged: whether the gradient, or the relative decrease of the value, fell below its bound.
+    """
+
+    x: Vector
+    value: float
+    gradient: float
+    iterations: int
+    evaluations: int
+    converged: bool
+
+
+@dataclass
+class _Point:
+    t: float
+    value: float
+    slope: float
+
+
+def minimise(
+    objective: Objective,
+    start: Vector,
+    *,
+    memory: int = 10,
+    metric: Vector | None = None,
+    max_iterations: int = 500,
+    gradient_tolerance: float = 1e-6,
+    value_tolerance: float = 1e-9,
+    target: float = -math.inf,
+    warn: bool = True,
+) -> Minimum:
+    """Minimise a smooth function.
+
+    Args:
+        objective: value and gradient.
+        start: (N,) where to begin; not changed.
+        memory: pairs of step and gradient change that are kept.
+        metric: (N,) positive: about the Hessian's diagonal, up to a factor. The first guess of its inverse is then
+            diagonal instead of a multiple of the identity: as if each variable were scaled by the root of its entry.
+        max_iterations: after which it gives up.
+        gradient_tolerance: stop where no entry of the gradient is larger.
+        value_tolerance: stop where an iteration lowers the value by less than this times max(|value|, 1).
+        target: stop where the value is at most this.
+        warn: say so where it gives up.
+
+    Warns:
+        NotConverged: the limit of iterations was reached, or no step lowered the value, with a large gradient.
+    """
+    from recsim_mnar.models import _factorization_kernel as k
+
+    x = np.array(start, dtype=np.float64)
+    n = x.size
+    inverse_metric = np.ones(n) if metric is None else 1.0 / metric
+    spare = np.empty(n)
+    g, x_new, g_new, p = (np.empty(n) for _ in range(4))
+    steps, changes = np.empty((memory, n)), np.empty((memory, n))
+    inverse, alpha = np.zeros(memory), np.zeros(memory)
+    kept: list[int] = []
+    scale = 1.0
+    value = objective(x, g)
+    evaluations, iterations = 1, 0
+    converged = bool(k.largest(g) <= gradient_tolerance)
+    while not converged and iterations < max_iterations and value > target and math.isfinite(value):
+        k.direction(g, steps, changes, inverse, np.array(kept, np.int64), scale, inverse_metric, alpha, p)
+        slope = float(k.dot(p, g))
+        if not slope < 0.0:
+            # Rounding has spoilt the curvature pairs: steepest descent from here.
+            if not kept:
+                break
+            kept, scale = [], 1.0
+            continue
+        first = 1.0 if kept else min(1.0, 1.0 / float(np.abs(p).sum()))
+        step, made = _search(objective, x, p, _Point(0.0, value, slope), first, x_new, g_new)
+        evaluations += made
+        iterations += 1
+        if step is None:
+            if not kept:
+                break
+            kept, scale = [], 1.0
+            continue
+        row = kept.pop(0) if len(kept) == memory else next(j for j in range(memory) if j not in kept)
+        product, square = k.remember(x, x_new, g, g_new, steps[row], changes[row], inverse_metric, spare)
+        if product > 1e-10 * square:
+            inverse[row], scale = 1.0 / product, product / square
+            kept.append(row)
+        decrease = value - step.value
+        x, x_new, g, g_new, value = x_new, x, g_new, g, step.value
+        small = decrease <= value_tolerance * max(abs(value), 1.0)
+        converged = small or bool(k.largest(g) <= gradient_tolerance)
+    gradient = float(k.largest(g))
+    converged = converged or value <= target
+    if warn and not converged:
+        warnings.warn(
+            f"L-BFGS did not converge: {iterations} iterations, largest gradient entry {gradient:.3g} "
+            f"(bound {gradient_tolerance:g}); raise max_iterations or the penalty",
+            NotConverged,
+            stacklevel=2,
+        )
+    return Minimum(x, value, gradient, iterations, evaluations, converged)
+
+
+def _search(
+    objective: Objective, x: Vector, p: Vector, origin: _Point, first: float, x_new: Vector, g_new: Vector
+) -> tuple[_Point | None, int]:
+    """A step along ``p`` that satisfies the strong Wolfe conditions, its point and gradient left in the buffers.
+
+    Returns:
+        the step (None where none lowers the value) and the number of evaluations.
+    """
+    from recsim_mnar.models import _factorization_kernel as k
+
+    made = 0
+
+    def at(t: float) -> _Point:
+        nonlocal made
+        made += 1
+        k.move(x, t, p, x_new)
+        value = objective(x_new, g_new)
+        return _Point(t, value, float(k.dot(g_new, p)))
+
+    low, high = origin, None
+    t, previous = first, origin
+    for _ in range(30):
+        here = at(t)
+        if not math.isfinite(here.value):
+            high, t = here, 0.5 * (low.t + t)
+            if t < 1e-20:
+                return None, made
+            continue
+        if here.value > origin.value + _DECREASE * t * origin.slope or (here.value >= low.value and low is not origin):
+            high = here
+        elif abs(here.slope) <= -_CURVATURE * origin.slope:
+            return here, made
+        elif here.slope * ((high.t if high else math.inf) - low.t) >= 0.0:
+            high, low = low, here
+        else:
+            low = here
+        if high is None:
+            t, previous = _extended(previous, here), here
+        else:
+            width = abs(high.t - low.t)
+            if width * -origin.slope <= 1e-16 * max(abs(origin.value), 1e-300):
+                break
+            t = _between(low, high)
+    if low is origin:
+        return None, made
+    return (here if here.t == low.t else at(low.t)), made
+
+
+def _extended(previous: _Point, here: _Point) -> float:
+    """A longer step: the cubic's minimum within 2 to 10 times this one."""
+    t = _cubic(previous, here)
+    return min(max(t if math.isfinite(t) and t > here.t else 4.0 * here.t, 2.0 * here.t), 10.0 * here.t)
+
+
+def _between(low: _Point, high: _Point) -> float:
+    """The cubic's minimum between two steps, kept a tenth of their distance away from either."""
+    t = _cubic(low, high)
+    a, b = min(low.t, high.t), max(low.t, high.t)
+    margin = 0.1 * (b - a)
+    return min(max(t, a + margin), b - margin) if math.isfinite(t) else 0.5 * (a + b)
+
+
+def _cubic(p: _Point, q: _Point) -> float:
+    """Minimum of the cubic through two values and slopes (Nocedal & Wright, equation 3.59)."""
+    if p.t == q.t or not math.isfinite(q.value) or not math.isfinite(p.value):
+        return math.nan
+    d1 = p.slope + q.slope - 3.0 * (p.value - q.value) / (p.t - q.t)
+    square = d1 * d1 - p.slope * q.slope
+    if square < 0.0:
+        return math.nan
+    d2 = math.copysign(math.sqrt(square), q.t - p.t)
+    divisor = q.slope - p.slope + 2.0 * d2
+    return q.t - (q.t - p.t) * (q.slope + d2 - d1) / divisor if divisor != 0.0 else math.nan

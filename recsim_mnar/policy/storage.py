@@ -1,0 +1,82 @@
+"""Fitted policies on disk: one ``.npz`` of arrays and a JSON text, without pickle."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+
+_META = "__meta__"
+_FORMAT = 1
+
+
+class Stored:
+    """A policy that is rebuilt from its fitted arrays and its parameters.
+
+    Its constructor takes ``n_items``, ``name``, each of the arrays by name, and ``parameters`` where it has any.
+    """
+
+    n_items: int
+    name: str
+
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Fitted arrays by name, and parameters of JSON types."""
+        return {}, {}
+
+    @classmethod
+    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> Self:
+        """The policy that :meth:`fitted` describes, without any user."""
+        extra: dict[str, Any] = {"parameters": parameters} if parameters else {}
+        return cls(n_items=n_items, name=name, **arrays, **extra)  # type: ignore[call-arg]
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`recsim_mnar.policy.Policy.describe`."""
+        return {"name": self.name, **self.fitted()[1]}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted policy, not its users' states, as an ``.npz`` file (a temporary name, then renamed)."""
+        from recsim_mnar.log.table import replacing
+
+        arrays, parameters = self.fitted()
+        kind = type(self)
+        meta = {
+            "format": _FORMAT,
+            "class": f"{kind.__module__}:{kind.__qualname__}",
+            "n_items": self.n_items,
+            "name": self.name,
+            "parameters": parameters,
+        }
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, allow_pickle=False, **{_META: np.array(json.dumps(meta, sort_keys=True))}, **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The policy that :meth:`save` wrote, without any user.
+
+        Raises:
+            UserError: no such file, not a saved policy, or one of another class.
+        """
+        path = Path(path)
+        if not path.exists():
+            raise UserError(f"{path} does not exist")
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                arrays = {name: data[name] for name in data.files}
+            meta = json.loads(str(arrays.pop(_META)))
+        except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile):  # TypeError: a single array, not a zip
+            raise UserError(f"{path} is not a saved policy: it must be an .npz file written by save()") from None
+        if meta.get("format") != _FORMAT:
+            raise UserError(f"{path} has format {meta.get('format')}, this version reads format {_FORMAT}")
+        module, _, name = str(meta["class"]).partition(":")
+        kind = getattr(importlib.import_module(module), name, None)
+        if not (isinstance(kind, type) and issubclass(kind, cls)):
+            raise UserError(f"{path} holds a {meta['class']}, not a {cls.__name__}")
+        return kind.refitted(int(meta["n_items"]), str(meta["name"]), arrays, meta["parameters"])

@@ -1,0 +1,1 @@
+"""Estimated propensities: of a rating being revealed, of an item being recommended."""

@@ -1,0 +1,295 @@
+"""Propensities of recommendation estimated from the recommendation log (Sato et al. 2019, section 5.1).
+
+Three models, as the paper has them: the share of periods in which an item was recommended (Ta-Feng), a logistic
+regression on what happened in the last four periods (Dunnhumby), and one on what users and items have in common (Xing).
+Each gives a function of (users, items, periods) for
+:meth:`recsim_mnar.log.exposures.Exposures.with_propensities`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.exposures import Exposures
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def shares(
+    exposures: Exposures, periods: Sequence[int] | Ints, *, present: Any = None, prior: float = 1.0
+) -> NDArray[np.float32]:
+    """Share of user-periods in which each item was recommended, as a (1, I, 1) table.
+
+    (n_i + prior m) / (N + prior), where m is the mean share of all items: so that an item that was never, or always,
+    recommended keeps a propensity inside (0, 1).
+
+    Args:
+        exposures: the log.
+        periods: of the training.
+        present: (U, n_periods) who was there; everybody by default. Recommended users were.
+        prior: weight of the mean, in user-periods.
+
+    Raises:
+        UserError: nothing was recommended in these periods, or everything.
+    """
+    chosen = np.asarray(periods, np.int64)
+    there = _present(exposures, present)
+    rows = np.flatnonzero(np.isin(exposures.time, chosen) & exposures.recommended)
+    total = float(there[:, chosen].sum())
+    counts = np.bincount(exposures.item[rows], minlength=exposures.n_items)
+    mean = counts.sum() / (total * exposures.n_items) if total else 0.0
+    if not 0 < mean < 1:
+        raise UserError("the share of recommended items is 0 or 1 in these periods: there is no propensity to estimate")
+    if not prior > 0:
+        raise UserError(f"prior must be above 0, got {prior:g}")
+    table = (counts + prior * mean) / (total + prior)
+    return np.asarray(table[None, :, None], np.float32)
+
+
+# ------------------------------------------------------------------------------------------------- the last periods
+
+
+@dataclass(frozen=True)
+class Recent:
+    """P(recommended) by how often the item was recommended to and bought by the user in the last periods.
+
+    Attributes:
+        table: (lags + 1, lags + 1) by [recommendations, purchases].
+        coefficients: (3,) of the constant, recommendations and purchases.
+        exposures: whose flags are counted.
+        lags: how many periods back.
+    """
+
+    table: Floats
+    coefficients: Floats
+    exposures: Exposures
+    lags: int
+
+    def __call__(self, users: NDArray[Any], items: NDArray[Any], periods: NDArray[Any]) -> Floats:
+        """Propensities of cells."""
+        shown, bought = np.zeros(np.shape(users), np.int64), np.zeros(np.shape(users), np.int64)
+        for lag in range(1, self.lags + 1):
+            flags = self.exposures.flags(users, items, np.maximum(np.asarray(periods) - lag, 0))
+            inside = np.asarray(periods) >= lag
+            shown += flags[0] & inside
+            bought += flags[1] & inside
+        return self.table[shown, bought]
+
+
+def recent(
+    exposures: Exposures,
+    periods: Sequence[int] | Ints,
+    *,
+    lags: int = 4,
+    present: Any = None,
+    floor: float = 1e-3,
+) -> Recent:
+    """Logistic regression of a recommendation on the numbers of recommendations and purchases in the last periods.
+
+    Args:
+        exposures: the log; earlier periods are looked back to, whether they are among ``periods`` or not.
+        periods: of the training; those without ``lags`` periods before them are left out.
+        lags: how many periods back.
+        present: (U, n_periods) who was there: others cannot be recommended to, and are left out of the fit.
+        floor: propensities are kept within [floor, 1 - floor].
+
+    Raises:
+        UserError: no period has enough before it, or nothing or everything was recommended.
+    """
+    chosen = [int(t) for t in periods if t >= lags]
+    if lags < 1 or not chosen:
+        raise UserError(f"no training period has {lags} periods before it: choose later periods, or fewer lags")
+    there = _present(exposures, present)
+    size = lags + 1
+    total, positive = np.zeros(size * size), np.zeros(size * size)
+    counts = np.zeros((2, exposures.n_users, exposures.n_items), np.uint8)
+    window: list[tuple[Any, Any]] = []
+    for t in range(max(chosen) + 1):
+        now = exposures.dense(t)
+        if t in set(chosen):
+            who = there[:, t]
+            code = counts[0, who].astype(np.int64) * size + counts[1, who]
+            total += np.bincount(code.ravel(), minlength=size * size)
+            positive += np.bincount(code[now[0][who]], minlength=size * size)
+        window.append(now)
+        counts += np.stack(now)
+        if len(window) > lags:
+            counts -= np.stack(window.pop(0))
+    shown, bought = np.divmod(np.arange(size * size), size)
+    design = np.stack([np.ones(size * size), shown, bought], axis=1).astype(np.float64)
+    coefficients = logistic_of_groups(design, positive, total)
+    table = _bounded(design @ coefficients, floor).reshape(size, size)
+    return Recent(table, coefficients, exposures, lags)
+
+
+# ------------------------------------------------------------------------------------------------------ what matches
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Attributes that users and items share.
+
+    Attributes:
+        user_codes, item_codes: (U, K) and (I, K); equal codes match.
+        user_tokens, item_tokens: a set each; one token in common matches.
+    """
+
+    user_codes: NDArray[Any]
+    item_codes: NDArray[Any]
+    user_tokens: Sequence[frozenset[str]] = ()
+    item_tokens: Sequence[frozenset[str]] = ()
+
+    def of(self, users: NDArray[Any], items: NDArray[Any]) -> Floats:
+        """(n, K) or, with tokens, (n, K + 1): 1 where they match."""
+        same = self.user_codes[users] == self.item_codes[items]
+        if len(self.user_tokens):
+            common = [
+                not self.user_tokens[u].isdisjoint(self.item_tokens[i])
+                for u, i in zip(users.tolist(), items.tolist(), strict=True)
+            ]
+            same = np.concatenate([np.array(common, bool)[:, None], same], axis=1)
+        return same.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """P(recommended) by what users and items have in common.
+
+    Attributes:
+        coefficients: of the constant and of each match.
+        matches: the attributes.
+        floor: propensities are kept within [floor, 1 - floor].
+    """
+
+    coefficients: Floats
+    matches: Matches
+    floor: float
+
+    def __call__(self, users: NDArray[Any], items: NDArray[Any], periods: NDArray[Any]) -> Floats:
+        """Propensities of cells; the same in every period."""
+        same = self.matches.of(np.asarray(users), np.asarray(items))
+        return _bounded(self.coefficients[0] + same @ self.coefficients[1:], self.floor)
+
+
+def matching(
+    exposures: Exposures,
+    periods: Sequence[int] | Ints,
+    matches: Matches,
+    *,
+    present: Any = None,
+    n_others: int = 1_000_000,
+    floor: float = 1e-6,
+    seed: int = 0,
+) -> Matching:
+    """Logistic regression of a recommendation on matches of attributes.
+
+    All recommended cells are used, and a weighted sample of the others, of which there are too many.
+
+    Args:
+        exposures: the log.
+        periods: of the training.
+        matches: the attributes.
+        present: (U, n_periods) who was there.
+        n_others: size of the sample of cells that were not recommended.
+        floor: propensities are kept within [floor, 1 - floor].
+        seed: of the sample.
+
+    Raises:
+        UserError: attributes of other users or items, nothing recommended, or everything.
+    """
+    if len(matches.user_codes) != exposures.n_users or len(matches.item_codes) != exposures.n_items:
+        raise UserError(
+            f"the attributes are of {len(matches.user_codes)} users and {len(matches.item_codes)} items, the exposures "
+            f"of {exposures.n_users} and {exposures.n_items}"
+        )
+    chosen = np.asarray(periods, np.int64)
+    there = _present(exposures, present)
+    rows = np.flatnonzero(np.isin(exposures.time, chosen) & exposures.recommended)
+    user, at = np.nonzero(there[:, chosen])
+    drawn = rng.uniforms(seed, rng.Stream.FIT, np.arange(n_others), 7)
+    pair = np.minimum((drawn * len(user)).astype(np.int64), len(user) - 1)
+    item = np.minimum(
+        (rng.uniforms(seed, rng.Stream.FIT, np.arange(n_others), 8) * exposures.n_items).astype(np.int64),
+        exposures.n_items - 1,
+    )
+    others = ~exposures.flags(user[pair], item, chosen[at[pair]])[0]
+    n_rest = len(user) * exposures.n_items - len(rows)
+    positive = matches.of(exposures.user[rows], exposures.item[rows])
+    negative = matches.of(user[pair][others], item[others])
+    weight = np.concatenate([np.ones(len(positive)), np.full(len(negative), n_rest / max(len(negative), 1))])
+    design = np.concatenate([np.ones((len(weight), 1)), np.concatenate([positive, negative])], axis=1)
+    patterns, place = np.unique(design, axis=0, return_inverse=True)
+    place = place.ravel()
+    total = np.bincount(place, weight).astype(np.float64)
+    came = np.bincount(place[: len(positive)], minlength=len(patterns)).astype(np.float64)
+    return Matching(logistic_of_groups(patterns, came, total), matches, floor)
+
+
+# ------------------------------------------------------------------------------------------------------------- shared
+
+
+def logistic_of_groups(design: Floats, positive: Floats, total: Floats, *, ridge: float = 1e-6) -> Floats:
+    """Logistic regression of grouped counts by Newton's method.
+
+    Args:
+        design: (G, k) features of each group, the first 1.
+        positive: (G,) how many of the group are 1.
+        total: (G,) of how many.
+        ridge: penalty on the squared coefficients but the first, a row's worth.
+
+    Returns:
+        (k,) coefficients.
+
+    Raises:
+        UserError: all are 0, or all 1.
+    """
+    share = positive.sum() / total.sum() if total.sum() else 0.0
+    if not 0 < share < 1:
+        raise UserError("nothing was recommended in these periods, or everything: there is no propensity to estimate")
+    penalty = np.full(design.shape[1], ridge * total.sum())
+    penalty[0] = 0.0
+    beta = np.zeros(design.shape[1])
+    beta[0] = np.log(share / (1 - share))
+    value = _deviance(design, positive, total, penalty, beta)
+    for _ in range(100):
+        p = 1.0 / (1.0 + np.exp(-(design @ beta)))
+        gradient = design.T @ (positive - total * p) - penalty * beta
+        curvature = (design * (total * p * (1 - p))[:, None]).T @ design + np.diag(penalty + 1e-12 * total.sum())
+        step = np.linalg.solve(curvature, gradient)
+        scale = 1.0
+        while _deviance(design, positive, total, penalty, beta + scale * step) > value and scale > 1e-6:
+            scale /= 2
+        beta = beta + scale * step
+        value = _deviance(design, positive, total, penalty, beta)
+        if np.abs(scale * step).max() < 1e-10:
+            break
+    return beta
+
+
+def _deviance(design: Floats, positive: Floats, total: Floats, penalty: Floats, beta: Floats) -> float:
+    logits = design @ beta
+    return float((total * np.logaddexp(0.0, logits) - positive * logits).sum() + 0.5 * (penalty * beta**2).sum())
+
+
+def _bounded(logits: Floats, floor: float) -> Floats:
+    if not 0 < floor < 0.5:
+        raise UserError(f"floor must lie in (0, 0.5), got {floor:g}")
+    return np.clip(1.0 / (1.0 + np.exp(-logits)), floor, 1.0 - floor)
+
+
+def _present(exposures: Exposures, present: Any) -> NDArray[np.bool_]:
+    shape = (exposures.n_users, exposures.n_periods)
+    if present is None:
+        return np.ones(shape, bool)
+    flags = np.asarray(present, bool)
+    if flags.shape != shape:
+        raise UserError(f"present must have shape {shape}, got {flags.shape}")
+    return flags

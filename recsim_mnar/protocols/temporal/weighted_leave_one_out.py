@@ -1,0 +1,203 @@
+"""Leave-one-out on profiles at given times, with the held-out pairs weighed (de Myttenaere et al. 2015)."""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Learner, scores_of
+from recsim_mnar.protocols.leave_one_out.protocol import Views, _exhaustive_places
+from recsim_mnar.protocols.records import Record, ratio_interval
+from recsim_mnar.protocols.temporal.item_weights import BOUND
+from recsim_mnar.protocols.temporal.weighting_schemes import Scheme, Weighing, names_of
+from recsim_mnar.rng import Stream, check_seed, uniforms
+
+Floats = NDArray[np.float64]
+
+
+def weighted_leave_one_out(
+    log: Log,
+    learners: Mapping[str, Learner],
+    *,
+    n_items: int,
+    reference_times: float | Sequence[float],
+    times: Sequence[float],
+    schemes: Sequence[str | Scheme] = ("unweighted", "weights"),
+    k: int = 5,
+    samples: int | None = None,
+    seed: int = 0,
+    level: float = 0.95,
+    world: str = "campaigns",
+) -> list[Record]:
+    """Score recommenders at several times, the held-out pairs weighed as several schemes say.
+
+    At time t a learner is fitted on the profiles D_t. A pair (u, i) is left out, alone; the recommender of everything
+    else recommends k items that u does not hold; it is right if i is among them. Where others tie with i at the k-th
+    place it is right with the probability that a fair draw among them gives. An item of score -inf is never
+    recommended.
+
+    Args:
+        log: additions and campaigns; or the organic rows of a file with times.
+        learners: by the name to report.
+        n_items: items are 0 .. n_items - 1.
+        reference_times: the t0s; each gives records of its own.
+        times: at which recommenders are scored, none before a reference time.
+        schemes: specs of :data:`recsim_mnar.protocols.temporal.weighting_schemes.SCHEMES` or schemes.
+        k: length of the recommended list.
+        samples: stochastic evaluation by so many drawn pairs, with the binomial interval p +- z sqrt(p (1 - p) / n);
+            None: exhaustive, every pair by its probability, with an interval that treats users as the sample.
+        seed: of the drawn pairs: draw j has the address (seed, PROTOCOL, j, .), the same for every recommender.
+        level: of the intervals.
+        world: what the records say the data are.
+
+    Returns:
+        Records of protocol ``weighted_loo`` and metric ``hr@k``; ``details`` holds ``scheme``, ``time``,
+        ``reference_time`` and what the scheme tells, such as the number of users whose one item cannot respond.
+
+    Raises:
+        UserError: bad times, a scheme that cannot be used, a learner that cannot leave out every pair.
+    """
+    references = [float(t) for t in np.atleast_1d(np.asarray(reference_times, np.float64))]
+    if isinstance(k, bool) or int(k) != k or k < 1:
+        raise UserError(f"k must be a whole number of at least 1, got {k}")
+    if samples is not None and (isinstance(samples, bool) or int(samples) != samples or samples < 1):
+        raise UserError(f"samples must be a whole number of at least 1, got {samples}")
+    if not 0.0 < level < 1.0:
+        raise UserError(f"level must lie in (0, 1), got {level}")
+    if len(times) == 0 or not references:
+        raise UserError("name at least one reference time and one time")
+    if min(times) < max(references):
+        raise UserError(f"time {min(times):g} lies before the reference time {max(references):g}: score at it or after")
+    seed = check_seed(seed)
+    chosen = names_of(schemes)
+    at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
+    cache: dict[tuple[float, str], tuple[Floats, float]] = {}
+
+    def hits(profiles: Profiles, name: str) -> tuple[Floats, float]:
+        key = (profiles.time, name)
+        if key not in cache:
+            began = clock.perf_counter()
+            cache[key] = hit_chances(profiles, learners[name], k, name=name), clock.perf_counter() - began
+        return cache[key]
+
+    records = []
+    for t in times:
+        now = Profiles.of(log, float(t), n_items)
+        for t0, reference in at_reference.items():
+            for spec, scheme in chosen.items():
+                weighing = scheme.weigh(now, reference)
+                told = {"scheme": spec, "time": float(t), "reference_time": t0, **weighing.details}
+                told["users_with_one_item"] = int((weighing.profiles.lengths() == 1).sum())
+                for name in learners:
+                    chances, seconds = hits(weighing.profiles, name)
+                    value, low, high, n = score(weighing, chances, samples=samples, seed=seed, level=level)
+                    records.append(
+                        Record(world, "weighted_loo", name, f"hr@{k}", value, low, high, level, n, seconds, told)
+                    )
+    return records
+
+
+def notes(records: Sequence[Record]) -> list[str]:
+    """What a reader of these records should know, a line each: whom and what the weights cannot reach."""
+    lines = []
+    for record in records:
+        d = record.details
+        where = f"time {d['time']:g}, {d['scheme']}: "
+        one, new = d["users_with_one_item"], d.get("items_new_since_reference", 0)
+        if one:
+            hold = "user holds" if one == 1 else "users hold"
+            lines.append(f"{where}{one:,} {hold} one item only, whose probability no weight can change")
+        if new:
+            have, its = ("item has", "its weight") if new == 1 else ("items have", "their weights")
+            pairs = f"{d['pairs_with_new_items']:,} pair{'' if d['pairs_with_new_items'] == 1 else 's'}"
+            lines.append(
+                f"{where}{new:,} {have} appeared since the reference time {d['reference_time']:g}, in {pairs}: "
+                f"{its}, where optimised, no lower than exp(-{BOUND:g})"
+            )
+    return list(dict.fromkeys(lines))
+
+
+def score(
+    weighing: Weighing, chances: Floats, *, samples: int | None = None, seed: int = 0, level: float = 0.95
+) -> tuple[float, float, float, int]:
+    """The score of one recommender: value, low, high, and what it rests on (drawn pairs, or users).
+
+    Args:
+        weighing: pairs and their probabilities.
+        chances: (E,) chance that the recommender finds each pair's item, as :func:`hit_chances` gives them.
+        samples: drawn pairs; None: exhaustive.
+        seed: of the draws.
+        level: of the interval.
+    """
+    if samples is None:
+        parts = weighing.probabilities * chances
+        starts = weighing.profiles.starts[:-1]
+        value, low, high = ratio_interval(
+            np.add.reduceat(parts, starts), np.add.reduceat(weighing.probabilities, starts), level
+        )
+        return value, low, high, weighing.profiles.n_users
+    cumulative = np.cumsum(weighing.probabilities)
+    draws = np.arange(samples)
+    which = uniforms(seed, Stream.PROTOCOL, draws, 0) * cumulative[-1]
+    last = int(np.flatnonzero(weighing.probabilities > 0.0)[-1])
+    pair = np.minimum(np.searchsorted(cumulative, which, side="right"), last)
+    right = uniforms(seed, Stream.PROTOCOL, draws, 1) < chances[pair]
+    return *binomial_interval(int(right.sum()), samples, level), samples
+
+
+def binomial_interval(hits: int, n: int, level: float) -> tuple[float, float, float]:
+    """Share of hits and p +- z sqrt(p (1 - p) / n), the paper's; Clopper & Pearson's where no or all n are hits."""
+    from scipy.special import betaincinv, ndtri
+
+    tail = (1.0 - level) / 2.0
+    p = hits / n
+    if hits in (0, n):
+        low = 0.0 if hits == 0 else float(betaincinv(n, 1.0, tail))
+        return p, low, 1.0 if hits == n else float(betaincinv(1.0, n, 1.0 - tail))
+    half = float(ndtri(1.0 - tail)) * math.sqrt(p * (1.0 - p) / n)
+    return p, max(p - half, 0.0), min(p + half, 1.0)
+
+
+def hit_chances(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
+    """For every pair, the chance that the recommender fitted without it recommends its item among k.
+
+    A learner with ``places_without_each_view`` (a closed form) is asked for it; a fixed list is looked up; others go
+    through ``scores_without_each_view``, or through their one fitted policy where ``ignores_own_views`` says that
+    suffices.
+
+    Returns:
+        (E,) in [0, 1]; a fraction where the item ties at the k-th place.
+
+    Raises:
+        UserError: the learner can do none of these.
+    """
+    name = name or learner.name
+    inner: Any = getattr(learner, "inner", learner)
+    log = profiles.to_log()
+    if hasattr(inner, "places_without_each_view"):
+        places: tuple[Any, Any] | None = inner.places_without_each_view(log, n_items=profiles.n_items, unseen=True)
+        if places is not None:
+            return chance_of_places(*places, k)
+    listed: NDArray[np.bool_] | None = None
+    if getattr(inner, "ignores_own_views", False):
+        policy = inner.fit(log, n_items=profiles.n_items, seed=0)
+        if policy.fixed_distribution() is not None:
+            listed = np.isfinite(scores_of(policy, profiles.users[:1])[0])
+            if listed.sum() <= k:
+                return listed[profiles.items].astype(np.float64)
+    above, level_with = _exhaustive_places(name, learner, log, Views.of(log), profiles.n_items, True, 0)
+    chances = chance_of_places(above, level_with, k)
+    return chances if listed is None else np.where(listed[profiles.items], chances, 0.0)
+
+
+def chance_of_places(above: NDArray[np.int64], level_with: NDArray[np.int64], k: int) -> Floats:
+    """P(rank <= k) where the rank is uniform on above + 1 .. above + level_with + 1."""
+    return np.clip((k - above) / (level_with + 1.0), 0.0, 1.0)

@@ -1,0 +1,240 @@
+"""Ways to choose the held-out pairs of a leave-one-out after campaigns: the item weights, and their rivals.
+
+A scheme says which profiles are judged, and with what probability each pair (user, item) is held out. The score of a
+recommender is the sum over pairs of that probability times whether the recommender, the pair left out, finds the item.
+"""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """What a scheme decides.
+
+    Attributes:
+        profiles: those judged: of now, or of the reference time.
+        probabilities: (E,) of each of their pairs, summing to 1.
+        details: what a person should know; JSON types.
+    """
+
+    profiles: Profiles
+    probabilities: Floats
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Scheme(abc.ABC):
+    """A way to weigh pairs.
+
+    Attributes:
+        name: as in :data:`SCHEMES`.
+    """
+
+    name: str = "scheme"
+
+    @abc.abstractmethod
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """Probabilities of the pairs, given the profiles at t1 and at t0.
+
+        Raises:
+            UserError: the scheme cannot be used on these.
+        """
+
+
+class Unweighted(Scheme):
+    """A user uniformly, then one of their items uniformly: the classical score."""
+
+    name = "unweighted"
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return _by_user(now, np.ones(now.n_items))
+
+
+class Weights(Scheme):
+    """Item weights that give back P_t0(i) (de Myttenaere et al. 2015).
+
+    Args:
+        p: how many weights are optimised; 0 for all items.
+    """
+
+    name = "weights"
+
+    def __init__(self, p: int = 0) -> None:
+        if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or p < 0:
+            raise UserError(f"weights: p must be a whole number from 0 (all), got {p!r}")
+        self.p = int(p)
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        fit = fit_item_weights(now, reference.item_probabilities(), self.p or None)
+        told = {"p": len(fit.active), "kl": fit.divergence, "kl_unweighted": fit.divergence_before, **fit.details}
+        return _by_user(now, fit.weights, told)
+
+
+class AtReference(Scheme):
+    """The classical score on the database as it was at t0: one of the ways out that the paper names."""
+
+    name = "at-t0"
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return _by_user(reference, np.ones(reference.n_items))
+
+
+class ItemFirst(Scheme):
+    """An item by P_t0(i), then one of the users who hold it now, uniformly: another of them."""
+
+    name = "item-first"
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return _by_pair(now, reference.item_probabilities()[now.items] / now.n_holders()[now.items])
+
+
+class RandomPhase(Scheme):
+    """Only what users accepted in a campaign that recommended at random: the third, which costs a campaign.
+
+    Args:
+        campaign: number of that campaign.
+    """
+
+    name = "random-phase"
+
+    def __init__(self, campaign: int = 0) -> None:
+        if isinstance(campaign, bool) or not isinstance(campaign, (int, np.integer)) or campaign < 0:
+            raise UserError(f"random-phase: campaign must be a campaign's number, from 0, got {campaign!r}")
+        self.campaign = int(campaign)
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        from_it = (now.causes == self.campaign).astype(np.float64)
+        if not from_it.any():
+            raise UserError(
+                f"random-phase: nobody has added anything from campaign {self.campaign} by time {now.time:g}"
+            )
+        return _by_pair(now, from_it, {"pairs_from_campaign": int(from_it.sum())})
+
+
+class StratifiedRecall(Scheme):
+    """Popularity-stratified recall (Steck 2011, "Item popularity and recommendation accuracy").
+
+    Pairs by s_i = n_i ** -beta, a user's weight being the sum of theirs, so that the score is sum s hit / sum s.
+
+    Args:
+        beta: gamma / (gamma + 1) in Steck's notation; 0 counts pairs alike, 1 items.
+    """
+
+    name = "stratified-recall"
+
+    def __init__(self, beta: float = 0.5) -> None:
+        self.beta = _number("stratified-recall", "beta", beta)
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return _by_pair(now, now.n_holders()[now.items].astype(np.float64) ** -self.beta)
+
+
+class PopularitySNIPS(Scheme):
+    """Self-normalised inverse propensities in each user (Yang et al. 2018, "Unbiased offline recommender evaluation").
+
+    P_i ~ n_i ** ((gamma + 1) / 2): a user uniformly, then one of their items by 1 / P_i.
+
+    Args:
+        gamma: exponent of the observation's power law.
+    """
+
+    name = "snips"
+
+    def __init__(self, gamma: float = 1.5) -> None:
+        self.gamma = _number("snips", "gamma", gamma)
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        holders = np.maximum(now.n_holders(), 1).astype(np.float64)
+        return _by_user(now, (holders / holders.max()) ** (-(self.gamma + 1.0) / 2.0))
+
+
+class WTD(Scheme):
+    """Test pairs by w_u w_i = P_MAR(u, i) / P_MNAR(u, i) (Carraro & Bridge 2020, "Debiased offline evaluation").
+
+    P_MAR is uniform, P_MNAR the product of the shares of pairs that each user and each item has.
+    """
+
+    name = "wtd"
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        return _by_pair(now, 1.0 / (now.lengths()[now.owners()].astype(np.float64) * now.n_holders()[now.items]))
+
+
+SCHEMES: dict[str, type[Scheme]] = {
+    kind.name: kind
+    for kind in (Unweighted, Weights, AtReference, ItemFirst, RandomPhase, StratifiedRecall, PopularitySNIPS, WTD)
+}
+
+
+def make_scheme(spec: str) -> Scheme:
+    """The scheme of a name with parameters, as ``weights+p=20`` or ``snips+gamma=2``.
+
+    Raises:
+        UserError: an unknown name or parameter, or a value that is refused.
+    """
+    name, *options = [part.strip() for part in spec.split("+")]
+    if name not in SCHEMES:
+        raise UserError(f"unknown scheme {name!r}; {nearest(name, SCHEMES)}")
+    kind = SCHEMES[name]
+    known = [key for key in inspect.signature(kind).parameters if key not in ("args", "kwargs")]
+    values: dict[str, Any] = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals or key not in known:
+            hint = f"{name} has {nearest(key, known) if known else 'no parameters'}"
+            raise UserError(f"scheme {spec!r}: {option!r} is not parameter=value of one that is known; {hint}")
+        try:
+            values[key] = float(text) if "." in text or "e" in text.lower() else int(text)
+        except ValueError:
+            raise UserError(f"scheme {spec!r}: {key} must be a number, got {text!r}") from None
+    made: Scheme = kind(**values)
+    return made
+
+
+def _number(scheme: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0.0 <= float(value) < np.inf:
+        raise UserError(f"{scheme}: {name} must be a number from 0, got {value!r}")
+    return float(value)
+
+
+def _by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
+    """P(u) uniform, P(i|u) proportional to the item's weight."""
+    from recsim_mnar.protocols.temporal import _weights_kernel
+
+    out = np.empty(profiles.n_pairs)
+    _weights_kernel.pair_probabilities(profiles.starts, profiles.items, weights, out)
+    return Weighing(profiles, out, details or {})
+
+
+def _by_pair(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
+    total = weights.sum()
+    if not total > 0.0:
+        raise UserError(f"no pair at time {profiles.time:g} has a weight above 0")
+    return Weighing(profiles, weights / total, details or {})
+
+
+def names_of(schemes: Sequence[str | Scheme]) -> dict[str, Scheme]:
+    """Schemes by the name to report: their spec, or their own name."""
+    return {s if isinstance(s, str) else s.name: make_scheme(s) if isinstance(s, str) else s for s in schemes}

@@ -1,0 +1,5 @@
+"""A world and a policy make a log: decision by decision, slate by slate, campaign by campaign."""
+
+from recsim_mnar.simulate.items import iter_shards, simulate, simulate_shard, workers
+
+__all__ = ["iter_shards", "simulate", "simulate_shard", "workers"]

@@ -1,0 +1,303 @@
+"""simulate(world, policy, n_users, seed) -> Log: users of a seed meet a policy, shard by shard, on any executor."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Policy, fresh, tell
+from recsim_mnar.policy.checks import checked_decisions, checked_distribution, name_of
+from recsim_mnar.rng import check_seed, policy_uniforms
+from recsim_mnar.worlds.base import Moment, World
+
+SHARD_USERS = 1024
+"""Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
+
+MOST_USERS = 1 << 32
+"""Of one log; a number above it is a slip of the keyboard, and would be noticed by what it does to memory."""
+
+_LANE_BYTES = 1 << 28
+"""Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled."""
+
+Columns = dict[str, NDArray[Any]]
+T = TypeVar("T")
+
+
+def simulate(
+    world: World,
+    policy: Policy,
+    n_users: int,
+    seed: int = 0,
+    *,
+    first_user: int = 0,
+    executor: Executor | None = None,
+    keep_truth: bool = False,
+) -> Log:
+    """Users ``first_user .. first_user + n_users - 1`` of a seed live under a policy; what they do is the log.
+
+    Args:
+        world: where they live.
+        policy: what recommends; it is not changed (every shard acts through a fresh copy).
+        n_users: how many, at least 1.
+        seed: of the users and of the policy's uniforms, in [0, 2**64).
+        first_user: id of the first.
+        executor: any ``concurrent.futures.Executor`` to spread shards over; the log is the same with and without.
+        keep_truth: add the world's truth column (``click_probability`` in sessions, ``expected_reward`` in ratings) of
+            the action shown. It is truth: estimators must not see it.
+
+    Returns:
+        a log ordered by (user, step), whose provenance suffices to make it again.
+
+    Raises:
+        UserError: a bad argument, or a policy that returns an impossible action or propensity.
+    """
+    if executor is None and _ignores_users(policy):
+        # Nothing to share out and nobody to ask: all lives go into one table as they are made.
+        n_users, seed = checked_run(world, policy, n_users, seed, first_user)
+        columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
+    else:
+        shards = iter_shards(world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep_truth)
+        parts = list(shards)
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Log(columns, provenance(world, policy, n_users, seed, first_user))
+
+
+def provenance(world: World, policy: Policy, n_users: int, seed: int, first_user: int = 0) -> dict[str, Any]:
+    """What suffices to make a log again."""
+    from recsim_mnar import __version__
+
+    describe = getattr(policy, "describe", None)
+    return {
+        "package": f"recsim-mnar {__version__}",
+        "world": world.describe(),
+        "policy": describe() if describe else {"name": type(policy).__name__},
+        "seed": int(seed),
+        "first_user": int(first_user),
+        "n_users": int(n_users),
+    }
+
+
+def iter_shards(
+    world: World,
+    policy: Policy,
+    n_users: int,
+    seed: int,
+    *,
+    first_user: int = 0,
+    executor: Executor | None = None,
+    keep: bool = False,
+) -> Iterator[Columns]:
+    """The columns of consecutive shards of :data:`SHARD_USERS` users, in order."""
+    return map_shards(_identity, world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep)
+
+
+def map_shards(
+    reduce: Callable[[Columns], T],
+    world: World,
+    policy: Policy,
+    n_users: int,
+    seed: int,
+    *,
+    first_user: int = 0,
+    executor: Executor | None = None,
+    keep: bool = False,
+) -> Iterator[T]:
+    """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
+    n_users, seed = checked_run(world, policy, n_users, seed, first_user)
+    last = first_user + n_users
+    jobs = (
+        functools.partial(_reduced_shard, reduce, world, policy, seed, start, min(SHARD_USERS, last - start), keep)
+        for start in range(first_user, last, SHARD_USERS)
+    )
+    return run_in_order(jobs, executor)
+
+
+def checked_run(world: World, policy: Policy, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
+    """The number of users and the seed, after a look at whether all fits together."""
+    n_users = checked_users("n_users", n_users)
+    if first_user < 0:
+        raise UserError(f"first_user must not be negative, got {first_user}")
+    seed = check_seed(seed)
+    if not hasattr(policy, "n_items"):
+        raise UserError(f"policy {name_of(policy)!r} must have an attribute n_items")
+    if policy.n_items != world.n_items:
+        raise UserError(
+            f"policy {name_of(policy)!r} knows {policy.n_items} items, "
+            f"the world has {world.n_items}: fit it on a log of this world"
+        )
+    return n_users, seed
+
+
+def checked_users(name: str, n: Any) -> int:
+    """A number of users as an int.
+
+    Raises:
+        UserError: it is not a whole number from 1 to :data:`MOST_USERS`.
+    """
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise UserError(f"{name} must be a whole number of at least 1, got {n}")
+    if n > MOST_USERS:
+        raise UserError(f"{name} must be at most {MOST_USERS:,}, got {n:,}: simulate several logs of other seeds")
+    return int(n)
+
+
+def _ignores_users(policy: Policy) -> bool:
+    """Whether a policy runs inside the simulator's kernel."""
+    if getattr(policy, "is_uniform", False):
+        return True
+    fixed = getattr(policy, "fixed_distribution", None)
+    return fixed is not None and fixed() is not None
+
+
+def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> Iterator[T]:
+    """Results of jobs in their order; at most a few are under way or waiting, whatever their number."""
+    if executor is None:
+        for job in jobs:
+            yield job()
+        return
+    ahead = 2 * (getattr(executor, "_max_workers", None) or 8)
+    pending: collections.deque[Future[T]] = collections.deque()
+    try:
+        for job in jobs:
+            pending.append(executor.submit(job))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+@contextlib.contextmanager
+def workers(n: int | None) -> Iterator[Executor | None]:
+    """An executor of ``n`` threads (the kernels run without the interpreter's lock); None for one worker.
+
+    Raises:
+        UserError: ``n`` is below 1.
+    """
+    if n is not None and n < 1:
+        raise UserError(f"--workers must be at least 1, got {n}")
+    if n is None or n == 1:
+        yield None
+        return
+    with ThreadPoolExecutor(n) as executor:
+        yield executor
+
+
+def _identity(columns: Columns) -> Columns:
+    return columns
+
+
+def _reduced_shard(
+    reduce: Callable[[Columns], T], world: World, policy: Policy, seed: int, first: int, n: int, keep: bool
+) -> T:
+    return reduce(simulate_shard(world, policy, seed, first, n, keep_truth=keep))
+
+
+def simulate_shard(
+    world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+) -> Columns:
+    """The columns of a few users, ordered by (user, step)."""
+    if getattr(world, "slates", False):
+        from recsim_mnar.simulate import slates
+
+        return slates.simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
+    if getattr(policy, "is_uniform", False):
+        return world.live(seed, first_user, n_users, None, keep_truth=keep_truth)
+    fixed = getattr(policy, "fixed_distribution", None)
+    distribution = fixed() if fixed is not None else None
+    if distribution is not None:
+        distribution = checked_distribution(policy, distribution, world.n_items)
+        return world.live(seed, first_user, n_users, distribution, keep_truth=keep_truth)
+    moments: list[Columns] = []
+    for moment, _lanes, _which in drive(world, fresh(policy), seed, first_user, n_users, keep_truth=keep_truth):
+        moments.append(moment.columns)
+    columns = {name: np.concatenate([m[name] for m in moments]) for name in moments[0]}
+    return in_user_order(columns, first_user, n_users)
+
+
+def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
+    """Rows whose users are mixed, each user's in order, brought to (user, step) order."""
+    from recsim_mnar.worlds.sessions import _sessions_kernel
+
+    index = np.empty(len(columns["user"]), np.int64)
+    place = np.zeros(n_users + 1, np.int64)
+    _sessions_kernel.by_user(columns["user"], first_user, place, index)
+    return {name: values[index] for name, values in columns.items()}
+
+
+def drive(
+    world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+) -> Iterator[tuple[Moment, Any, NDArray[np.int64]]]:
+    """Let users live under a policy, many side by side; yields every moment, the lanes, and which of them it is of."""
+    per_lane = 4 * world.n_items
+    lanes = world.open_lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
+    n_lanes = len(lanes.user)
+    last = first_user + n_users
+    next_user = first_user
+    waiting = np.zeros(0, np.int64)
+    free = np.arange(n_lanes)
+    forget = getattr(policy, "forget", None)
+    in_runs = getattr(policy, "acts_in_runs", False)
+    learn = None if in_runs else getattr(policy, "learn", None)
+    while True:
+        while len(free) and next_user < last:
+            arriving = np.arange(next_user, min(next_user + len(free), last))
+            next_user += len(arriving)
+            which, free = free[: len(arriving)], free[len(arriving) :]
+            moment = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
+            policy.reset(arriving)
+            yield moment, lanes, which
+            show(world, policy, moment)
+            if forget is not None and not moment.alive.all():
+                forget(arriving[~moment.alive])
+            waiting = np.concatenate([waiting, which[moment.alive]])
+            free = np.concatenate([free, which[~moment.alive]])
+        if len(waiting) == 0:
+            return
+        users, decisions = lanes.user[waiting], lanes.n_decisions[waiting]
+        if in_runs:
+            runs = lanes.runs(waiting)
+            first = np.cumsum(runs) - runs
+            of_run = np.repeat(np.arange(len(runs)), runs)
+            asked, decisions = users[of_run], decisions[of_run] + (np.arange(len(of_run)) - first[of_run])
+        else:
+            asked = users
+        drawn = policy_uniforms(seed, asked, decisions)
+        actions, propensities = checked_decisions(policy, policy.act(asked, drawn), n=len(asked), n_items=world.n_items)
+        if in_runs:
+            moment = lanes.take_runs(waiting, runs, actions, propensities)
+        else:
+            moment = lanes.take(waiting, actions, propensities)
+        yield moment, lanes, waiting
+        if learn is not None:
+            learn(users, actions, moment.columns["reward"][moment.starts[:-1]])
+        show(world, policy, moment)
+        if not moment.alive.all():
+            if forget is not None:
+                forget(users[~moment.alive])
+            free = np.concatenate([free, waiting[~moment.alive]])
+            waiting = waiting[moment.alive]
+
+
+def show(world: World, policy: Policy, moment: Moment) -> None:
+    """Let a policy observe the views or ratings of a moment."""
+    c = moment.columns
+    views = np.flatnonzero(c["event"] == schema.ORGANIC)
+    if len(views) == 0:
+        return
+    if world.rates:
+        tell(policy, c["user"][views], c["item"][views], c["reward"][views])
+    else:
+        policy.observe(c["user"][views], c["item"][views])

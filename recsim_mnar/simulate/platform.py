@@ -1,0 +1,280 @@
+"""Campaigns on a platform, by the house's weights or a recommender, once or again and again on its own output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.table import Log, replacing, write_table
+from recsim_mnar.policy.base import Learner, Policy, scores_of
+from recsim_mnar.rng import derive_seed
+
+if TYPE_CHECKING:
+    from recsim_mnar.worlds.campaigns.platform import Campaign, Platform
+    from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+
+Floats = NDArray[np.float64]
+
+_SCORES_AT_A_TIME = 1 << 22
+
+
+def platform_log(platform: Platform) -> Log:
+    """The platform's log up to its present day, with the provenance that suffices to make it again."""
+    from recsim_mnar import __version__
+
+    story = {
+        "package": f"recsim_mnar {__version__}",
+        "world": platform.world.describe(),
+        "seed": platform.seed,
+        "day": platform.day,
+        "campaign_days": [campaign.day for campaign in platform.campaigns],
+    }
+    return Log(platform.log_columns(), story)
+
+
+def additions_log(platform: Platform) -> Log:
+    """What users hold today, as organic rows: what a recommender of campaigns learns from."""
+    from recsim_mnar.log.profiles import Profiles
+
+    return Profiles.of(platform_log(platform), platform.day, platform.world.n_items).to_log()
+
+
+def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
+    """Scores of every item for each of these users of the log that the policy was fitted on; (n, n_items)."""
+    rows = log.select(np.isin(log["user"], users))
+    # Users without a row (a world in which one arrives with nothing) are told nothing.
+    policy.reset_training_users(users, users)
+    policy.observe(rows["user"], rows["item"])
+    scores = np.asarray(scores_of(policy, users), np.float64)
+    policy.forget(users)
+    return scores
+
+
+def lists_of(
+    platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0
+) -> tuple[NDArray[np.int32], Floats]:
+    """The k best items not held, for every present user, of a recommender fitted on what users hold today."""
+    log, users = additions_log(platform), platform.present()
+    policy = learner.fit(log, n_items=platform.world.n_items, seed=seed)
+    parts = [
+        platform.best_lists(score_users(policy, log, part), part, k) for part in _chunks(users, platform.world.n_items)
+    ]
+    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+
+
+def true_quality(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> float:
+    """Truth: expected share of a recommender's k recommendations to every present user today that are accepted."""
+    return platform.quality(lists_of(platform, learner, k=k, seed=seed)[0])
+
+
+def run_campaign(
+    platform: Platform,
+    recommender: Learner | None = None,
+    *,
+    weights: Floats | None = None,
+    sharpness: float | None = 1.0,
+    seed: int = 0,
+) -> Campaign:
+    """A campaign today.
+
+    Without a recommender lists are drawn by the weights alone: the campaign is not personalised. With one, fitted on
+    what users hold today, they are drawn by weight_i (score_ui / max_i score_ui) ** sharpness: personalised, while the
+    house's preferences remain. ``sharpness=None`` shows the recommender's best items, the weights only deciding which
+    items may be shown at all.
+
+    Args:
+        platform: on the day of the campaign.
+        recommender: a learner whose scores are not negative (with a sharpness), -inf for never.
+        weights: (n_items,); the world's ``house_weights`` by default.
+        sharpness: see above.
+        seed: of the recommender's training.
+
+    Raises:
+        UserError: nobody is present, or the scores cannot be used as weights.
+    """
+    weights = platform.world.house_weights if weights is None else np.asarray(weights, np.float64)
+    if recommender is None:
+        return platform.recommend(*platform.draw_lists(weights))
+    log, users = additions_log(platform), platform.present()
+    policy = recommender.fit(log, n_items=platform.world.n_items, seed=seed)
+    parts = []
+    for part in _chunks(users, platform.world.n_items):
+        scores = score_users(policy, log, part)
+        if sharpness is None:
+            parts.append(platform.best_lists(np.where(weights > 0, scores, -np.inf), part))
+            continue
+        scores = np.where(np.isneginf(scores), 0.0, scores)
+        if not (scores >= 0).all():
+            raise UserError(f"recommender {recommender.name!r} has negative scores: run it with sharpness=None")
+        largest = scores.max(axis=1, keepdims=True)
+        relative = np.divide(scores, largest, out=np.ones_like(scores), where=largest > 0)
+        parts.append(platform.draw_lists(weights * relative**sharpness, part))
+    lists, chances = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
+    return platform.recommend(lists, chances, users)
+
+
+def run_campaigns(
+    world: CampaignsWorld,
+    seed: int,
+    *,
+    recommender: Learner | None = None,
+    sharpness: float | None = 1.0,
+    days: Sequence[float] | None = None,
+    until: float | None = None,
+) -> Platform:
+    """A platform on its last day, after campaigns on the world's days (or on given ones)."""
+    platform = world.open_platform(seed)
+    for number, day in enumerate(world.campaign_days() if days is None else days):
+        platform.advance(day)
+        run_campaign(platform, recommender, sharpness=sharpness, seed=derive_seed(seed, f"campaign/{number}"))
+    platform.advance(world.params.n_days if until is None else until)
+    return platform
+
+
+def platform_to(
+    folder: Path, world: CampaignsWorld, seed: int, recommender: Learner | None = None, *, keep_truth: bool = False
+) -> int:
+    """Run a platform and write its log as ``folder/log``; the recommender shows its best items.
+
+    With ``keep_truth``, ``truth.parquet`` holds (user, step, acceptance_probability) of each recommendation, and
+    ``catalogue.npz`` what items and users are.
+
+    Returns:
+        The number of rows of the log.
+
+    Raises:
+        UserError: the folder holds something.
+    """
+    from recsim_mnar.simulate.run_folder import refuse_occupied
+
+    refuse_occupied(folder)
+    platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
+    log = platform_log(platform)
+    log.provenance["recommender"] = "house" if recommender is None else recommender.name
+    if keep_truth:
+        _write_truth(folder, platform, log)
+    log.write(folder / "log")
+    return len(log)
+
+
+def _write_truth(folder: Path, platform: Platform, log: Log) -> None:
+    import pyarrow as pa
+
+    shown = np.flatnonzero(log.is_bandit)
+    chance = np.empty(len(shown))
+    for campaign in platform.campaigns:
+        of_it = log["campaign"][shown] == campaign.number
+        rows = shown[of_it]
+        for part in _chunks(rows, platform.world.n_items):
+            table = platform.acceptance(log["user"][part], campaign.number)
+            chance[np.searchsorted(shown, part)] = table[np.arange(len(part)), log["action"][part]]
+    columns = {"user": log["user"][shown], "step": log["step"][shown], "acceptance_probability": chance}
+    write_table(pa.table(columns), folder / "truth.parquet")
+    world = platform.world
+    with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
+        np.savez(
+            file,
+            item_cluster=world.item_cluster,
+            appeal=world.appeal,
+            log_popularity=world.log_popularity,
+            house_weights=world.house_weights,
+            birth=world.birth,
+            user_cluster=platform.cluster,
+            arrival=platform.arrival,
+        )
+
+
+@dataclass(frozen=True)
+class Round:
+    """One turn of the feedback loop.
+
+    Attributes:
+        day: of the campaign.
+        accepted: share of its recommendations that were accepted.
+        quality: true quality of the recommender then (see :meth:`Platform.quality`).
+        loo: its classical leave-one-out hit rate on the platform's own data then; NaN where it has no exhaustive form.
+        items_shown: distinct items that the campaign recommended.
+        gini: of how often each item that exists was recommended; 0 all alike, towards 1 few items.
+    """
+
+    day: float
+    accepted: float
+    quality: float
+    loo: float
+    items_shown: int
+    gini: float
+
+
+def feedback_loop(
+    world: CampaignsWorld,
+    learner: Learner,
+    *,
+    rounds: int,
+    every: float,
+    first: float | None = None,
+    seed: int = 0,
+    with_loo: bool = True,
+) -> tuple[Platform, list[Round]]:
+    """A recommender retrained before each campaign on data that its own campaigns have made.
+
+    Args:
+        world: the model.
+        learner: shows its best items to everybody in every campaign.
+        rounds: campaigns.
+        every: days between them.
+        first: day of the first; the world's first campaign by default.
+        seed: of the users and the training.
+        with_loo: score it by leave-one-out before each campaign.
+
+    Returns:
+        The platform after the last campaign's interval, and what each round was like.
+    """
+    from recsim_mnar.log.profiles import Profiles
+    from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_chances
+
+    if rounds < 1 or not every > 0:
+        raise UserError(
+            f"a feedback loop needs at least one round, some days apart; got {rounds} rounds every {every:g}"
+        )
+    platform = world.open_platform(seed)
+    told = []
+    for number in range(rounds):
+        platform.advance((world.params.first_campaign if first is None else first) + number * every)
+        training = derive_seed(seed, f"feedback/{number}")
+        lists, chances = lists_of(platform, learner, seed=training)
+        loo = np.nan
+        if with_loo:
+            profiles = Profiles.of(platform_log(platform), platform.day, world.n_items)
+            hit = hit_chances(profiles, learner, world.params.list_length)
+            loo = float(np.repeat(1.0 / profiles.lengths(), profiles.lengths()) @ hit / profiles.n_users)
+        quality = platform.quality(lists)
+        shown = np.bincount(lists[lists >= 0], minlength=world.n_items)[platform.born()]
+        campaign = platform.recommend(lists, chances)
+        told.append(
+            Round(
+                platform.day, float(campaign.accepted.sum() / max(shown.sum(), 1)), quality, loo,
+                int((shown > 0).sum()), gini(shown),
+            )
+        )  # fmt: skip
+    platform.advance(platform.day + every)
+    return platform, told
+
+
+def gini(counts: NDArray[Any]) -> float:
+    """Gini coefficient of counts: 0 where all are equal, (n - 1) / n where one has everything; NaN without any."""
+    x = np.sort(np.asarray(counts, np.float64))
+    if len(x) == 0 or x.sum() == 0:
+        return float("nan")
+    return float((2 * np.arange(1, len(x) + 1) - len(x) - 1) @ x / (len(x) * x.sum()))
+
+
+def _chunks(users: NDArray[np.int64], n_items: int) -> list[NDArray[np.int64]]:
+    """Users in parts whose score tables stay small; the parts change no result."""
+    size = max(1, _SCORES_AT_A_TIME // n_items)
+    return [users[i : i + size] for i in range(0, len(users), size)]

@@ -1,0 +1,234 @@
+"""Folders that commands write: a new one is empty, an interrupted one can be taken up again."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.table import Log, part_path, replacing, write_part, write_table
+from recsim_mnar.policy.base import Policy
+from recsim_mnar.simulate.items import SHARD_USERS, checked_run, provenance, run_in_order, simulate_shard
+from recsim_mnar.worlds.base import World
+
+PART_SHARDS = 8
+"""Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
+
+MANIFEST = "simulation.json"
+
+
+def new_folder(out: str | Path | None, kind: str) -> Path:
+    """The folder to write: ``out``, or a new one under ``./runs`` named after the time.
+
+    Raises:
+        UserError: it exists and holds something.
+    """
+    if out is None:
+        stamp = time.strftime(f"{kind}-%Y%m%d-%H%M%S")
+        for suffix in itertools.chain([""], (f"-{i}" for i in itertools.count(2))):
+            folder = Path("runs") / (stamp + suffix)
+            if not folder.exists():
+                break
+    else:
+        folder = Path(out)
+        refuse_occupied(folder)
+    return folder
+
+
+def refuse_occupied(folder: Path) -> None:
+    """Raise UserError where ``folder`` is a file or holds something."""
+    if folder.is_file():
+        raise UserError(f"--out {folder} is a file: name a folder")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"--out {folder} exists and is not empty: name another folder, or remove it first")
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, *, resume: bool = False) -> Iterator[None]:
+    """Make ``folder`` before the work that fills it; if the work fails before it wrote a part of a log, remove it.
+
+    So a folder that cannot be written is found at once, and a command that failed can be given again as it is. With
+    ``resume`` a folder that holds a run is left as it is.
+
+    Raises:
+        UserError: it is a file, holds something, or cannot be made or written.
+    """
+    if resume and (folder / MANIFEST).exists():
+        yield
+        return
+    refuse_occupied(folder)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {folder} cannot be made: {error.strerror}; name another folder") from None
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--out {folder} cannot be written: name another folder")
+    try:
+        yield
+    except BaseException:
+        if not any((folder / "log").glob("part-*")):
+            _remove(folder, made)
+        raise
+
+
+def _remove(folder: Path, made: list[Path]) -> None:
+    """Take away what a run without parts has written, and the empty folders that were made for it."""
+    for file in (folder / MANIFEST, *folder.glob(".truth-*")):
+        file.unlink(missing_ok=True)
+    for empty in (folder / "log", *made):
+        with contextlib.suppress(OSError):  # not there, or somebody else's file lies in it
+            empty.rmdir()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON under a temporary name, then rename it."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def simulate_to(
+    folder: Path,
+    world: World,
+    policy: Policy,
+    n_users: int,
+    seed: int,
+    *,
+    training: dict[str, Any] | None = None,
+    keep_truth: bool = False,
+    resume: bool = False,
+    executor: Executor | None = None,
+    progress: Callable[[int], None] = lambda users: None,
+) -> dict[str, int]:
+    """Simulate into a folder: ``log/`` and, where asked for, ``truth.parquet`` and ``catalogue.npz``.
+
+    A part is a fixed range of users, written under a temporary name and renamed, so an interrupted run has whole parts
+    only; ``resume`` keeps those and makes the rest. Memory is bounded by a few parts.
+
+    Args:
+        folder: a new one, or with ``resume`` that of the interrupted run.
+        world: where users live.
+        policy: what recommends.
+        n_users: how many.
+        seed: of the users and of the policy's uniforms.
+        training: what the policy was fitted on, for the provenance; JSON types only.
+        keep_truth: write the truth too.
+        resume: keep what is there.
+        executor: to spread shards over.
+        progress: called with the number of users done since the last call.
+
+    Returns:
+        users, rows and parts of the whole log, and how many parts were kept.
+
+    Raises:
+        UserError: the folder holds something else, or a run of other parameters; or as
+            :func:`recsim_mnar.simulate.items.simulate`.
+    """
+    n_users, seed = checked_run(world, policy, n_users, seed, 0)
+    story = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
+    manifest = folder / MANIFEST
+    if resume and manifest.exists():
+        before = json.loads(manifest.read_text())
+        if before != json.loads(json.dumps(story)):
+            changed = sorted(key for key in story if before.get(key) != json.loads(json.dumps(story[key])))
+            raise UserError(f"--resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder")
+    with claimed(folder, resume=resume):
+        write_json(manifest, story)
+        (folder / "log").mkdir(exist_ok=True)
+        return _fill(folder, world, policy, story, executor, progress)
+
+
+def _fill(
+    folder: Path,
+    world: World,
+    policy: Policy,
+    story: dict[str, Any],
+    executor: Executor | None,
+    progress: Callable[[int], None],
+) -> dict[str, int]:
+    """Make the parts that are missing of the run that ``story`` tells; returns as :func:`simulate_to`."""
+    import pyarrow.parquet as pq
+
+    n_users, seed, keep_truth = story["n_users"], story["seed"], story["truth"]
+    part_users = PART_SHARDS * SHARD_USERS
+    firsts = list(range(0, n_users, part_users))
+    missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth)]
+    progress(n_users - sum(min(part_users, n_users - firsts[i]) for i in missing))
+    run_shard = functools.partial(simulate_shard, world, policy, seed, keep_truth=keep_truth)
+    jobs = (
+        functools.partial(run_shard, first, min(SHARD_USERS, n_users - first))
+        for i in missing
+        for first in range(firsts[i], min(firsts[i] + part_users, n_users), SHARD_USERS)
+    )
+    shards = run_in_order(jobs, executor)
+    for i in missing:
+        n_here = min(part_users, n_users - firsts[i])
+        parts = _counted(itertools.islice(shards, -(-n_here // SHARD_USERS)), progress)
+        log = Log(
+            {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
+            {key: value for key, value in story.items() if key != "truth"},
+        )
+        if keep_truth:
+            write_table(_truth_table(log, world.truth_column), _truth_path(folder, i))
+            del log.columns[world.truth_column]
+        write_part(log, part_path(folder / "log", i))
+    if keep_truth:
+        _merge_truth(folder, len(firsts))
+        with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **world.truth_arrays(seed, n_users))  # type: ignore[arg-type]  # keywords of ours
+    rows = sum(pq.read_metadata(part_path(folder / "log", i)).num_rows for i in range(len(firsts)))
+    return {"users": n_users, "rows": rows, "parts": len(firsts), "kept": len(firsts) - len(missing)}
+
+
+def _counted(parts: Iterable[dict[str, Any]], progress: Callable[[int], None]) -> list[dict[str, Any]]:
+    kept = []
+    for part in parts:
+        kept.append(part)
+        progress(len(np.unique(part["user"])))
+    return kept
+
+
+def _part_done(folder: Path, index: int, keep_truth: bool) -> bool:
+    done = part_path(folder / "log", index).exists()
+    # The truth of a part is written before its log, so a part with a log has its truth, merged or not.
+    return done and (not keep_truth or _truth_path(folder, index).exists() or (folder / "truth.parquet").exists())
+
+
+def _truth_path(folder: Path, index: int) -> Path:
+    return folder / f".truth-{index:05d}.parquet"
+
+
+def _truth_table(log: Log, truth: str) -> Any:
+    import pyarrow as pa
+
+    shown = log.is_bandit
+    return pa.table({name: log[name][shown] for name in ("user", "step", truth)})
+
+
+def _merge_truth(folder: Path, n_parts: int) -> None:
+    import pyarrow.parquet as pq
+
+    paths = [_truth_path(folder, i) for i in range(n_parts)]
+    if (folder / "truth.parquet").exists():
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return
+    columns = pq.read_schema(paths[0])
+    with (
+        replacing(folder / "truth.parquet") as temporary,
+        pq.ParquetWriter(temporary, columns, compression="zstd", compression_level=1) as writer,
+    ):
+        for path in paths:
+            writer.write_table(pq.read_table(path))
+    for path in paths:
+        path.unlink()

@@ -1,0 +1,5 @@
+"""The campaigns world: a platform whose users collect items alone and through campaigns."""
+
+from recsim_mnar.worlds.campaigns.world import PRESETS, CampaignsParams, CampaignsWorld
+
+__all__ = ["PRESETS", "CampaignsParams", "CampaignsWorld"]

@@ -1,0 +1,303 @@
+# mypy: ignore-errors
+"""Jitted core of the campaign world: additions that users make alone, lists that a campaign draws, and the answers.
+
+A user's additions are a linked list through the arrays of additions: ``last[u]`` is the newest, ``before[e]`` the one
+before it, -1 the end. Profiles are short, so walking one costs less than a table of all (user, item) pairs.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.numerics._rng_kernel import block, exp64, log64, unit53
+from recsim_mnar.numerics.jit import inlined, kernel
+
+_TRIES = 256
+"""Proposals that may hit items already held before the items left are gone through one by one."""
+
+
+@inlined
+def _owns(user, item, last, before, items):
+    """Whether a user holds an item, or has accepted it and will add it later."""
+    e = last[user]
+    while e >= 0:
+        if items[e] == item:
+            return True
+        e = before[e]
+    return False
+
+
+@inlined
+def _find(cumulative, target):
+    """First index whose cumulative weight exceeds the target."""
+    low = 0
+    high = cumulative.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        if cumulative[middle] > target:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel
+def grow(
+    seed,
+    stream_time,
+    stream_choice,
+    until,
+    first_user,
+    n_additions,
+    users,
+    items,
+    times,
+    causes,
+    arrival,
+    appetite,
+    fading,
+    n_starting,
+    clock,
+    events,
+    proposals,
+    cluster,
+    cumulative,
+    promoted,
+    promotion_start,
+    promotion_end,
+    birth,
+    last,
+    before,
+):
+    """Users add items alone until a day; returns (number of additions, first user not finished).
+
+    It stops early where the arrays of additions are full; called again with longer ones it goes on where it stopped.
+
+    A user arrives with ``n_starting`` items. Further ones come by a Poisson process of intensity
+    appetite / fading * exp(-(day - arrival) / fading): the s-th unit of the exponential clock falls on the day
+    arrival - fading log(1 - s / appetite).
+
+    users, items (m,) int32, times (m,) float64, causes (m,) int16 (-1: alone), before (m,) int64: the additions.
+    arrival, appetite (U,) float64; clock (U, 2) float64: day of the next addition, units of the clock used;
+    events, proposals (U,) int64: draws used; cluster (U,) int32; cumulative, promoted (K, I): cumulative choice weights
+    of each cluster on plain days and on days of promotion; birth (I,) float64; last (U,) int64.
+    """
+    room = users.size
+    n_items = birth.size
+    for u in range(first_user, arrival.size):
+        while clock[u, 0] <= until:
+            if n_additions >= room:
+                return n_additions, u
+            day = clock[u, 0]
+            table = cumulative[cluster[u]]
+            if promotion_start <= day and day < promotion_end:
+                table = promoted[cluster[u]]
+            chosen = -1
+            for _ in range(_TRIES):
+                a, b, _c, _d = block(seed, stream_choice, np.uint64(u), np.uint64(proposals[u]))
+                proposals[u] += 1
+                item = _find(table, unit53(a, b) * table[n_items - 1])
+                if birth[item] <= day and not _owns(u, item, last, before, items):
+                    chosen = item
+                    break
+            if chosen < 0:
+                total = 0.0
+                for i in range(n_items):
+                    if birth[i] <= day and not _owns(u, i, last, before, items):
+                        total += table[i] - (table[i - 1] if i > 0 else 0.0)
+                if total > 0.0:
+                    a, b, _c, _d = block(seed, stream_choice, np.uint64(u), np.uint64(proposals[u]))
+                    proposals[u] += 1
+                    target = unit53(a, b) * total
+                    for i in range(n_items):
+                        if birth[i] <= day and not _owns(u, i, last, before, items):
+                            chosen = i
+                            target -= table[i] - (table[i - 1] if i > 0 else 0.0)
+                            if target < 0.0:
+                                break
+            if chosen >= 0:
+                users[n_additions] = u
+                items[n_additions] = chosen
+                times[n_additions] = day
+                causes[n_additions] = -1
+                before[n_additions] = last[u]
+                last[u] = n_additions
+                n_additions += 1
+            events[u] += 1
+            if events[u] >= n_starting:
+                a, b, _c, _d = block(seed, stream_time, np.uint64(u), np.uint64(events[u]))
+                clock[u, 1] -= log64(1.0 - unit53(a, b))
+                left = 1.0 - clock[u, 1] / appetite[u] if appetite[u] > 0.0 else 0.0
+                clock[u, 0] = max(arrival[u] - fading * log64(left), arrival[u]) if left > 1e-300 else np.inf
+    return n_additions, arrival.size
+
+
+@kernel
+def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before, items, held, lists, propensities):
+    """Draw a list of distinct items for each user, one place after another, by weight among the items left.
+
+    users (n,) int64; weights (1, I), the same for all, or (n, I); held (I,) bool, all False, scratch;
+    lists (n, k) int32, -1 where nothing is left; propensities (n, k): of the item at its place, given those before.
+    """
+    n_items = birth.size
+    k = lists.shape[1]
+    for j in range(users.size):
+        u = users[j]
+        row = weights[j if weights.shape[0] > 1 else 0]
+        e = last[u]
+        while e >= 0:
+            held[items[e]] = True
+            e = before[e]
+        for p in range(k):
+            lists[j, p] = -1
+            propensities[j, p] = np.nan
+            total = 0.0
+            for i in range(n_items):
+                if not held[i] and birth[i] <= day:
+                    total += row[i]
+            if total > 0.0:
+                a, b, _c, _d = block(seed, stream, np.uint64(u), np.uint64(campaign * k + p))
+                target = unit53(a, b) * total
+                chosen = -1
+                for i in range(n_items):
+                    if not held[i] and birth[i] <= day and row[i] > 0.0:
+                        chosen = i
+                        target -= row[i]
+                        if target < 0.0:
+                            break
+                lists[j, p] = chosen
+                propensities[j, p] = row[chosen] / total
+                held[chosen] = True
+        for p in range(k):
+            if lists[j, p] >= 0:
+                held[lists[j, p]] = False
+        e = last[u]
+        while e >= 0:
+            held[items[e]] = False
+            e = before[e]
+
+
+@inlined
+def _tie(seed, stream, user, index):
+    """A uniform that orders items of equal score; its addresses are no list's (the highest bit of the index is set)."""
+    a, b, _c, _d = block(seed, stream, np.uint64(user), np.uint64(index) | np.uint64(0x80000000))
+    return unit53(a, b)
+
+
+@kernel
+def best_lists(seed, stream, campaign, day, users, scores, birth, last, before, items, held, lists):
+    """The k items of largest score that each user does not hold; equal scores by an addressed draw, -inf never.
+
+    scores (n, I) float64; lists (n, k) int32; the rest as in :func:`draw_lists`.
+    """
+    n_items = birth.size
+    k = lists.shape[1]
+    for j in range(users.size):
+        e = last[users[j]]
+        while e >= 0:
+            held[items[e]] = True
+            e = before[e]
+        for p in range(k):
+            chosen = -1
+            tie = -1.0  # of the chosen item, drawn when it is first needed
+            for i in range(n_items):
+                if held[i] or birth[i] > day or scores[j, i] == -np.inf:
+                    continue
+                if chosen < 0 or scores[j, i] > scores[j, chosen]:
+                    chosen = i
+                    tie = -1.0
+                elif scores[j, i] == scores[j, chosen]:
+                    if tie < 0.0:
+                        tie = _tie(seed, stream, users[j], campaign * n_items + chosen)
+                    other = _tie(seed, stream, users[j], campaign * n_items + i)
+                    if other > tie:
+                        chosen = i
+                        tie = other
+            lists[j, p] = chosen
+            if chosen >= 0:
+                held[chosen] = True
+        for p in range(k):
+            if lists[j, p] >= 0:
+                held[lists[j, p]] = False
+        e = last[users[j]]
+        while e >= 0:
+            held[items[e]] = False
+            e = before[e]
+
+
+@inlined
+def _acceptance(logit, same_bonus, strength, user_cluster, item_cluster, appeal):
+    """Equation of the world's docstring: logistic(logit + strength * affinity)."""
+    affinity = appeal
+    if user_cluster == item_cluster:
+        affinity += same_bonus
+    return 1.0 / (1.0 + exp64(-(logit + strength * affinity)))
+
+
+@kernel
+def respond(
+    seed,
+    stream,
+    campaign,
+    day,
+    n_additions,
+    users,
+    lists,
+    logit,
+    same_bonus,
+    strength,
+    cluster,
+    item_cluster,
+    appeal,
+    log_stay,
+    delayed,
+    last,
+    before,
+    items,
+    adders,
+    times,
+    causes,
+    accepted,
+    added,
+):
+    """Users answer their lists; what is accepted is theirs from ``day`` on and added after the delay.
+
+    The answer to an item is drawn at the address (seed, RESPONSE, user, campaign, item), so two recommenders that show
+    a user the same item in the same campaign get the same answer. Delay: floor(log(1 - v) / log_stay) days, geometric.
+
+    lists (n, k) int32; accepted (n, k) int8; added (n, k) float64, NaN where not accepted; items, adders (m,) int32,
+    times (m,), causes (m,) int16, before (m,) with room for n k more. Returns the number of additions.
+    """
+    n_items = appeal.size
+    for j in range(users.size):
+        u = users[j]
+        for p in range(lists.shape[1]):
+            accepted[j, p] = 0
+            added[j, p] = np.nan
+            i = lists[j, p]
+            if i >= 0:
+                a, b, c, d = block(seed, stream, np.uint64(u), np.uint64(campaign * n_items + i))
+                chance = _acceptance(logit, same_bonus, strength, cluster[u], item_cluster[i], appeal[i])
+                if unit53(a, b) < chance:
+                    when = day
+                    if delayed:
+                        when += np.floor(log64(1.0 - unit53(c, d)) / log_stay)
+                    accepted[j, p] = 1
+                    added[j, p] = when
+                    adders[n_additions] = u
+                    items[n_additions] = i
+                    times[n_additions] = when
+                    causes[n_additions] = campaign
+                    before[n_additions] = last[u]
+                    last[u] = n_additions
+                    n_additions += 1
+    return n_additions
+
+
+@kernel
+def acceptances(logit, same_bonus, strength, users, cluster, item_cluster, appeal, out):
+    """Probability that each user accepts each item where it is recommended; out (n, I)."""
+    for j in range(users.size):
+        for i in range(appeal.size):
+            out[j, i] = _acceptance(logit, same_bonus, strength, cluster[users[j]], item_cluster[i], appeal[i])

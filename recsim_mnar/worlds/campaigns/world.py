@@ -1,0 +1,303 @@
+"""The campaigns world: users collect items on a platform that now and then recommends some (de Myttenaere 2015).
+
+De Myttenaere, Le Grand, Golden & Rossi 2015, "Reducing offline evaluation bias of collaborative filtering algorithms":
+what a campaign makes people add changes the data by which recommenders are later judged.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.numerics import elementary
+from recsim_mnar.rng import Stream, check_seed, uniforms
+from recsim_mnar.worlds.base import Lanes, World
+from recsim_mnar.worlds.campaigns.platform import Platform
+from recsim_mnar.worlds.params import Params
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CampaignsParams(Params):
+    """Parameters of the campaigns world; the defaults are the size of the paper's study.
+
+    Attributes:
+        n_users: users at the end.
+        n_items: items at the end.
+        n_clusters: groups of users and of items; who and what belongs where is drawn uniformly.
+        taste: an item of the user's own group is chosen ``1 + taste`` times as often as its popularity alone says.
+        popularity_exponent: popularity of the item of rank r (from 0) is (r + popularity_shift) ** -exponent.
+        popularity_shift: flattens the head of that law; above 0.
+        starting_items: items with which a user arrives.
+        organic_items: items that a user of mean activity adds alone in the course of time, beyond those.
+        fading: days after which a user adds alone at 1/e of the first pace.
+        activity_power: a user's activity z has P(z) ~ z ** -power on 1 .. activity_max, and multiplies organic_items.
+        activity_max: largest activity.
+        user_growth: share of users who arrive after day 0, uniformly until ``n_days``.
+        item_growth: share of items that appear after day 0, likewise.
+        n_days: length of the story.
+        reference_day: the t0 of the paper, before any campaign.
+        first_campaign: day of the first campaign.
+        campaign_every: days between campaigns.
+        n_campaigns: how many.
+        list_length: items that a user is recommended in a campaign.
+        acceptance: probability that a recommendation of mean affinity is accepted, in the first campaign.
+        fatigue: factor on ``acceptance`` from one campaign to the next.
+        acceptance_strength: how far acceptance depends on affinity; 0: the same for all (the preset ``viadeo``).
+        appeal_sd: standard deviation of the items' appeal, the part of affinity that users share.
+        appeal_popularity: how far appeal follows log popularity.
+        delay: probability a day that an accepted item is added at last; 1 adds it on the day of the campaign.
+        n_never: items that the house never recommends, drawn among ranks of at least ``never_from``.
+        never_from: see ``n_never``.
+        weight_exponent: the house recommends by popularity ** exponent times a log-normal factor.
+        weight_sd: standard deviation of that factor's logarithm.
+        n_focus: items that the house favours, of ranks 1, 3, 5, ...
+        focus_boost: factor on their weight.
+        n_promoted: items on promotion (the paper's other cause of bias), drawn among all.
+        promotion_boost: factor on how often they are chosen then.
+        promotion_start: first day of the promotion.
+        promotion_end: day on which it is over.
+        catalogue_seed: of the items; users have the seed of the platform.
+    """
+
+    n_users: int = 18_294
+    n_items: int = 180
+    n_clusters: int = 12
+    taste: float = 15.0
+    popularity_exponent: float = 0.85
+    popularity_shift: float = 5.0
+    starting_items: int = 2
+    organic_items: float = 2.7
+    fading: float = 211.0
+    activity_power: float = 2.2
+    activity_max: int = 80
+    user_growth: float = 0.0
+    item_growth: float = 0.0
+    n_days: int = 500
+    reference_day: int = 300
+    first_campaign: int = 330
+    campaign_every: int = 100
+    n_campaigns: int = 2
+    list_length: int = 5
+    acceptance: float = 0.22
+    fatigue: float = 0.8
+    acceptance_strength: float = 0.0
+    appeal_sd: float = 0.0
+    appeal_popularity: float = 0.0
+    delay: float = 0.25
+    n_never: int = 30
+    never_from: int = 60
+    weight_exponent: float = 0.1
+    weight_sd: float = 0.4
+    n_focus: int = 5
+    focus_boost: float = 7.0
+    n_promoted: int = 0
+    promotion_boost: float = 5.0
+    promotion_start: int = 380
+    promotion_end: int = 400
+    catalogue_seed: int = 0
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+        sizes = ("n_users", "n_items", "n_clusters", "starting_items", "activity_max", "list_length", "n_days")
+        for name in (*sizes, "campaign_every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("n_users", "n_items"):
+            if getattr(self, name) > 2**31 - 1:
+                raise UserError(f"{name} must be below 2**31, got {getattr(self, name)}")
+        for name in ("popularity_shift", "fading", "fatigue", "focus_boost", "promotion_boost"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"{name} must be above 0, got {getattr(self, name):g}")
+        counts = ("n_campaigns", "n_never", "never_from", "n_focus", "n_promoted", "reference_day")
+        for name in ("taste", "organic_items", "appeal_sd", "weight_sd", "first_campaign", *counts):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
+        for name in ("user_growth", "item_growth"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} must lie in [0, 1), got {getattr(self, name):g}")
+        for name in ("acceptance", "delay"):
+            if not 0 < getattr(self, name) <= 1:
+                raise UserError(f"{name} must lie in (0, 1], got {getattr(self, name):g}")
+        if self.n_campaigns and not 0 < self.acceptance * max(1.0, self.fatigue ** (self.n_campaigns - 1)) < 1:
+            raise UserError("acceptance times fatigue must stay below 1 in every campaign: lower one of them")
+        if self.n_items - self.never_from < self.n_never:
+            raise UserError(
+                f"n_never = {self.n_never} items of rank >= never_from = {self.never_from}: there are only "
+                f"{max(self.n_items - self.never_from, 0)}; lower n_never or never_from"
+            )
+        if self.n_focus and 2 * self.n_focus > self.n_items:
+            raise UserError(
+                f"n_focus = {self.n_focus} needs at least {2 * self.n_focus} items, n_items is {self.n_items}"
+            )
+        if self.n_promoted > self.n_items:
+            raise UserError(f"n_promoted must be at most n_items = {self.n_items}, got {self.n_promoted}")
+        check_seed(self.catalogue_seed, "catalogue_seed")
+
+
+_PREFERENCES = {
+    "acceptance_strength": 0.6,
+    "appeal_sd": 0.7,
+    "appeal_popularity": 0.3,
+    "acceptance": 0.2,
+    "organic_items": 3.2,
+    "fading": 294.0,
+}
+
+PRESETS: dict[str, tuple[CampaignsParams, str]] = {
+    "viadeo": (CampaignsParams(), "the 2015 study: 18,294 users, 180 items, campaigns on days 330 and 430"),
+    "affinity": (
+        CampaignsParams(n_users=6000, **_PREFERENCES),  # type: ignore[arg-type]
+        "6,000 users who accept what suits them: the truth ranks recommenders",
+    ),
+    "growing": (
+        CampaignsParams(n_users=6000, user_growth=0.4, item_growth=0.3, n_promoted=5, **_PREFERENCES),  # type: ignore[arg-type]
+        "the same with users and items that arrive over time, and a promotion",
+    ),
+    "quick": (
+        CampaignsParams(n_users=800, n_items=60, n_never=10, never_from=30, **_PREFERENCES),  # type: ignore[arg-type]
+        "800 users and 60 items: well under a second",
+    ),
+}
+
+
+class CampaignsWorld(World):
+    """A platform where users collect items alone and through campaigns; :meth:`open_platform` starts one.
+
+    Choice: a user of group g adds, at each addition of their own, an item i not yet held with probability proportional
+    to popularity_i (1 + taste [group_i = g]). Affinity: theta_ui = log(1 + taste) [group_i = g] + appeal_i, appeal_i =
+    appeal_sd z_i + appeal_popularity (log popularity_i - mean). Acceptance in campaign c (from 0), the truth by which
+    recommenders are ranked: A_ui = logistic(logit(acceptance fatigue^c) + acceptance_strength (theta_ui - mean theta)).
+
+    Args:
+        params: the model; defaults to the preset ``viadeo``.
+    """
+
+    name: ClassVar[str] = "campaigns"
+    params: CampaignsParams
+
+    def __init__(self, params: CampaignsParams | None = None) -> None:
+        self.params = params or CampaignsParams()
+        self.n_items = self.params.n_items
+
+    def open_platform(self, seed: int) -> Platform:
+        """A platform on its day 0, with users of this seed."""
+        return Platform(self, check_seed(seed))
+
+    @functools.cached_property
+    def _ranks(self) -> NDArray[np.int64]:
+        """(I,) popularity rank of each item: items are numbered at random."""
+        draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), 0)
+        return np.argsort(np.argsort(draws, kind="stable"))
+
+    @functools.cached_property
+    def log_popularity(self) -> Floats:
+        """(I,) logarithm of each item's popularity."""
+        return -self.params.popularity_exponent * elementary.log(self._ranks + self.params.popularity_shift)
+
+    @functools.cached_property
+    def item_cluster(self) -> NDArray[np.int32]:
+        """(I,) group of each item."""
+        draws = uniforms(self.params.catalogue_seed, Stream.CATALOGUE, np.arange(self.n_items), 0)
+        return np.minimum((draws * self.params.n_clusters).astype(np.int32), self.params.n_clusters - 1)
+
+    @functools.cached_property
+    def birth(self) -> Floats:
+        """(I,) day on which each item appears."""
+        p = self.params
+        which, when = (uniforms(p.catalogue_seed, Stream.CLOCK, np.arange(self.n_items), i) for i in (0, 1))
+        return np.where(which < p.item_growth, when * p.n_days, 0.0)
+
+    @functools.cached_property
+    def appeal(self) -> Floats:
+        """(I,) the part of affinity that all users share, centred with log(1 + taste) / n_clusters."""
+        p = self.params
+        followed = self.log_popularity - self.log_popularity.mean()
+        own = elementary.normals(p.catalogue_seed, Stream.OFFSETS, self.n_items, 2)
+        shared = p.appeal_sd * own + p.appeal_popularity * followed
+        return shared - self.same_bonus / p.n_clusters
+
+    @functools.cached_property
+    def same_bonus(self) -> float:
+        """What an item of the user's own group gains in affinity: log(1 + taste)."""
+        return float(elementary.log(np.array([1.0 + self.params.taste]))[0])
+
+    @functools.cached_property
+    def promoted_items(self) -> NDArray[np.int64]:
+        """Items on promotion."""
+        draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), 3)
+        return np.sort(np.argsort(draws, kind="stable")[: self.params.n_promoted])
+
+    def choice_weights(self, promotion: bool = False) -> Floats:
+        """(n_clusters, I) how often each group chooses each item, up to a factor; ``promotion``: while it lasts."""
+        same = self.item_cluster == np.arange(self.params.n_clusters)[:, None]
+        weights = elementary.exp(self.log_popularity) * np.where(same, 1.0 + self.params.taste, 1.0)
+        if promotion and len(self.promoted_items):
+            weights[:, self.promoted_items] *= self.params.promotion_boost
+        return weights
+
+    @functools.cached_property
+    def house_weights(self) -> Floats:
+        """(I,) weights by which the platform's own campaigns recommend; 0: never."""
+        p = self.params
+        weights = elementary.exp(p.weight_exponent * self.log_popularity)
+        focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
+        spread = elementary.exp(p.weight_sd * elementary.normals(p.catalogue_seed, Stream.OFFSETS, self.n_items, 4))
+        weights *= np.where(focus, p.focus_boost, spread)
+        order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), 5)
+        tail = np.flatnonzero(self._ranks >= p.never_from)
+        weights[tail[np.argsort(order[tail], kind="stable")[: p.n_never]]] = 0.0
+        return weights
+
+    def campaign_days(self) -> list[int]:
+        """Days of the campaigns that the parameters name."""
+        p = self.params
+        return [p.first_campaign + i * p.campaign_every for i in range(p.n_campaigns)]
+
+    def logit_acceptance(self, campaign: int) -> float:
+        """Log odds of acceptance at mean affinity in campaign number ``campaign``."""
+        rate = min(self.params.acceptance * self.params.fatigue**campaign, 1.0 - 1e-12)
+        return float(elementary.log(np.array([rate]))[0] - elementary.log(np.array([1.0 - rate]))[0])
+
+    # ------------------------------------------------------------------------------------------------ as other worlds
+
+    def reward_means(self, state: Floats) -> Floats:
+        """Truth: acceptance in the first campaign by users of these groups (n, 1); returns (n, I)."""
+        from recsim_mnar.worlds.campaigns import _campaigns_kernel
+
+        clusters = np.ascontiguousarray(np.asarray(state)[:, 0], np.int32)
+        out = np.empty((len(clusters), self.n_items))
+        p = self.params
+        _campaigns_kernel.acceptances(
+            self.logit_acceptance(0), self.same_bonus, p.acceptance_strength, np.arange(len(clusters)), clusters,
+            self.item_cluster, self.appeal, out,
+        )  # fmt: skip
+        return out
+
+    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
+        """Refused: users of one platform do not live apart from each other."""
+        raise UserError(_WHOLE)
+
+    def live(
+        self,
+        seed: int,
+        first_user: int,
+        n_users: int,
+        distribution: Floats | None,
+        *,
+        keep_truth: bool = False,
+    ) -> dict[str, NDArray[Any]]:
+        """Refused: see :meth:`open_lanes`."""
+        raise UserError(_WHOLE)
+
+
+_WHOLE = (
+    "the campaigns world is a whole platform, its users cannot be simulated apart: use "
+    "recsim_mnar.simulate.platform.run_campaigns or the environment recsim_mnar/Campaigns-v0"
+)

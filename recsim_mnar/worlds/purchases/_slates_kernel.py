@@ -1,0 +1,97 @@
+# mypy: ignore-errors
+"""Drawing slates with known chances: scaling chances to a number of items, and drawing that many."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.numerics._rng_kernel import block, unit53
+from recsim_mnar.numerics.jit import kernel
+
+
+@kernel
+def scale_rows(weights, size, low, high, out):
+    """``out[r, i]`` = min(max(c_r weights[r, i], low), high), c_r such that every row sums to ``size``.
+
+    Arrays are (n, I) float64; the weights are above 0 and low I <= size <= high I.
+    """
+    n, n_items = weights.shape
+    for r in range(n):
+        smallest, total = weights[r, 0], 0.0
+        for i in range(n_items):
+            smallest = min(smallest, weights[r, i])
+            total += weights[r, i]
+        # At c = 0 the row sums to low I, at this c to high I: the answer lies between.
+        below, above = 0.0, high / smallest
+        # The unclipped answer is the first guess, and often the last.
+        c = size / total
+        for _ in range(200):
+            got = 0.0
+            for i in range(n_items):
+                got += min(max(c * weights[r, i], low), high)
+            if abs(got - size) <= 1e-12 * size:
+                break
+            if got < size:
+                below = c
+            else:
+                above = c
+            c = 0.5 * (below + above) if above <= 4.0 * below or below == 0.0 else np.sqrt(below * above)
+        for i in range(n_items):
+            out[r, i] = min(max(c * weights[r, i], low), high)
+
+
+@kernel
+def draw_independently(seeds, stream, users, periods, chance, shown):
+    """``shown[r, i]`` = 1 with probability ``chance[r, i]``, each cell by its own draw; (n, I) uint8."""
+    n, n_items = chance.shape
+    for r in range(n):
+        first = np.uint64(periods[r]) * np.uint64(n_items)
+        for i in range(n_items):
+            a, b, _c, _d = block(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i))
+            shown[r, i] = np.uint8(unit53(a, b) < chance[r, i])
+
+
+@kernel
+def draw_slates(seeds, stream, users, periods, starts, chance, order, slates):
+    """Draw ``slates.shape[1]`` distinct items a row, item i among them with probability ``chance[r, i]``.
+
+    Systematic sampling: the items stand in a random order on a line, item i over a length of ``chance[r, i]``, and
+    those at the points u, u + 1, u + 2, ... are drawn. The items of a slate come out in the order of the line.
+
+    Args:
+        seeds: (n,) addresses of the random order, with the next three.
+        stream: see above.
+        users: see above.
+        periods: see above.
+        starts: (n,) u in [0, 1).
+        chance: (n, I) at most 1, rows summing to the size of a slate.
+        order: (I,) int32, a place to work.
+        slates: (n, N) int32, out.
+    """
+    n, n_items = chance.shape
+    size = slates.shape[1]
+    for r in range(n):
+        first = np.uint64(periods[r]) * np.uint64(n_items)
+        for i in range(n_items):
+            order[i] = i
+        for i in range(n_items - 1, 0, -1):
+            a, b, _c, _d = block(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i))
+            j = min(int(unit53(a, b) * (i + 1)), i)
+            order[i], order[j] = order[j], order[i]
+        reached, k = 0.0, 0
+        for i in range(n_items):
+            reached += chance[r, order[i]]
+            if k < size and reached > starts[r] + k:
+                slates[r, k] = order[i]
+                k += 1
+        # The line may end a rounding error before the last point.
+        last = n_items - 1
+        while k < size:
+            taken = False
+            for j in range(k):
+                if slates[r, j] == order[last]:
+                    taken = True
+            if not taken:
+                slates[r, k] = order[last]
+                k += 1
+            last -= 1

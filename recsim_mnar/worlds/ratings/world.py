@@ -1,0 +1,413 @@
+"""The ratings world: people who reveal some of their ratings, not at random, and answer recommendations with a rating.
+
+Schnabel, Swaminathan, Singh, Chandak & Joachims 2016, "Recommendations as treatments". The full rating matrix Y is
+known, and so is the propensity P with which each entry is revealed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.rng import Stream, check_seed, derive_seed
+from recsim_mnar.worlds.base import Lanes, Moment, World
+from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.ratings.observation import (
+    MARGINALS,
+    STARS,
+    Floats,
+    alpha_propensities,
+    alpha_scale,
+    observe,
+    popularity_propensities,
+    relative_propensity,
+    rerank,
+)
+
+__all__ = [
+    "MARGINALS",
+    "OBSERVATIONS",
+    "PRESETS",
+    "STARS",
+    "RatingsParams",
+    "RatingsWorld",
+    "alpha_propensities",
+    "observe",
+    "relative_propensity",
+    "rerank",
+]
+
+OBSERVATIONS = ("alpha", "popularity", "uniform")
+_CALIBRATION_USERS = 4000
+_TRUTH_CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class RatingsParams(Params):
+    """Parameters of the ratings world.
+
+    Attributes:
+        n_items: number of items I; that of the file where there is one.
+        n_factors: rank of the tastes behind the ratings; 0 for items' offsets and noise alone.
+        sigma_item: standard deviation of the items' offsets, a user's taste having 1.
+        sigma_noise: standard deviation of what neither taste nor item explains.
+        marginals: shares of ratings 1 to 5 among all entries, with commas; by default those of randomly chosen songs
+            (Marlin & Zemel 2009).
+        ratings_file: instead of the three sigmas' model, a file of ratings, completed and re-ranked to ``marginals``
+            (section 6.2), or an ``.npy`` or ``.npz`` file of a full matrix, taken as it is. An ``.npz`` file that
+            holds ``observation_propensities`` too brings its own: ``alpha``, ``density`` and ``observation`` are then
+            not read.
+        alpha: severity of selection: a rating r < 4 is revealed alpha^(4 - r) times as often as 4 or 5 (``alpha``).
+        density: expected share of ratings revealed.
+        observation: ``alpha`` (by the rating), ``popularity`` (by the item: 1/rank of its offset or mean), or
+            ``uniform``.
+        n_decisions: recommendations a user answers.
+        repeat_pays: whether an item that the user has rated already, revealed or recommended before, earns its rating
+            again when it is recommended; otherwise it earns 0.
+        catalogue_seed: of the items, and of the completion of a file.
+    """
+
+    n_items: int = 100
+    n_factors: int = 5
+    sigma_item: float = 0.5
+    sigma_noise: float = 0.5
+    marginals: str = ",".join(f"{share:g}" for share in MARGINALS)
+    ratings_file: str = ""
+    alpha: float = 0.25
+    density: float = 0.05
+    observation: str = "alpha"
+    n_decisions: int = 10
+    repeat_pays: bool = True
+    catalogue_seed: int = 0
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """``marginals`` as numbers."""
+        return tuple(float(part) for part in self.marginals.split(","))
+
+    def check(self) -> None:
+        """Raise UserError naming the parameter that breaks a rule."""
+        for name, least in (("n_items", 1), ("n_factors", 0), ("n_decisions", 1)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.n_items > 10_000_000:
+            raise UserError(f"n_items must be at most 10,000,000, got {self.n_items}")
+        for name in ("sigma_item", "sigma_noise"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
+        for name in ("alpha", "density"):
+            if not 0 < getattr(self, name) <= 1:
+                raise UserError(f"{name} must lie in (0, 1], got {getattr(self, name):g}")
+        if self.observation not in OBSERVATIONS:
+            raise UserError(f"observation must be one of {', '.join(OBSERVATIONS)}, got {self.observation!r}")
+        check_seed(self.catalogue_seed, "catalogue_seed")
+        try:
+            shares = self.shares
+        except ValueError:
+            shares = ()
+        if len(shares) != len(STARS) or not (min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6):
+            raise UserError(f"marginals must be five shares with commas that sum to 1, got {self.marginals!r}")
+
+
+PRESETS: dict[str, tuple[RatingsParams, str]] = {
+    "schnabel2016": (
+        RatingsParams(n_items=500, n_decisions=20),
+        "the 2016 observation model at alpha = .25, 500 items of low rank",
+    ),
+    "mcar": (RatingsParams(alpha=1.0), "100 items, ratings revealed uniformly at random"),
+    "quick": (RatingsParams(), "100 items, alpha = .25"),
+}
+
+
+class RatingsWorld(World):
+    """People reveal ratings, are shown recommendations, and rate them.
+
+    A user's ratings do not change: a recommended item gets the rating that the user would have revealed. An item
+    rated already may be recommended, and earns its rating again (or nothing, see ``repeat_pays``).
+
+    Args:
+        params: the synthetic model, or the file that stands in its place.
+        matrix: (U, I) ratings that are used instead of the model's; user u is row u mod U, whatever the seed, which
+            then draws what is revealed.
+        propensities: (U, I) of these ratings; by default those of the observation model.
+    """
+
+    name: ClassVar[str] = "ratings"
+    rates: ClassVar[bool] = True
+    truth_column: ClassVar[str] = "expected_reward"
+    params: RatingsParams
+
+    def __init__(self, params: RatingsParams | None = None, *, matrix: Any = None, propensities: Any = None) -> None:
+        params = params or RatingsParams()
+        if matrix is None and params.ratings_file:
+            from recsim_mnar.worlds.ratings.completion import matrix_of_file
+
+            matrix, propensities = matrix_of_file(params.ratings_file, params.shares, params.catalogue_seed)
+            params = dataclasses.replace(params, n_items=matrix.shape[1])
+        self.params = params
+        self.n_items = params.n_items
+        self.matrix: Floats | None = None
+        self.propensities: Floats | None = None
+        if matrix is not None:
+            self.matrix = _checked_matrix(matrix, params)
+            self.propensities = _checked_propensities(propensities, self.matrix, params)
+        elif propensities is not None:
+            raise UserError("propensities belong to a matrix of ratings: give both")
+        elif params.observation == "alpha":
+            alpha_scale(STARS, params.shares, params.alpha, params.density)  # refuses what cannot be reached
+
+    @classmethod
+    def from_matrix(cls, matrix: Any, propensities: Any = None, **params: Any) -> RatingsWorld:
+        """A world of given ratings (U, I); ``params`` as in :class:`RatingsParams`."""
+        matrix = np.asarray(matrix, np.float64)
+        if matrix.ndim != 2:
+            raise UserError(f"a matrix of ratings must be (U, I), got shape {matrix.shape}")
+        return cls(RatingsParams(n_items=matrix.shape[1], **params), matrix=matrix, propensities=propensities)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`World.describe`; a given matrix is named by its digest."""
+        story = super().describe()
+        if self.matrix is not None and self.propensities is not None:
+            digest = hashlib.sha256(self.matrix.astype("<i1").tobytes() + self.propensities.astype("<f8").tobytes())
+            story["matrix"] = {"users": len(self.matrix), "sha256": digest.hexdigest()}
+        return story
+
+    # ------------------------------------------------------------------------------------------------------ the truth
+
+    @functools.cached_property
+    def _item_factors(self) -> Floats:
+        """(I, n_factors + 1): tastes' directions, of length 1 on average, and the offset."""
+        p = self.params
+        draws = rng.normals(p.catalogue_seed, Stream.CATALOGUE, 0, (p.n_items, p.n_factors))
+        offsets = rng.normals(p.catalogue_seed, Stream.OFFSETS, 0, (p.n_items, 1)) * p.sigma_item
+        return np.concatenate([draws / math.sqrt(max(p.n_factors, 1)), offsets], axis=1)
+
+    @functools.cached_property
+    def _thresholds(self) -> Floats:
+        """Between scores of ratings r and r + 1, so that many users' ratings have the marginals."""
+        users = np.arange(_CALIBRATION_USERS)
+        per_batch = max(1, 4_000_000 // self.n_items)
+        seed = derive_seed(self.params.catalogue_seed, "ratings/calibration")
+        scores = self._scores(seed, users[:per_batch])
+        return np.quantile(scores, np.minimum(np.cumsum(self.params.shares)[:-1], 1.0))
+
+    def _scores(self, seed: int, users: NDArray[np.int64]) -> Floats:
+        """What is cut into stars, (n, I), for consecutive users."""
+        p, items = self.params, self._item_factors
+        first = int(users[0])
+        taste = rng.normals(seed, Stream.USER, first, (len(users), max(p.n_factors, 1)))
+        scores = np.tile(items[:, -1], (len(users), 1))
+        for k in range(p.n_factors):  # in a fixed order: BLAS rounds by machine, and a last bit can move a rating
+            scores += taste[:, k : k + 1] * items[:, k]
+        scores += p.sigma_noise * rng.normals(seed, Stream.RESPONSE, first, (len(users), p.n_items))
+        return scores
+
+    def ratings_of(self, seed: int, users: NDArray[np.int64]) -> Floats:
+        """Truth: all ratings of these users, (n, I)."""
+        if self.matrix is not None:
+            return self.matrix[users % len(self.matrix)]
+        out = np.empty((len(users), self.n_items))
+        for rows in _runs(users):
+            out[rows] = 1.0 + np.searchsorted(self._thresholds, self._scores(seed, users[rows]), side="right")
+        return out
+
+    @functools.cached_property
+    def _of_item(self) -> Floats:
+        """P of each item where it does not depend on the rating, (I,)."""
+        p = self.params
+        if p.observation == "popularity":
+            return popularity_propensities(self._item_factors[:, -1], p.density)
+        return np.full(p.n_items, p.density)
+
+    def propensities_of(self, users: NDArray[np.int64], ratings: Floats) -> Floats:
+        """P(O = 1) of every item for users with these ratings, (n, I)."""
+        p = self.params
+        if self.propensities is not None:
+            return self.propensities[users % len(self.propensities)]
+        if p.observation == "alpha":
+            return alpha_scale(STARS, p.shares, p.alpha, p.density) * relative_propensity(ratings, p.alpha)
+        return np.tile(self._of_item, (len(users), 1))
+
+    def reward_means(self, state: Floats) -> Floats:
+        """See :meth:`World.reward_means`: the state is what each item would earn."""
+        return np.asarray(state, np.float64)
+
+    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+        """See :meth:`World.truth_arrays`.
+
+        ``ratings`` (U, I) int8 and ``observation_propensities`` (U, I) of the file's users or of users 0 .. U - 1; of
+        a synthetic world also ``item_factors``, ``item_offsets`` and ``thresholds`` (of scores, between stars).
+        """
+        if self.matrix is not None and self.propensities is not None:
+            return {"ratings": self.matrix.astype(np.int8), "observation_propensities": self.propensities}
+        ratings = np.empty((n_users, self.n_items), np.int8)
+        p = np.empty((n_users, self.n_items))
+        for first in range(0, n_users, _TRUTH_CHUNK):
+            users = np.arange(first, min(first + _TRUTH_CHUNK, n_users))
+            ratings[users] = own = self.ratings_of(seed, users)
+            p[users] = self.propensities_of(users, own)
+        return {
+            "ratings": ratings,
+            "observation_propensities": p,
+            "item_factors": self._item_factors[:, :-1],
+            "item_offsets": self._item_factors[:, -1],
+            "thresholds": self._thresholds,
+        }
+
+    # --------------------------------------------------------------------------------------------------- the dynamics
+
+    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> RatingsLanes:
+        """See :meth:`World.open_lanes`."""
+        return RatingsLanes(self, n_lanes, keep_truth=keep_truth)
+
+    def live(
+        self, seed: int, first_user: int, n_users: int, distribution: Floats | None, *, keep_truth: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """See :meth:`World.live`."""
+        users = np.arange(first_user, first_user + n_users)
+        lanes = self.open_lanes(n_users, keep_truth=keep_truth)
+        which = np.arange(n_users)
+        parts = [lanes.begin(which, np.full(n_users, seed, np.uint64), users).columns]
+        cumulative = None if distribution is None else np.cumsum(distribution)
+        for decision in range(self.params.n_decisions):
+            drawn = rng.policy_uniforms(seed, users, decision)
+            if cumulative is None or distribution is None:
+                actions = np.minimum((drawn * self.n_items).astype(np.int64), self.n_items - 1)
+                chance = np.full(n_users, 1.0 / self.n_items)
+            else:
+                actions = np.minimum(np.searchsorted(cumulative, drawn, side="right"), self.n_items - 1)
+                chance = distribution[actions]
+            parts.append(lanes.take(which, actions.astype(np.int32), chance).columns)
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = np.argsort(columns["user"], kind="stable")
+        return {name: values[order] for name, values in columns.items()}
+
+
+def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
+    """A (U, I) matrix of stars."""
+    given = np.asarray(matrix, np.float64)
+    if given.ndim != 2 or given.shape[1] != params.n_items or len(given) == 0:
+        raise UserError(f"the matrix has shape {given.shape}, the parameters say (users, {params.n_items})")
+    outside = ~np.isin(given, STARS)
+    if outside.any():
+        u, i = np.argwhere(outside)[0].tolist()
+        raise UserError(f"the matrix has a rating {given[u, i]:g} (user {u}, item {i}), outside the scale 1..5")
+    return given
+
+
+def _checked_propensities(given: Any, matrix: Floats, params: RatingsParams) -> Floats:
+    """(U, I) propensities as given, or those of the observation model."""
+    if given is None:
+        if params.observation == "alpha":
+            return alpha_propensities(matrix, params.alpha, params.density)
+        of_item = (
+            popularity_propensities(matrix.sum(axis=0), params.density)
+            if params.observation == "popularity"
+            else np.full(matrix.shape[1], params.density)
+        )
+        return np.tile(of_item, (len(matrix), 1))
+    p = np.asarray(given, np.float64)
+    if p.shape != matrix.shape:
+        raise UserError(f"the propensities have shape {p.shape}, the ratings {matrix.shape}")
+    impossible = ~((p > 0) & (p <= 1))
+    if impossible.any():
+        u, i = np.argwhere(impossible)[0].tolist()
+        raise UserError(f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must lie in (0, 1]")
+    return p
+
+
+def _runs(users: NDArray[np.int64]) -> list[slice]:
+    """Stretches of consecutive ids."""
+    edges = [0, *(np.flatnonzero(np.diff(users) != 1) + 1).tolist(), len(users)]
+    return [slice(a, b) for a, b in itertools.pairwise(edges) if b > a]
+
+
+class RatingsLanes(Lanes):
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`RatingsWorld.open_lanes`."""
+
+    def __init__(self, world: RatingsWorld, n_lanes: int, *, keep_truth: bool) -> None:
+        self._world, self._keep_truth = world, keep_truth
+        self.user = np.zeros(n_lanes, np.int64)
+        self.step = np.zeros(n_lanes, np.int64)
+        self.time = np.zeros(n_lanes)
+        self.n_decisions = np.zeros(n_lanes, np.int64)
+        self._earns = np.zeros((n_lanes, world.n_items), np.float32)
+
+    @property
+    def state(self) -> Floats:
+        """See :attr:`Lanes.state`: here what each item would earn, (n, I)."""
+        return self._earns.astype(np.float64)
+
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
+        """See :meth:`Lanes.begin`: users reveal their ratings."""
+        world = self._world
+        n = len(which)
+        ratings, p = np.empty((n, world.n_items)), np.empty((n, world.n_items))
+        revealed = np.empty((n, world.n_items), np.bool_)
+        items = np.arange(world.n_items)
+        for seed in np.unique(seeds):
+            rows = np.flatnonzero(seeds == seed)
+            ratings[rows] = world.ratings_of(int(seed), users[rows])
+            p[rows] = world.propensities_of(users[rows], ratings[rows])
+            drawn = rng.uniforms(
+                int(seed), Stream.ORGANIC, np.repeat(users[rows], len(items)), np.tile(items, len(rows))
+            )
+            revealed[rows] = drawn.reshape(len(rows), -1) < p[rows]
+        count = revealed.sum(axis=1)
+        lane, item = np.nonzero(revealed)
+        starts = np.concatenate([[0], np.cumsum(count)])
+        step = np.arange(len(lane)) - np.repeat(starts[:-1], count)
+        self.user[which], self.step[which], self.time[which] = users, count, count
+        self.n_decisions[which] = 0
+        self._earns[which] = ratings if world.params.repeat_pays else np.where(revealed, 0.0, ratings)
+        columns = _columns(len(lane))
+        columns["user"][:], columns["step"][:], columns["time"][:] = users[lane], step, step
+        columns["event"][:] = schema.ORGANIC
+        columns["item"][:], columns["reward"][:] = item, ratings[lane, item]
+        columns["observation_propensity"][:] = p[lane, item]
+        return self._moment(starts, columns, np.ones(n, np.bool_))
+
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Moment:
+        """See :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
+        columns = _columns(len(which))
+        columns["user"][:], columns["step"][:], columns["time"][:] = (
+            self.user[which],
+            self.step[which],
+            self.time[which],
+        )
+        columns["event"][:] = schema.BANDIT
+        columns["action"][:], columns["propensity"][:] = actions, propensities
+        columns["reward"][:] = self._earns[which, actions]
+        if not self._world.params.repeat_pays:
+            self._earns[which, actions] = 0.0
+        for array in (self.step, self.time, self.n_decisions):
+            array[which] += 1
+        alive = self.n_decisions[which] < self._world.params.n_decisions
+        return self._moment(np.arange(len(which) + 1), columns, alive)
+
+    def _moment(self, starts: Any, columns: dict[str, NDArray[Any]], alive: NDArray[np.bool_]) -> Moment:
+        if self._keep_truth:
+            shown = columns["event"] == schema.BANDIT
+            columns[self._world.truth_column] = np.where(shown, columns["reward"], np.nan)
+        return Moment(starts.astype(np.int64), columns, alive)
+
+
+def _columns(n: int) -> dict[str, NDArray[Any]]:
+    """Columns of n rows full of nulls."""
+    columns: dict[str, NDArray[Any]] = {}
+    for column in schema.COLUMNS:
+        columns[column.name] = np.full(n, 0 if column.null is None else column.null, column.dtype)
+    extra = schema.OPTIONAL["observation_propensity"]
+    columns[extra.name] = np.full(n, extra.null, extra.dtype)
+    return columns

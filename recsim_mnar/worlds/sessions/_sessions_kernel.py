@@ -1,0 +1,323 @@
+# mypy: ignore-errors
+"""Jitted dynamics of the sessions world: views, clicks, transitions, drift; written once for every face.
+
+A user's state lies in arrays with one entry a lane. Each function below moves one lane and can stop between any two
+events when the row buffer is full: the state says where to go on. Those that Python calls are given plain tuples, and
+name their members again: numba takes three times as long over a named tuple.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from recsim_mnar.numerics._rng_kernel import block, exp64, normal, unit53
+from recsim_mnar.numerics.jit import inlined, kernel, spliced
+from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
+from recsim_mnar.worlds.sessions._views_kernel import sample_view
+
+Dynamics = namedtuple(
+    "Dynamics",
+    "organic_to_bandit organic_out bandit_to_organic bandit_out sigma_initial sigma_drift drift_in_bandit "
+    "unit_clock clock_mean clock_sd n_factors stale_limit keep_truth",
+)
+"""Scalars. ``organic_out`` and ``bandit_out`` are cumulative: probability of moving on to the other state or of
+leaving.
+"""
+
+Rows = namedtuple("Rows", "user step time event item action propensity reward click_probability")
+
+ORGANIC = 0
+AWAITING = 1
+GONE = 2
+
+S_USER = np.uint64(3)
+S_ORGANIC = np.uint64(4)
+S_RESPONSE = np.uint64(6)
+S_CLOCK = np.uint64(7)
+
+NEVER_CLICKS = 0.0294
+"""Above the supremum of the click probability, logistic(-3.5) = .029312: a uniform this large needs no probability."""
+
+_SIDE_BY_SIDE = 16
+
+
+@inlined
+def _logistic(x):
+    return 1.0 / (1.0 + exp64(-x))
+
+
+@inlined
+def click_curve(x):
+    """ff(x) = s(5 s(2 s(0.3 x) - 2) - 6), s the logistic function (RecoGym v1)."""
+    return _logistic(5.0 * _logistic(2.0 * _logistic(0.3 * x) - 2.0) - 6.0)
+
+
+@kernel
+def click_probability(click_factors, click_offsets, omega, n_factors, action):
+    """Click probability of one item for a user with interests ``omega``."""
+    x = click_offsets[action]
+    for k in range(n_factors):
+        x += click_factors[action, k] * omega[k]
+    return click_curve(x)
+
+
+@inlined
+def _move(dynamics, lanes, lane, next_state):
+    """Move the clock and, where the state drawn asks for it, the user's interests."""
+    dt = 1.0
+    if not dynamics.unit_clock:
+        a, _b, _c, _d = block(lanes.seed[lane], S_CLOCK, np.uint64(lanes.user[lane]), np.uint64(lanes.step[lane]))
+        dt = abs(dynamics.clock_mean + dynamics.clock_sd * normal(a))
+    lanes.step[lane] += 1
+    lanes.time[lane] += dt
+    if next_state == ORGANIC or dynamics.drift_in_bandit:
+        lanes.n_drifts[lane] += 1
+        _drift(dynamics, lanes, lane, lanes.n_drifts[lane], dynamics.sigma_drift * dt)
+
+
+@inlined
+def _drift(dynamics, lanes, lane, number, scale):
+    """Add scale times drift ``number`` of this user to the interests; number 0 makes the first ones."""
+    n_factors = dynamics.n_factors
+    first = number * ((n_factors + 3) // 4)
+    for k in range(0, n_factors, 4):
+        words = block(lanes.seed[lane], S_USER, np.uint64(lanes.user[lane]), np.uint64(first + k // 4))
+        lanes.omega[lane, k] += scale * normal(words[0])
+        if k + 1 < n_factors:
+            lanes.omega[lane, k + 1] += scale * normal(words[1])
+        if k + 2 < n_factors:
+            lanes.omega[lane, k + 2] += scale * normal(words[2])
+        if k + 3 < n_factors:
+            lanes.omega[lane, k + 3] += scale * normal(words[3])
+
+
+@spliced
+def _begin(dynamics, lanes, lane, seed, user):
+    """A user arrives in a lane: organic, with the first interests."""
+    lanes.seed[lane] = seed
+    lanes.user[lane] = user
+    lanes.phase[lane] = ORGANIC
+    lanes.step[lane] = 0
+    lanes.n_organic[lane] = 0
+    lanes.n_decisions[lane] = 0
+    lanes.n_drifts[lane] = 0
+    lanes.time[lane] = 0.0
+    lanes.known[lane] = False
+    for k in range(lanes.omega.shape[1]):
+        lanes.omega[lane, k] = 0.0
+    _drift(dynamics, lanes, lane, 0, dynamics.sigma_initial)
+
+
+@spliced
+def _browse(dynamics, tables, tiers, lanes, lane, rows, r, scratch):
+    """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
+    capacity = rows.user.size
+    seed = lanes.seed[lane]
+    user = np.uint64(lanes.user[lane])
+    while lanes.phase[lane] == ORGANIC and r < capacity:
+        a, b, c, d = block(seed, S_ORGANIC, user, np.uint64(lanes.n_organic[lane]))
+        rows.user[r] = lanes.user[lane]
+        rows.step[r] = lanes.step[lane]
+        rows.time[r] = lanes.time[lane]
+        rows.event[r] = 0
+        rows.item[r] = sample_view(dynamics.stale_limit, tables, tiers, lanes, lane, unit53(c, d), scratch)
+        rows.action[r] = -1
+        rows.propensity[r] = np.nan
+        rows.reward[r] = np.nan
+        if dynamics.keep_truth:
+            rows.click_probability[r] = np.nan
+        r += 1
+        lanes.n_organic[lane] += 1
+        uniform = unit53(a, b)
+        state = ORGANIC
+        if uniform < dynamics.organic_to_bandit:
+            state = AWAITING
+        elif uniform < dynamics.organic_out:
+            state = GONE
+        _move(dynamics, lanes, lane, state)
+        lanes.phase[lane] = state
+    return r
+
+
+@spliced
+def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
+    """The user's answer to a recommendation: click or not, then the next state. Writes row r."""
+    a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
+    uniform = unit53(a, b)
+    clicked = False
+    if uniform < NEVER_CLICKS or dynamics.keep_truth:
+        probability = click_probability(
+            tables.click_factors, tables.click_offsets, lanes.omega[lane], dynamics.n_factors, np.int64(action)
+        )
+        clicked = uniform < probability
+        if dynamics.keep_truth:
+            rows.click_probability[r] = probability
+    rows.user[r] = lanes.user[lane]
+    rows.step[r] = lanes.step[lane]
+    rows.time[r] = lanes.time[lane]
+    rows.event[r] = 1
+    rows.item[r] = -1
+    rows.action[r] = action
+    rows.propensity[r] = propensity
+    rows.reward[r] = 1.0 if clicked else 0.0
+    lanes.n_decisions[lane] += 1
+    uniform = unit53(c, d)
+    state = AWAITING
+    if uniform < dynamics.bandit_to_organic:
+        state = ORGANIC
+    elif uniform < dynamics.bandit_out:
+        state = GONE
+    _move(dynamics, lanes, lane, state)
+    # A click brings the user back to browsing whatever was drawn; the drift followed the state that was drawn.
+    lanes.phase[lane] = ORGANIC if clicked else state
+
+
+@inlined
+def _pass_over(lanes, lane, rows, r, actions, propensities):
+    """Recommendations that come to nothing, one unit of time apart: rows r, r + 1, ... and the clock, no draws."""
+    n = np.uint64(actions.size)
+    first = np.uint64(r)
+    user = lanes.user[lane]
+    step = lanes.step[lane]
+    time = lanes.time[lane]
+    for i in range(n):
+        row = first + i
+        rows.user[row] = user
+        rows.step[row] = step + np.int64(i)
+        rows.time[row] = time + np.float64(i)
+        rows.event[row] = 1
+        rows.item[row] = -1
+        rows.action[row] = actions[i]
+        rows.propensity[row] = propensities[i]
+        rows.reward[row] = 0.0
+    lanes.step[lane] += actions.size
+    lanes.time[lane] += np.float64(actions.size)
+    lanes.n_decisions[lane] += actions.size
+
+
+@inlined
+def _uneventful(seed, user, first, most, bandit_out):
+    """How many decisions from ``first`` on, at most ``most``, can neither be clicked nor end the bandit session.
+
+    Some decisions side by side, so that the draws are made in vectors: the first eventful one is a minimum.
+    """
+    key = np.uint64(user)
+    for begin in range(0, most, _SIDE_BY_SIDE):
+        base = np.uint64(first + begin)
+        found = _SIDE_BY_SIDE
+        for i in range(_SIDE_BY_SIDE):
+            a, b, c, d = block(seed, S_RESPONSE, key, base + np.uint64(i))
+            eventful = (unit53(a, b) < NEVER_CLICKS) | (unit53(c, d) < bandit_out)
+            found = min(found, i if eventful else _SIDE_BY_SIDE)
+        if found < _SIDE_BY_SIDE:
+            return min(begin + found, most)
+    return most
+
+
+@kernel
+def find_runs(lanes, which, most, bandit_out, out):
+    """``out[j]`` = 1 + the uneventful decisions that lane ``which[j]`` comes to next."""
+    lanes = Lanes(*lanes)
+    for j in range(which.size):
+        lane = which[j]
+        out[j] = 1 + _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
+
+
+@kernel
+def pass_over(lanes, which, most, bandit_out, out):
+    """The uneventful decisions that lane ``which[j]`` comes to next happen, one unit of time apart: ``out[j]``."""
+    lanes = Lanes(*lanes)
+    for j in range(which.size):
+        lane = which[j]
+        n = _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
+        lanes.step[lane] += n
+        lanes.time[lane] += np.float64(n)
+        lanes.n_decisions[lane] += n
+        out[j] = n
+
+
+@kernel
+def begin(dynamics, lanes, which, seeds, users):
+    """Users arrive: ``users[j]`` of ``seeds[j]`` in lane ``which[j]``."""
+    dynamics = Dynamics(*dynamics)
+    lanes = Lanes(*lanes)
+    for j in range(which.size):
+        _begin(dynamics, lanes, which[j], seeds[j], users[j])
+
+
+@kernel
+def advance(dynamics, tables, tiers, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch):
+    """Lane by lane: answer the actions where one is awaited, then browse to the next decision or the end.
+
+    Those of lane ``which[j]`` are edges[j]:edges[j + 1] of ``actions``: one, or several of which only the last can
+    change the user's state. ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows
+    used); fewer lanes than given means that the rows are full: call again with more room, ``first`` being the number
+    finished.
+    """
+    dynamics = Dynamics(*dynamics)
+    tables = Tables(*tables)
+    lanes = Lanes(*lanes)
+    rows = Rows(*rows)
+    capacity = rows.user.size
+    foreseen = dynamics.unit_clock and not dynamics.keep_truth
+    for j in range(first, which.size):
+        lane = which[j]
+        if lanes.phase[lane] == AWAITING:
+            if r + edges[j + 1] - edges[j] > capacity:
+                return j, r
+            starts[j] = r
+            begin = edges[j]
+            last = edges[j + 1] - 1
+            if foreseen and last > begin:
+                _pass_over(lanes, lane, rows, r, actions[begin:last], propensities[begin:last])
+                r += last - begin
+                begin = last
+            for i in range(begin, last + 1):
+                _respond(dynamics, tables, lanes, lane, rows, r, actions[i], propensities[i])
+                r += 1
+        elif lanes.step[lane] == 0:
+            starts[j] = r
+        r = _browse(dynamics, tables, tiers, lanes, lane, rows, r, scratch)
+        if lanes.phase[lane] == ORGANIC:
+            return j, r
+    return which.size, r
+
+
+@kernel
+def click_probabilities(click_factors, click_offsets, omega, out):
+    """out[i, a] = click probability of item a for interests omega[i].
+
+    Factors (K, P), offsets (P,), omega (n, K), out (n, P).
+    Term by term the sum of :func:`click_probability`, hence the same bits; the items run in the inner loops, which
+    vectorise.
+    """
+    n_factors, n_items = click_factors.shape
+    for i in range(omega.shape[0]):
+        row = out[i]
+        for a in range(n_items):
+            row[a] = click_offsets[a]
+        for k in range(n_factors):
+            w = omega[i, k]
+            factors = click_factors[k]
+            for a in range(n_items):
+                row[a] += factors[a] * w
+        for a in range(n_items):
+            row[a] = click_curve(row[a])
+
+
+@kernel
+def by_user(user, first_user, place, index):
+    """Index = the stable order that brings rows together whose users are first_user, first_user + 1, ...
+
+    ``place`` is scratch of zeros, one longer than the number of users.
+    """
+    for i in range(user.size):
+        place[user[i] - first_user + 1] += 1
+    for u in range(place.size - 1):
+        place[u + 1] += place[u]
+    for i in range(user.size):
+        u = user[i] - first_user
+        index[place[u]] = i
+        place[u] += 1

@@ -1,0 +1,307 @@
+# mypy: ignore-errors
+"""Jitted parts of drawing an item from a softmax over the catalogue: the tables, weights and their sums, and scans."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from recsim_mnar.numerics._rng_kernel import exp32
+from recsim_mnar.numerics.jit import inlined, inner
+
+Tables = namedtuple(
+    "Tables",
+    "factors offsets rows order starts centre half widest top click_factors click_offsets",
+)
+"""The catalogue as the kernels read it, its items in sampling order; group g of places is starts[g]:starts[g + 1].
+
+factors (L, Q) float32 with L the number of factors padded with zero rows to a multiple of five and Q the number of
+places padded to a multiple of 64, so that no loop over them has a scalar remainder; offsets (Q,); rows (places, L)
+float32, the same factors place by place; order (places,) int32, the item at each; centre and half (L, G) float32, the
+box of each group's factors; widest, the largest factor norm; top, the largest offset; click_factors (P, K) and
+click_offsets (P,) float64 in item order.
+"""
+
+Lanes = namedtuple(
+    "Lanes",
+    "seed user phase step n_organic n_decisions n_drifts time omega stale known shift weights sums",
+)
+"""One entry a lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, entries) float32, exp(logit -
+shift), and ``sums`` (n, sums) float32 were made, where ``known`` is set. Without a stale sampler nothing is
+remembered."""
+
+Scratch = namedtuple("Scratch", "drift signs bound blocks columns hot hot_columns wide weights sums")
+"""Written to in passing: drift (L,) and signs (2 L,) float64; bound (groups,) float32, blocks (groups / 16,)
+float64 and columns (16,) float32; hot (n_hot,) hot_columns (16,) and wide (64,) float32;
+weights (Q,) and sums (groups,) float32 of a softmax of all places."""
+
+S_VIEW = np.uint64(5)
+
+ATTEMPTS = 32
+"""Proposals of a rejection sampler before it gives up; its blocks are addressed by view * 32 + attempt."""
+
+FAINT = 1e-20
+"""A sum of softmax weights below which the smallest ones, held at 1e-38, would no longer be negligible."""
+
+_FAR = np.float32(-46.0)
+"""log(FAINT), about: where the bound on the largest logit lies further above it, it is of no use in float32."""
+
+FIRST = np.int64(0)
+"""The first place; a literal 0 would be a type of its own, for which a kernel is compiled again."""
+
+COLUMNS = 16
+"""Of a table that is summed from top to bottom: a vector of float32."""
+_LINE = 16
+_F = np.float32
+
+
+@inlined
+def sum_of(values):
+    """Sum of float32 values as float64, in eight fixed lanes: the same bits on every machine."""
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _F(0.0)
+    n = values.size
+    m = n - n % 8
+    for i in range(0, m, 8):
+        part = values[i : i + 8]
+        s0 += part[0]
+        s1 += part[1]
+        s2 += part[2]
+        s3 += part[3]
+        s4 += part[4]
+        s5 += part[5]
+        s6 += part[6]
+        s7 += part[7]
+    total = np.float64((s0 + s4) + (s2 + s6)) + np.float64((s1 + s5) + (s3 + s7))
+    for i in range(m, n):
+        total += np.float64(values[i])
+    return total
+
+
+@inlined
+def _largest_of(values):
+    """Largest of float32 values, a multiple of sixteen: so many maxima side by side, for one does not vectorise."""
+    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = values[0]
+    for i in range(0, values.size, 8):
+        part = values[i : i + 8]
+        m0 = part[0] if part[0] > m0 else m0
+        m1 = part[1] if part[1] > m1 else m1
+        m2 = part[2] if part[2] > m2 else m2
+        m3 = part[3] if part[3] > m3 else m3
+        m4 = part[4] if part[4] > m4 else m4
+        m5 = part[5] if part[5] > m5 else m5
+        m6 = part[6] if part[6] > m6 else m6
+        m7 = part[7] if part[7] > m7 else m7
+    return max(max(max(m0, m4), max(m2, m6)), max(max(m1, m5), max(m3, m7)))
+
+
+@inner
+def _logits(factors, offsets, begin, omega, shift, out):
+    """Out = offsets + factors' omega - shift of the places from ``begin`` on, five factors at a time; float32."""
+    n = out.size
+    end = begin + n
+    o = offsets[begin:end]
+    for p in range(n):
+        out[p] = o[p] - shift
+    for first in range(0, factors.shape[0], 5):
+        w0 = _F(omega[first])
+        w1 = _F(omega[first + 1])
+        w2 = _F(omega[first + 2])
+        w3 = _F(omega[first + 3])
+        w4 = _F(omega[first + 4])
+        f0 = factors[first, begin:end]
+        f1 = factors[first + 1, begin:end]
+        f2 = factors[first + 2, begin:end]
+        f3 = factors[first + 3, begin:end]
+        f4 = factors[first + 4, begin:end]
+        for p in range(n):
+            out[p] = out[p] + w0 * f0[p] + w1 * f1[p] + w2 * f2[p] + w3 * f3[p] + w4 * f4[p]
+
+
+@inner
+def weigh(factors, offsets, begin, omega, shift, out):
+    """Out = exp(offsets + factors' omega - shift) of the places from ``begin`` on; all float32."""
+    n = out.size
+    if factors.shape[0] > 5:
+        _logits(factors, offsets, begin, omega, shift, out)
+        for p in range(n):
+            out[p] = exp32(out[p])
+        return
+    # In one pass, for this is where most catalogues spend their time.
+    end = begin + n
+    o = offsets[begin:end]
+    w0 = _F(omega[0])
+    w1 = _F(omega[1])
+    w2 = _F(omega[2])
+    w3 = _F(omega[3])
+    w4 = _F(omega[4])
+    f0 = factors[0, begin:end]
+    f1 = factors[1, begin:end]
+    f2 = factors[2, begin:end]
+    f3 = factors[3, begin:end]
+    f4 = factors[4, begin:end]
+    for p in range(n):
+        out[p] = exp32(o[p] - shift + w0 * f0[p] + w1 * f1[p] + w2 * f2[p] + w3 * f3[p] + w4 * f4[p])
+
+
+@inlined
+def bound_of_logits(top, widest, omega):
+    """An upper bound of the largest logit; it costs nothing, where the maximum would need a pass over all items."""
+    square = 0.0
+    for k in range(omega.size):
+        square += omega[k] * omega[k]
+    return _F(top + np.sqrt(square) * widest)
+
+
+@inlined
+def _sum_groups(weights, starts, sums):
+    """Sum of the weights of each group into ``sums``, and of all of them."""
+    total = 0.0
+    for g in range(starts.size - 1):
+        s = sum_of(weights[starts[g] : starts[g + 1]])
+        sums[g] = _F(s)
+        total += s
+    return total
+
+
+@inner
+def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
+    """Softmax weights of all places, exp(logit - shift), and the sums of each group.
+
+    ``shift``: of ``bound_of_logits``. Returns the shift taken, which is less where float32 would lose weights.
+    """
+    if omega.size == 5:
+        weigh(factors, offsets, FIRST, omega, shift, weights)
+        if _sum_groups(weights, starts, sums) >= FAINT:
+            return shift
+    _logits(factors, offsets, FIRST, omega, shift, weights)
+    # Where the bound lies so far above the largest logit that float32 would lose weights: the largest itself.
+    excess = _largest_of(weights)
+    if excess >= _FAR:
+        excess = _F(0.0)
+    for p in range(weights.size):
+        weights[p] = exp32(weights[p] - excess)
+    _sum_groups(weights, starts, sums)
+    return shift + excess
+
+
+@inlined
+def bound_groups(centre, half, sums, drift, bound):
+    """The most that each group can weigh after a drift d of the interests: S_g exp(c_g.d + h_g.|d|)."""
+    n = bound.size
+    for first in range(0, centre.shape[0], 5):
+        w0 = _F(drift[first])
+        w1 = _F(drift[first + 1])
+        w2 = _F(drift[first + 2])
+        w3 = _F(drift[first + 3])
+        w4 = _F(drift[first + 4])
+        a0 = abs(w0)
+        a1 = abs(w1)
+        a2 = abs(w2)
+        a3 = abs(w3)
+        a4 = abs(w4)
+        c0 = centre[first]
+        c1 = centre[first + 1]
+        c2 = centre[first + 2]
+        c3 = centre[first + 3]
+        c4 = centre[first + 4]
+        h0 = half[first]
+        h1 = half[first + 1]
+        h2 = half[first + 2]
+        h3 = half[first + 3]
+        h4 = half[first + 4]
+        if first == 0:
+            for g in range(n):
+                z = (w0 * c0[g] + a0 * h0[g]) + (w1 * c1[g] + a1 * h1[g])
+                z = z + (w2 * c2[g] + a2 * h2[g])
+                z = z + (w3 * c3[g] + a3 * h3[g])
+                bound[g] = z + (w4 * c4[g] + a4 * h4[g])
+        else:
+            for g in range(n):
+                z = bound[g] + (w0 * c0[g] + a0 * h0[g])
+                z = z + (w1 * c1[g] + a1 * h1[g])
+                z = z + (w2 * c2[g] + a2 * h2[g])
+                z = z + (w3 * c3[g] + a3 * h3[g])
+                bound[g] = z + (w4 * c4[g] + a4 * h4[g])
+    for g in range(n):
+        bound[g] = sums[g] * exp32(bound[g])
+
+
+@inlined
+def pick(values, first, last, target):
+    """Where in first..last-1 the running sum of values passes target, and what is left of target there."""
+    i = first
+    while i < last - 1 and target >= values[i]:
+        target -= values[i]
+        i += 1
+    return i, target
+
+
+@inlined
+def _pick_steady(values, first, count, stride, target):
+    """As :func:`pick`, among ``count`` values, every stride-th from ``first`` on, without a branch that a draw decides.
+
+    For short scans behind long computations: there a branch foreseen wrongly costs more than the steps it saves. The
+    running sum does not wait for the comparisons, so a step takes no longer than its addition.
+    """
+    reached = below = 0.0
+    passed = np.int64(0)
+    for i in range(first, first + (count - 1) * stride, stride):
+        reached += np.float64(values[np.uint64(i)])
+        is_passed = target >= reached
+        below = reached if is_passed else below
+        passed += np.int64(is_passed)
+    return first + passed * stride, target - below
+
+
+@inlined
+def pick_from_all(starts, weights, sums, uniform):
+    """A place drawn in proportion to the weights that :func:`weigh_all` made."""
+    total = 0.0
+    for g in range(sums.size):
+        total += np.float64(sums[g])
+    target = uniform * total
+    if sums.size > _LINE:
+        g, target = pick(sums, 0, sums.size, target)
+        place, _ = pick(weights, starts[g], starts[g + 1], target)
+        return place
+    g, target = _pick_steady(sums, 0, sums.size, 1, target)
+    place, _ = _pick_steady(weights, starts[g], starts[g + 1] - starts[g], 1, target)
+    return place
+
+
+@inlined
+def sum_rows(values, sums):
+    """Sums of the columns of a table as wide as ``sums``: additions of whole vectors."""
+    width = sums.size
+    for j in range(width):
+        sums[j] = values[j]
+    for i in range(width, values.size, width):
+        row = values[i : i + width]
+        for j in range(width):
+            sums[j] += row[j]
+
+
+@inlined
+def sum_columns(values, wide, sums):
+    """Sums of every sixteenth value from 0, 1, ..., 15 on; first of a table four times as wide, with fewer rows."""
+    width = wide.size
+    if values.size % width != 0:
+        sum_rows(values, sums)
+        return
+    sum_rows(values, wide)
+    quarter = width // 4
+    first = wide[:quarter]
+    second = wide[quarter : 2 * quarter]
+    third = wide[2 * quarter : 3 * quarter]
+    fourth = wide[3 * quarter :]
+    for j in range(quarter):
+        sums[j] = (first[j] + second[j]) + (third[j] + fourth[j])
+
+
+@inlined
+def pick_by_columns(values, sums, target):
+    """A place drawn in proportion to values: its column first, so that short scans suffice."""
+    column, target = _pick_steady(sums, 0, COLUMNS, 1, target)
+    place, _ = _pick_steady(values, column, values.size // COLUMNS, COLUMNS, target)
+    return place

@@ -1,0 +1,97 @@
+"""The sessions world's catalogue: what makes items be viewed, and what makes them be clicked."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.rng import Stream, normals
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """Items of a sessions world; P items, K factors, float64.
+
+    Attributes:
+        item_factors: Gamma, (P, K), of organic views.
+        item_offsets: mu, (P,), organic popularity on the scale of logits.
+        click_factors: beta, (P, K), of clicks on recommendations.
+        click_offsets: mu_b, (P,).
+        flips: (F, 2) pairs of items whose click factors and offsets were swapped, in the order of swapping.
+    """
+
+    item_factors: NDArray[np.float64]
+    item_offsets: NDArray[np.float64]
+    click_factors: NDArray[np.float64]
+    click_offsets: NDArray[np.float64]
+    flips: NDArray[np.int64]
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The four arrays by the names under which ``catalogue.npz`` holds them."""
+        return {
+            "item_factors": self.item_factors,
+            "item_offsets": self.item_offsets,
+            "click_factors": self.click_factors,
+            "click_offsets": self.click_offsets,
+        }
+
+
+def make_catalogue(
+    *, n_items: int, n_factors: int, sigma_mu_organic: float, n_flips: int, normalize_beta: bool, seed: int
+) -> Catalogue:
+    """Draw a catalogue; item i's draws are addressed by i, so a smaller catalogue is the beginning of a larger one."""
+    factors = normals(seed, Stream.CATALOGUE, 0, (n_items, n_factors))
+    offsets = sigma_mu_organic * normals(seed, Stream.OFFSETS, 0, (n_items, 1))[:, 0]
+    flips = flip_pairs(factors, n_flips)
+    click_factors, click_offsets = factors.copy(), offsets.copy()
+    there, back = flips[:, 0], flips[:, 1]
+    click_factors[there], click_factors[back] = factors[back], factors[there]
+    click_offsets[there], click_offsets[back] = offsets[back], offsets[there]
+    if normalize_beta:
+        click_factors /= np.sqrt((click_factors**2).sum(axis=1, keepdims=True))
+    return Catalogue(factors, offsets, click_factors, click_offsets, flips)
+
+
+def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
+    """The pairs that a walk down all inner products swaps: (n_flips, 2), in order, the smaller index first.
+
+    The walk takes each pair i != j of which neither is used yet. Instead of sorting all pairs, every item keeps its
+    best free partner in a queue; an entry whose partner has been taken is looked up again. Candidates stand in
+    descending norm, so a look-up ends as soon as the norms bound what is left. Memory is O(P); the result is that
+    of the full sort.
+    """
+    if n_flips == 0:
+        return np.zeros((0, 2), np.int64)
+    from recsim_mnar.worlds.sessions import _flips_kernel
+
+    norms = np.sqrt((factors**2).sum(axis=1))
+    item_of = np.argsort(-norms, kind="stable")
+    rows = np.ascontiguousarray(factors[item_of])
+    norms = np.ascontiguousarray(norms[item_of])
+    used = np.zeros(len(rows), np.bool_)
+    partners = np.empty(len(rows), np.int64)
+    values = np.empty(len(rows))
+    _flips_kernel.best_partners(rows, norms, item_of, used, partners, values)
+
+    def entry(place: int, partner: int, value: float) -> tuple[float, int, int, int, int]:
+        low, high = sorted((int(item_of[place]), int(item_of[partner])))
+        return (-float(value), low, high, place, partner)
+
+    queue = [entry(i, int(partners[i]), values[i]) for i in range(len(rows))]
+    heapq.heapify(queue)
+    pairs: list[tuple[int, int]] = []
+    while len(pairs) < n_flips:
+        _value, low, high, place, partner = heapq.heappop(queue)
+        if used[place]:
+            continue
+        if used[partner]:
+            partner, value = _flips_kernel.best_partner(rows, norms, item_of, used, place)
+            if partner >= 0:
+                heapq.heappush(queue, entry(place, partner, value))
+            continue
+        used[place] = used[partner] = True
+        pairs.append((low, high))
+    return np.array(pairs, np.int64)

@@ -1,0 +1,247 @@
+"""Lanes of the sessions world: users who live side by side, and what the kernels keep of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.worlds.base import Lanes, Moment
+from recsim_mnar.worlds.sessions.catalogue import Catalogue
+from recsim_mnar.worlds.sessions.params import SessionsParams
+from recsim_mnar.worlds.sessions.rows import columns_of, grown, new_rows
+from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
+
+_USERS_A_CALL = 4096
+_FORESEEN = 64
+
+
+class SessionsLanes(Lanes):
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
+
+    def __init__(
+        self,
+        params: SessionsParams,
+        catalogue: Catalogue,
+        sampler: ViewSampler,
+        tables: ViewTables,
+        n_lanes: int,
+        *,
+        keep_truth: bool,
+    ) -> None:
+        from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel, _tiers_kernel
+
+        self._kernel = _sessions_kernel
+        self._keep_truth = keep_truth
+        p, t = params, tables
+        n_padded, room = t.factors.shape
+        remembered, n_sums = 0, 0
+        if sampler.hot:
+            remembered = t.n_warm + len(t.cold_offsets)
+            n_sums = t.centre.shape[1]
+        elif sampler.boxes:
+            remembered, n_sums = room, sampler.boxes
+        self.n_factors = p.n_factors
+        self.dynamics = _sessions_kernel.Dynamics(
+            organic_to_bandit=p.p_organic_to_bandit,
+            organic_out=p.p_organic_to_bandit + p.p_leave_organic,
+            bandit_to_organic=p.p_bandit_to_organic,
+            bandit_out=p.p_bandit_to_organic + p.p_leave_bandit,
+            sigma_initial=p.sigma_omega_initial,
+            sigma_drift=p.sigma_omega,
+            drift_in_bandit=p.drift_in_bandit,
+            unit_clock=p.clock == "unit",
+            clock_mean=p.clock_mean,
+            clock_sd=p.clock_sd,
+            n_factors=p.n_factors,
+            stale_limit=sampler.waste if sampler.hot else sampler.drift**2,
+            keep_truth=keep_truth,
+        )
+        clicks = {"click_factors": catalogue.click_factors, "click_offsets": catalogue.click_offsets}
+        known = {**vars(t), **clicks}
+        self.tables = _softmax_kernel.Tables(*(known[name] for name in _softmax_kernel.Tables._fields))
+        self.tiers = None
+        if sampler.hot:
+            self.tiers = _tiers_kernel.Tiers(*(known[name] for name in _tiers_kernel.Tiers._fields))
+        n = n_lanes
+        self._arrays = _softmax_kernel.Lanes(
+            seed=np.zeros(n, np.uint64),
+            user=np.zeros(n, np.int64),
+            phase=np.full(n, _sessions_kernel.GONE, np.int64),
+            step=np.zeros(n, np.int64),
+            n_organic=np.zeros(n, np.int64),
+            n_decisions=np.zeros(n, np.int64),
+            n_drifts=np.zeros(n, np.int64),
+            time=np.zeros(n),
+            omega=np.zeros((n, n_padded)),
+            stale=np.zeros((n, n_padded)),
+            known=np.zeros(n, np.bool_),
+            shift=np.zeros(n, np.float32),
+            weights=aligned((n, remembered), np.float32),
+            sums=aligned((n, n_sums), np.float32),
+        )
+        # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
+        self._plain = (tuple(self.dynamics), tuple(self.tables), self.tiers, tuple(self._arrays))
+        self.user = self._arrays.user
+        self.step = self._arrays.step
+        self.time = self._arrays.time
+        self.n_decisions = self._arrays.n_decisions
+        whole = sampler.hot > 0 or sampler.boxes == 0
+        self.scratch = _softmax_kernel.Scratch(
+            drift=np.empty(n_padded),
+            signs=np.empty(2 * n_padded),
+            bound=aligned(n_sums, np.float32),
+            blocks=np.empty(n_sums // 16),
+            columns=aligned(16, np.float32),
+            hot=aligned(t.n_hot, np.float32),
+            hot_columns=aligned(16, np.float32),
+            wide=aligned(64, np.float32),
+            weights=aligned(room if whole else 0, np.float32),
+            sums=aligned(len(t.starts) - 1 if whole else 0, np.float32),
+        )
+        self._rows = new_rows(64, keep_truth)
+
+    @property
+    def state(self) -> NDArray[np.float64]:
+        """See :attr:`Lanes.state`: here the interests omega, (n, K)."""
+        return self._arrays.omega[:, : self.n_factors]
+
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
+        """See :meth:`Lanes.begin`."""
+        dynamics, _tables, _tiers, arrays = self._plain
+        self._kernel.begin(dynamics, arrays, which, seeds, users)
+        return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
+
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
+        """See :meth:`Lanes.take`."""
+        return self._advance(which, np.arange(len(which) + 1), actions, propensities)
+
+    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :meth:`Lanes.runs`: the draws that answer a recommendation are addressed, so they can be foreseen."""
+        out = np.ones(len(which), np.int64)
+        if not self.dynamics.drift_in_bandit:
+            self._kernel.find_runs(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
+        return out
+
+    def take_runs(
+        self,
+        which: NDArray[np.int64],
+        runs: NDArray[np.int64],
+        actions: NDArray[np.int32],
+        propensities: NDArray[np.float64],
+    ) -> Moment:
+        """See :meth:`Lanes.take_runs`."""
+        edges = np.zeros(len(which) + 1, np.int64)
+        np.cumsum(runs, out=edges[1:])
+        return self._advance(which, edges, actions, propensities)
+
+    def pass_over(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :meth:`Lanes.pass_over`; with a normal clock the time that passes is drawn, and nothing is foreseen."""
+        out = np.zeros(len(which), np.int64)
+        if self.dynamics.unit_clock and not self.dynamics.drift_in_bandit:
+            self._kernel.pass_over(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
+        return out
+
+    def live(
+        self,
+        seed: int,
+        first_user: int,
+        n_users: int,
+        distribution: NDArray[np.float64] | None,
+        *,
+        events_a_user: float,
+    ) -> dict[str, NDArray[Any]]:
+        """Whole lives of consecutive users in the first lane; see :meth:`World.live`.
+
+        Args:
+            seed: of the users.
+            first_user: id of the first.
+            n_users: how many.
+            distribution: (P,) probability of recommending each item, None for the uniform policy.
+            events_a_user: about how many rows to expect.
+        """
+        from recsim_mnar.worlds.sessions import _trajectories_kernel as _lives_kernel
+
+        rows = new_rows(int(n_users * events_a_user * 1.02) + 1024, self._keep_truth)
+        progress = np.zeros(2, np.int64)
+        ahead = _draws_ahead(self.n_factors)
+        if distribution is None:
+            chance, cumulative = np.zeros(0), np.zeros(0)
+        else:
+            chance = np.ascontiguousarray(distribution, dtype=np.float64)
+            cumulative = np.cumsum(chance)
+            # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
+            cumulative[np.flatnonzero(chance)[-1] :] = np.inf
+        while progress[0] < n_users:
+            # So many at a time, so that Ctrl-C is heard.
+            goal = min(n_users, progress[0] + _USERS_A_CALL)
+            _lives_kernel.live(
+                self.dynamics,
+                self.tables,
+                self.tiers,
+                self._arrays,
+                np.uint64(seed),
+                first_user,
+                goal,
+                chance,
+                cumulative,
+                rows,
+                progress,
+                self.scratch,
+                ahead,
+            )
+            if progress[0] < goal:
+                # What is left, at the rate seen so far, with some room.
+                capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / (progress[0] + 1))) + 1024
+                rows = grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
+        return columns_of(rows, int(progress[1]), self._keep_truth)
+
+    def _advance(
+        self,
+        which: NDArray[np.int64],
+        edges: NDArray[np.int64],
+        actions: NDArray[np.int32],
+        propensities: NDArray[np.float64],
+    ) -> Moment:
+        starts = np.empty(len(which) + 1, np.int64)
+        done, used = 0, 0
+        while True:
+            done, used = self._kernel.advance(
+                *self._plain,
+                which,
+                done,
+                edges,
+                actions,
+                propensities,
+                tuple(self._rows),
+                used,
+                starts,
+                self.scratch,
+            )
+            if done == len(which):
+                break
+            self._rows = grown(self._rows, 2 * len(self._rows.user), used)
+        starts[-1] = used
+        columns = {name: values.copy() for name, values in columns_of(self._rows, used, self._keep_truth).items()}
+        return Moment(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)
+
+
+def _draws_ahead(n_factors: int) -> Any:
+    from recsim_mnar.worlds.sessions import _trajectories_kernel as kernel
+
+    deviates = -(-n_factors // 4) * 4 * kernel.DRIFTS
+    return kernel.Ahead(
+        click=np.empty(kernel.DECISIONS),
+        follow=np.empty(kernel.DECISIONS),
+        action=np.empty(kernel.DECISIONS, np.int32),
+        propensity=np.empty(kernel.DECISIONS),
+        eventful=np.empty(kernel.DECISIONS, np.bool_),
+        look=np.empty(kernel.VIEWS),
+        leave=np.empty(kernel.VIEWS),
+        words=np.empty(deviates, np.uint64),
+        deviates=np.empty(deviates),
+        quantile=np.empty(deviates),
+        tails=np.full(deviates, 0.45),
+        places=np.empty(deviates, np.int64),
+    )

@@ -1,0 +1,120 @@
+"""The sessions world: people who browse and are shown recommendations (the RecoGym v1 model, its defects mended).
+
+Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym"; the setting of Jeunen, Rohde & Vasile 2019.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue
+from recsim_mnar.worlds.sessions.lanes import SessionsLanes
+from recsim_mnar.worlds.sessions.params import PRESETS, SessionsParams
+from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
+
+__all__ = ["PRESETS", "SessionsParams", "SessionsWorld"]
+
+
+class SessionsWorld(World):
+    """Users browse items, meet recommendations, click, and leave.
+
+    Args:
+        params: the model; defaults to RecoGym v1's.
+    """
+
+    name: ClassVar[str] = "sessions"
+    params: SessionsParams
+
+    def __init__(self, params: SessionsParams | None = None) -> None:
+        self.params = params or SessionsParams()
+        self.n_items = self.params.n_items
+
+    @functools.cached_property
+    def catalogue(self) -> Catalogue:
+        """The items, drawn from ``catalogue_seed``."""
+        p = self.params
+        return make_catalogue(
+            n_items=p.n_items,
+            n_factors=p.n_factors,
+            sigma_mu_organic=p.sigma_mu_organic,
+            n_flips=p.n_flips,
+            normalize_beta=p.normalize_beta,
+            seed=p.catalogue_seed,
+        )
+
+    @functools.cached_property
+    def _sampler(self) -> ViewSampler:
+        return view_sampler(self.n_items, self.params.n_factors, self.params.sigma_mu_organic)
+
+    @functools.cached_property
+    def _tables(self) -> ViewTables:
+        return view_tables(self.catalogue, self._sampler)
+
+    @functools.cached_property
+    def _click_factors_by_factor(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(self.catalogue.click_factors.T)
+
+    # ------------------------------------------------------------------------------------------------------ the truth
+
+    def click_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Click probability of every item for users with interests ``omega`` (n, K); returns (n, P)."""
+        from recsim_mnar.worlds.sessions import _sessions_kernel
+
+        omega = np.ascontiguousarray(omega, dtype=np.float64)
+        out = np.empty((len(omega), self.n_items))
+        catalogue = self.catalogue
+        _sessions_kernel.click_probabilities(self._click_factors_by_factor, catalogue.click_offsets, omega, out)
+        return out
+
+    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :meth:`World.reward_means`: the click probabilities."""
+        return self.click_probabilities(state)
+
+    def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probability of viewing every item next for users with interests ``omega`` (n, K); returns (n, P)."""
+        logits = np.asarray(omega, dtype=np.float64) @ self.catalogue.item_factors.T + self.catalogue.item_offsets
+        logits -= logits.max(axis=1, keepdims=True)
+        weights = np.exp(logits)
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def expected_events(self, click_probability: float) -> tuple[float, float]:
+        """Mean organic and bandit events a user, were every recommendation clicked with this probability.
+
+        An organic event is followed by a bandit one with probability b = p_organic_to_bandit; a bandit session goes on
+        with s = (1 - c)(1 - p_bandit_to_organic - p_leave_bandit) and ends in leaving with (1 - c) p_leave_bandit
+        at each event. So an organic event is the last with q = p_leave_organic + b (1 - c) p_leave_bandit / (1 -
+        s), and a user has 1/q organic events and b / (1 - s) bandit events for each of them.
+        """
+        p, c = self.params, click_probability
+        per_session = 1 / (1 - (1 - c) * (1 - p.p_bandit_to_organic - p.p_leave_bandit))
+        last = p.p_leave_organic + p.p_organic_to_bandit * (1 - c) * p.p_leave_bandit * per_session
+        return 1 / last, p.p_organic_to_bandit * per_session / last
+
+    # --------------------------------------------------------------------------------------------------- the dynamics
+
+    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+        """See :meth:`World.truth_arrays`: the catalogue, which is the same for all users."""
+        return self.catalogue.arrays()
+
+    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
+        """Places for ``n_lanes`` users; ``keep_truth`` adds the column ``click_probability`` to what they return."""
+        return SessionsLanes(self.params, self.catalogue, self._sampler, self._tables, n_lanes, keep_truth=keep_truth)
+
+    def live(
+        self,
+        seed: int,
+        first_user: int,
+        n_users: int,
+        distribution: NDArray[np.float64] | None,
+        *,
+        keep_truth: bool = False,
+    ) -> dict[str, NDArray[Any]]:
+        """See :meth:`World.live`."""
+        organic, bandit = self.expected_events(0.01)
+        lanes = SessionsLanes(self.params, self.catalogue, self._sampler, self._tables, 1, keep_truth=keep_truth)
+        return lanes.live(seed, first_user, n_users, distribution, events_a_user=organic + bandit)
