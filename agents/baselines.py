@@ -139,7 +139,7 @@ class Popularity(Learner):
         """See :meth:`recsim_mnar.policy.Learner.fit`."""
         return FixedPolicy(n_items, self.name, np.bincount(views_of(log, n_items)[1], minlength=n_items))
 
-    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+    def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
         """Exhaustive leave-one-out without refitting: the place of each organic row's item as fitted without that row.
 
         Args:

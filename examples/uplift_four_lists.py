@@ -17,7 +17,7 @@ import numpy as np
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.slates import House
+from recsim_mnar.simulate.slates import DeployedPolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 # Items of each list by hidden class: first the five that were recommended, then the five that were not.
@@ -62,7 +62,7 @@ def personal_world(n_logs: int = 200) -> tuple[float, dict[str, tuple[float, flo
     propensities = world.house_propensities(0, np.arange(n_users))[:, :, None]
     errors: dict[str, list[float]] = {}
     for seed in range(n_logs):
-        log = simulate(world, House(world), n_users, seed)
+        log = simulate(world, DeployedPolicy(world), n_users, seed)
         sizes = {"n_users": n_users, "n_items": 60, "n_periods": 1}
         exposures = Exposures.from_log(log, **sizes, propensities=propensities)
         for metric, estimate in evaluate_lists(exposures, lists).items():

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, tell
-from recsim_mnar.policy.checks import checked_propensities, look_at_distributions
+from recsim_mnar.policy.base import Policy, fresh, observe_events
+from recsim_mnar.policy.checks import checked_propensities, spot_check_probabilities
 from recsim_mnar.simulate.items import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
@@ -39,8 +39,8 @@ def replay(log: Log, policy: Policy, *, executor: Executor | None = None) -> NDA
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
     out = np.full(len(log), np.nan)
     jobs = (functools.partial(_replay_rows, log, policy, first, last) for first, last in user_blocks(log["user"]))
-    for rows, chance in run_in_order(jobs, executor):
-        out[rows] = chance
+    for rows, probability in run_in_order(jobs, executor):
+        out[rows] = probability
     return out
 
 
@@ -53,7 +53,7 @@ def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[
     return list(itertools.pairwise(edges))
 
 
-def visits(log: Log, first: int, last: int, *, one_by_one: bool) -> Iterator[tuple[Rows, Rows]]:
+def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iterator[tuple[Rows, Rows]]:
     """Rows first..last-1 as a policy meets them: views to observe, then decisions, again and again, all users at once.
 
     Args:
@@ -101,20 +101,20 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
     one_by_one = learns(innermost(policy))
     policy.reset(np.unique(user[first:last]))
     rows: list[Rows] = []
-    chances: list[NDArray[np.float64]] = []
-    for views, decisions in visits(log, first, last, one_by_one=one_by_one):
+    probabilities: list[NDArray[np.float64]] = []
+    for views, decisions in replay_batches(log, first, last, one_by_one=one_by_one):
         if len(views):
-            tell(policy, user[views], item[views], reward[views])
+            observe_events(policy, user[views], item[views], reward[views])
         if not rows:  # a look at a few users whether its probabilities are any
-            look_at_distributions(policy, np.unique(user[decisions]))
-        chance = policy.propensity_of(user[decisions], action[decisions])
+            spot_check_probabilities(policy, np.unique(user[decisions]))
+        probability = policy.propensity_of(user[decisions], action[decisions])
         rows.append(decisions)
-        chances.append(checked_propensities(policy, chance, len(decisions)))
+        probabilities.append(checked_propensities(policy, probability, len(decisions)))
         if one_by_one:
             policy.learn(user[decisions], action[decisions], reward[decisions])
     if not rows:
         return np.zeros(0, np.int64), np.zeros(0)
-    return np.concatenate(rows), np.concatenate(chances)
+    return np.concatenate(rows), np.concatenate(probabilities)
 
 
 def innermost(policy: Policy) -> Policy:

@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.policy.base import Policy, scores_of, tell
+from recsim_mnar.policy.base import Policy, observe_events, scores_of
 from recsim_mnar.policy.checks import checked_decisions
 
 _SEED = 20190912
@@ -68,14 +68,14 @@ class PolicyContract:
         return example_views(self.n_users, policy.n_items)
 
     @staticmethod
-    def tell(policy: Policy, users: NDArray[np.int64], views: list[NDArray[np.int32]]) -> None:
+    def observe_events(policy: Policy, users: NDArray[np.int64], views: list[NDArray[np.int32]]) -> None:
         """The users begin and view what they view, in one call of ``observe``."""
         policy.reset(users)
         policy.observe(np.repeat(users, [len(v) for v in views]), np.concatenate([*views, np.zeros(0, np.int32)]))
 
     def test_probabilities_are_distributions(self, policy, users, views):  # type: ignore[no-untyped-def]
         """Shape (n, n_items), none negative, rows summing to 1."""
-        self.tell(policy, users, views)
+        self.observe_events(policy, users, views)
         p = policy.probabilities(users)
         assert p.shape == (self.n_users, policy.n_items)
         assert np.all(p >= 0.0)
@@ -83,7 +83,7 @@ class PolicyContract:
 
     def test_propensities_agree(self, policy, users, views):  # type: ignore[no-untyped-def]
         """What ``act`` states is what ``propensity_of`` and ``probabilities`` say of the action, exactly and nearly."""
-        self.tell(policy, users, views)
+        self.observe_events(policy, users, views)
         p = policy.probabilities(users)
         for decision in range(50):
             u = rng.policy_uniforms(_SEED, users, decision)
@@ -96,14 +96,14 @@ class PolicyContract:
 
     def test_one_user_at_a_time(self, policy, users, views):  # type: ignore[no-untyped-def]
         """Users alone, together, and in another order get the same actions, propensities and scores, bit for bit."""
-        self.tell(policy, users, views)
+        self.observe_events(policy, users, views)
         u = rng.policy_uniforms(_SEED, users, 0)
         actions, stated = policy.act(users, u)
         scores = scores_of(policy, users)
 
         order = np.argsort(rng.uniforms(_SEED, rng.Stream.PROTOCOL, users, 10**6))
         shuffled = self.make_policy()
-        self.tell(shuffled, users[order], [views[j] for j in order])
+        self.observe_events(shuffled, users[order], [views[j] for j in order])
         again, stated_again = shuffled.act(users[order], u[order])
         np.testing.assert_array_equal(again, np.asarray(actions)[order])
         np.testing.assert_array_equal(stated_again, np.asarray(stated)[order])
@@ -122,14 +122,14 @@ class PolicyContract:
             np.testing.assert_array_equal(scores_of(alone, user)[0], scores[j])
 
     def test_runs_of_decisions(self, policy, users, views):  # type: ignore[no-untyped-def]
-        """A policy that says ``acts_in_runs`` decides several times for a user in one call as it does in several."""
-        if not policy.acts_in_runs:
+        """With ``batches_decisions``, several decisions for a user in one call are as in several calls."""
+        if not policy.batches_decisions:
             return
         learner = policy
         while hasattr(learner, "inner"):
             learner = learner.inner
         assert type(learner).learn is Policy.learn, "a policy that learns must be asked decision by decision"
-        self.tell(policy, users, views)
+        self.observe_events(policy, users, views)
         runs = 1 + np.arange(self.n_users) % 4
         asked = np.repeat(users, runs)
         decisions = np.concatenate([np.arange(n) for n in runs])
@@ -147,7 +147,7 @@ class PolicyContract:
         ratings = 1.0 + (items % 5)
         u = rng.policy_uniforms(_SEED, users, 0)
         policy.reset(users)
-        tell(policy, owners, items, ratings)
+        observe_events(policy, owners, items, ratings)
         actions, stated = policy.act(users, u)
         scores = scores_of(policy, users)
         np.testing.assert_array_equal(policy.propensity_of(users, np.asarray(actions)), stated)
@@ -157,7 +157,7 @@ class PolicyContract:
             user, rows = users[j : j + 1], np.flatnonzero(owners == users[j])
             alone.reset(user)
             for row in rows:
-                tell(alone, user, items[row : row + 1], ratings[row : row + 1])
+                observe_events(alone, user, items[row : row + 1], ratings[row : row + 1])
                 alone.act(user, u[j : j + 1])
             action, propensity = alone.act(user, u[j : j + 1])
             assert action[0] == actions[j]
@@ -166,7 +166,7 @@ class PolicyContract:
 
     def test_reset_and_forget(self, policy, users, views):  # type: ignore[no-untyped-def]
         """A user who begins again, or comes back after being forgotten, is as new; others are untouched."""
-        self.tell(policy, users, views)
+        self.observe_events(policy, users, views)
         before = policy.probabilities(users)
         last, others = users[-1:], users[:-1]
         policy.reset(last)
@@ -187,9 +187,9 @@ class PolicyContract:
 
     def test_fresh_shares_no_user(self, policy, users, views):  # type: ignore[no-untyped-def]
         """``fresh`` gives a policy that acts the same and does not notice what happens to the first."""
-        self.tell(policy, users, views)
+        self.observe_events(policy, users, views)
         twin = policy.fresh()
-        self.tell(twin, users, views)
+        self.observe_events(twin, users, views)
         before = twin.probabilities(users)
         np.testing.assert_array_equal(before, policy.probabilities(users))
         policy.reset(users)
@@ -221,7 +221,7 @@ class PolicyContract:
         """Chi-square of the actions of many decisions against the stated probabilities, for three users."""
         from scipy import stats
 
-        self.tell(policy, users, views)
+        self.observe_events(policy, users, views)
         for j in (0, self.n_users // 2, self.n_users - 1):
             user = users[j : j + 1]
             p = policy.probabilities(user)[0]

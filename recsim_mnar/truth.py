@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, tell
+from recsim_mnar.policy.base import Policy, fresh, observe_events
 from recsim_mnar.policy.checks import checked_distribution
-from recsim_mnar.replay import innermost, learns, user_blocks, visits
+from recsim_mnar.replay import innermost, learns, replay_batches, user_blocks
 from recsim_mnar.simulate.items import run_in_order
 from recsim_mnar.worlds.base import World
 
@@ -75,10 +75,10 @@ def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArr
     out = np.full((last - first, lanes.state.shape[1]), np.nan)
     first_of = np.searchsorted(position[bandit], which)
     n_of = np.bincount(position[bandit], minlength=len(users))
-    moment = lanes.begin(which, np.full(len(users), seed, np.uint64), users)
+    transition = lanes.begin(which, np.full(len(users), seed, np.uint64), users)
     done = np.zeros(len(users), np.int64)
     while True:
-        which = which[moment.alive]
+        which = which[transition.alive]
         if not np.array_equal(which, np.flatnonzero(n_of > done)):
             raise UserError("the log does not follow from this world and seed: was it changed, or cut within a user?")
         if len(which) == 0:
@@ -88,7 +88,7 @@ def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArr
         within = np.arange(len(of_run)) - np.repeat(np.cumsum(runs) - runs, runs)
         rows = bandit[(first_of[which] + done[which])[of_run] + within]
         out[rows] = lanes.state[which][of_run]
-        moment = lanes.take_runs(which, runs, action[rows], np.ones(len(rows)))
+        transition = lanes.take_runs(which, runs, action[rows], np.ones(len(rows)))
         done[which] += runs
 
 
@@ -109,10 +109,10 @@ def _sums(
     for policy in acting.values():
         policy.reset(users)
     chunk = max(1, _CHUNK_BYTES // (8 * world.n_items))
-    for views, decisions in visits(log, first, last, one_by_one=stepwise):
+    for views, decisions in replay_batches(log, first, last, one_by_one=stepwise):
         if len(views):
             for policy in acting.values():
-                tell(policy, user[views], item[views], reward[views])
+                observe_events(policy, user[views], item[views], reward[views])
         if len(decisions) == 0:
             continue
         # Decisions of one user in one state count together; where interests drift between them each stands alone.
@@ -127,10 +127,10 @@ def _sums(
             means = world.reward_means(here[rows])
             place = np.searchsorted(users, user[decisions][rows])
             for name, policy in acting.items():
-                chance = checked_distribution(
+                probability = checked_distribution(
                     policy, policy.probabilities(user[decisions][rows]), world.n_items, n=len(rows)
                 )
-                expected = np.einsum("ij,ij->i", chance, means)
+                expected = np.einsum("ij,ij->i", probability, means)
                 np.add.at(sums[name], place, expected * weight[a : a + chunk])
         if stepwise:
             for policy in acting.values():

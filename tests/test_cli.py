@@ -95,8 +95,8 @@ def test_simulate_writes_log_truth_and_catalogue(simulated):
     assert truth.column_names == ["user", "step", "click_probability"]
     assert truth["user"].to_numpy().tolist() == log["user"][shown].tolist()
     assert truth["step"].to_numpy().tolist() == log["step"][shown].tolist()
-    chance = truth["click_probability"].to_numpy()
-    assert ((chance > 0.0044) & (chance < 0.0294)).all()
+    probability = truth["click_probability"].to_numpy()
+    assert ((probability > 0.0044) & (probability < 0.0294)).all()
     with np.load(simulated / "catalogue.npz", allow_pickle=False) as arrays:
         assert set(arrays) == {"item_factors", "item_offsets", "click_factors", "click_offsets"}
         assert arrays["click_factors"].shape == (20, 5)
@@ -141,8 +141,8 @@ def test_replay_then_estimate(capsys, simulated, tmp_path):
     assert run(capsys, "replay", simulated, "--policy", "random,svd+rank=4", "--train", simulated, "--out", out)[0] == 0
     table = pq.read_table(out)
     log = Log.read(simulated)
-    chance = table["random"].to_numpy()
-    np.testing.assert_array_equal(chance[log.is_bandit], 1 / 20)
+    probability = table["random"].to_numpy()
+    np.testing.assert_array_equal(probability[log.is_bandit], 1 / 20)
     estimates = tmp_path / "estimates.json"
     status, text, _ = run(
         capsys, "estimate", out, "--target", "random,svd+rank=4", "--baseline", "random", "--json", estimates

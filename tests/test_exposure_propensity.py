@@ -39,8 +39,8 @@ def test_grouped_logistic_regression_finds_where_the_gradient_vanishes():
 def standard_errors(features, true):
     """Of a logistic regression's coefficients, from the information at the true ones."""
     design = np.concatenate([np.ones((len(features), 1)), features], axis=1)
-    chance = 1 / (1 + np.exp(-(design @ true)))
-    return np.sqrt(np.diag(np.linalg.inv(design.T @ (design * (chance * (1 - chance))[:, None]))))
+    probability = 1 / (1 + np.exp(-(design @ true)))
+    return np.sqrt(np.diag(np.linalg.inv(design.T @ (design * (probability * (1 - probability))[:, None]))))
 
 
 @pytest.mark.verify
@@ -51,8 +51,8 @@ def test_recent_periods_give_back_the_law_that_made_them():
     y, z, present = draw.random(shape) < 0.3, np.zeros(shape, bool), draw.random((200, 14)) < 0.7
     for t in range(14):
         counts = [x[:, :, max(t - 2, 0) : t].sum(axis=2) for x in (z, y)]
-        chance = 1 / (1 + np.exp(-(true[0] + true[1] * counts[0] + true[2] * counts[1])))
-        z[:, :, t] = (draw.random(shape[:2]) < chance) & present[:, t, None]
+        probability = 1 / (1 + np.exp(-(true[0] + true[1] * counts[0] + true[2] * counts[1])))
+        z[:, :, t] = (draw.random(shape[:2]) < probability) & present[:, t, None]
     exposures = of_grid(z, y)
     fitted = recent(exposures, range(10), lags=2, present=present)
     features = []
@@ -76,14 +76,14 @@ def test_matches_give_back_the_law_that_made_them():
     matches = Matches(users, items, words[:80], words[80:])
     u, i = np.divmod(np.arange(80 * 40), 40)
     true = np.array([-3.0, 1.0, 0.7, -0.5])
-    chance = 1 / (1 + np.exp(-(true[0] + matches.of(u, i) @ true[1:])))
-    z = draw.random((80 * 40, 6)) < chance[:, None]
+    probability = 1 / (1 + np.exp(-(true[0] + matches.of(u, i) @ true[1:])))
+    z = draw.random((80 * 40, 6)) < probability[:, None]
     fitted = matching(of_grid(z.reshape(80, 40, 6)), range(6), matches, n_others=40_000)
     # A sample of n_others stands for all cells that were not recommended: with 40,000 of some 18,000 its own error is
     # below that of the data, and 4.5 times the two together allows for both.
     error = standard_errors(np.repeat(matches.of(u, i), 6, axis=0), true)
     assert np.all(np.abs(fitted.coefficients - true) < 4.5 * np.sqrt(2) * error)
-    assert np.corrcoef(fitted(u, i, np.zeros(len(u))), chance)[0, 1] > 0.99
+    assert np.corrcoef(fitted(u, i, np.zeros(len(u))), probability)[0, 1] > 0.99
 
 
 def test_bad_input_gets_one_line():

@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.models.factorization import Form, NotConverged, Objective, Ratings, factorise, fold_in, split_folds
+from recsim_mnar.models.factorization import (
+    FactorizationConfig,
+    NotConverged,
+    Objective,
+    Ratings,
+    factorise,
+    fold_in,
+    split_folds,
+)
 from recsim_mnar.numerics.lbfgs import minimise
 from twins import factorization as twin
 
@@ -18,7 +26,9 @@ def some_ratings(n_users=12, n_items=9, n=60, seed=0):
 @pytest.mark.parametrize("rank", [0, 1, 5, 8])
 def test_loss_and_gradient_are_the_plain_twins(loss, biases, rank):
     ratings, g = some_ratings()
-    objective = Objective(ratings, g.uniform(1, 20, len(ratings)), Form(rank, 0.01, biases, loss, smoothing=0.1))
+    objective = Objective(
+        ratings, g.uniform(1, 20, len(ratings)), FactorizationConfig(rank, 0.01, biases, loss, smoothing=0.1)
+    )
     x = objective.start(3, spread=1.0)
     x[-22:] += g.normal(size=22)
     gradient = np.empty_like(x)
@@ -30,7 +40,7 @@ def test_loss_and_gradient_are_the_plain_twins(loss, biases, rank):
 
 def test_gradient_is_the_finite_difference():
     ratings, g = some_ratings()
-    objective = Objective(ratings, None, Form(3, 0.1, loss="mae", smoothing=0.5))
+    objective = Objective(ratings, None, FactorizationConfig(3, 0.1, loss="mae", smoothing=0.5))
     x, spare = objective.start(1, spread=1.0), np.empty(objective.size)
     gradient = np.empty_like(x)
     objective(x, gradient)
@@ -44,7 +54,7 @@ def test_gradient_is_the_finite_difference():
 def test_als_rows_are_the_normal_equations():
     ratings, g = some_ratings()
     w = g.normal(size=(9, 4))
-    model = factorise(ratings, None, Form(4, 0.05), solver="als", max_iterations=3, warn=False).factors
+    model = factorise(ratings, None, FactorizationConfig(4, 0.05), solver="als", max_iterations=3, warn=False).factors
     weights = g.uniform(0.1, 1, len(ratings))
     v, a = fold_in(model, ratings, weights, 0.05, bias_penalty=0.2)
     del w
@@ -63,7 +73,7 @@ def test_als_rows_are_the_normal_equations():
 def test_both_solvers_reach_the_same_loss():
     ratings, g = some_ratings(30, 20, 300)
     weights = g.uniform(1, 5, 300)
-    form = Form(2, 0.05)
+    form = FactorizationConfig(2, 0.05)
     first = factorise(ratings, weights, form, value_tolerance=1e-12, max_iterations=3000, gradient_tolerance=1e-8)
     second = factorise(ratings, weights, form, solver="als", value_tolerance=1e-12, max_iterations=5000)
     assert first.converged
@@ -73,16 +83,18 @@ def test_both_solvers_reach_the_same_loss():
 
 def test_free_offsets_of_a_full_matrix_are_its_margins():
     matrix = np.add.outer([1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 0.5])
-    fit = factorise(Ratings.from_dense(matrix, np.ones((3, 4))), None, Form(0, 0.0, "free"), value_tolerance=1e-14)
+    fit = factorise(
+        Ratings.from_dense(matrix, np.ones((3, 4))), None, FactorizationConfig(0, 0.0, "free"), value_tolerance=1e-14
+    )
     assert np.abs(fit.factors.matrix() - matrix).max() < 1e-4
 
 
 def test_a_fit_that_does_not_converge_says_so():
     ratings, _ = some_ratings()
     with pytest.warns(NotConverged, match=r"did not converge: 2 iterations, largest gradient entry .*bound"):
-        factorise(ratings, None, Form(4, 1e-6), max_iterations=2)
+        factorise(ratings, None, FactorizationConfig(4, 1e-6), max_iterations=2)
     with pytest.warns(NotConverged, match=r"ALS did not converge: 1 sweeps, largest gradient"):
-        factorise(ratings, None, Form(4, 1e-6), max_iterations=1, solver="als")
+        factorise(ratings, None, FactorizationConfig(4, 1e-6), max_iterations=1, solver="als")
 
 
 def test_lbfgs_finds_rosenbrocks_minimum():
@@ -100,24 +112,24 @@ def test_lbfgs_finds_rosenbrocks_minimum():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda r: factorise(r, np.full(len(r), np.inf), Form()), "not a finite number"),
-        (lambda r: factorise(r, np.ones(3), Form()), "weights must have shape"),
+        (lambda r: factorise(r, np.full(len(r), np.inf), FactorizationConfig()), "not a finite number"),
+        (lambda r: factorise(r, np.ones(3), FactorizationConfig()), "weights must have shape"),
         (
-            lambda r: factorise(r, np.where(np.arange(60) == 4, -1.0, 1.0), Form()),
+            lambda r: factorise(r, np.where(np.arange(60) == 4, -1.0, 1.0), FactorizationConfig()),
             "rating 4: weight -1; .*not be negative",
         ),
-        (lambda r: factorise(r, np.zeros(60), Form()), "nor all of them 0"),
-        (lambda r: factorise(r, None, Form(), seed=-1), "seed must lie in"),
+        (lambda r: factorise(r, np.zeros(60), FactorizationConfig()), "nor all of them 0"),
+        (lambda r: factorise(r, None, FactorizationConfig(), seed=-1), "seed must lie in"),
         (lambda r: Ratings(["a"], [0], [1.0], 1, 9), "user must hold whole numbers"),
         (lambda r: Ratings([0, 0.5], [0, 1], [1.0, 2.0], 2, 9), r"row 1: user must be a whole number .*got 0\.5"),
         (lambda r: Ratings([0], [np.nan], [1.0], 1, 9), "row 0: item must be a whole number .*got nan"),
         (lambda r: Ratings([0], [0], ["good"], 1, 9), "value must hold numbers"),
-        (lambda r: factorise(r, None, Form(), solver="sgd"), "solver must be one of"),
-        (lambda r: factorise(r, None, Form(loss="mae"), solver="als"), "squared loss only"),
-        (lambda r: factorise(r.select(np.zeros(60, bool)), None, Form()), "no ratings"),
-        (lambda r: Form(rank=-1), "rank must be"),
-        (lambda r: Form(penalty=-1), "penalty must not"),
-        (lambda r: Form(biases="some"), "biases must be"),
+        (lambda r: factorise(r, None, FactorizationConfig(), solver="sgd"), "solver must be one of"),
+        (lambda r: factorise(r, None, FactorizationConfig(loss="mae"), solver="als"), "squared loss only"),
+        (lambda r: factorise(r.select(np.zeros(60, bool)), None, FactorizationConfig()), "no ratings"),
+        (lambda r: FactorizationConfig(rank=-1), "rank must be"),
+        (lambda r: FactorizationConfig(penalty=-1), "penalty must not"),
+        (lambda r: FactorizationConfig(biases="some"), "biases must be"),
         (lambda r: r.at(np.zeros((2, 2))), r"shape \(2, 2\)"),
         (lambda r: r.check_scale((1.0, 2.0)), "outside the scale"),
         (lambda r: Ratings([0], [9], [1.0], 1, 9), "item 9 is out of range"),
@@ -134,12 +146,12 @@ def test_bad_input_gets_one_line(call, text):
 
 def test_the_metric_is_the_hessians_diagonal_where_factors_are_of_the_size_it_takes():
     ratings, g = some_ratings(30, 20, 300)
-    objective = Objective(ratings, g.uniform(1, 20, 300), Form(4, 0.05))
+    objective = Objective(ratings, g.uniform(1, 20, 300), FactorizationConfig(4, 0.05))
     square = 0.5 * ratings.values.std() / 2.0
     x = np.zeros(objective.size)
     for part in objective.parts(x)[:2]:
         part[:] = np.sqrt(square) * g.choice([-1.0, 1.0], part.shape)
-    metric, up, down = objective.metric(), np.empty_like(x), np.empty_like(x)
+    metric, up, down = objective.preconditioner(), np.empty_like(x), np.empty_like(x)
     for i in range(0, x.size, 7):
         move = np.zeros_like(x)
         move[i] = 1e-4
@@ -153,12 +165,18 @@ def test_the_metric_makes_fewer_evaluations_reach_the_same_value():
     often = 1.0 / (np.arange(60) + 1.0)
     cells = np.unique(g.integers(0, 80, 3000) * 60 + g.choice(60, 3000, p=often / often.sum()))
     ratings = Ratings(cells // 60, cells % 60, g.integers(1, 6, len(cells)).astype(float), 80, 60)
-    objective = Objective(ratings, None, Form(5, 2e-3))
+    objective = Objective(ratings, None, FactorizationConfig(5, 2e-3))
     start = objective.start(0)
-    with_metric = minimise(objective, start, metric=objective.metric(), value_tolerance=1e-12, max_iterations=3000)
-    without = minimise(objective, start, value_tolerance=0.0, target=1.001 * with_metric.value, max_iterations=3000)
-    scaled = minimise(
-        objective, start, metric=objective.metric(), value_tolerance=0.0, target=1.001 * with_metric.value
+    preconditioned = minimise(
+        objective, start, preconditioner=objective.preconditioner(), value_tolerance=1e-12, max_iterations=3000
     )
-    assert without.value <= 1.001 * with_metric.value
+    without = minimise(objective, start, value_tolerance=0.0, target=1.001 * preconditioned.value, max_iterations=3000)
+    scaled = minimise(
+        objective,
+        start,
+        preconditioner=objective.preconditioner(),
+        value_tolerance=0.0,
+        target=1.001 * preconditioned.value,
+    )
+    assert without.value <= 1.001 * preconditioned.value
     assert scaled.evaluations < 0.7 * without.evaluations

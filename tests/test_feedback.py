@@ -20,9 +20,9 @@ def test_a_recommender_shows_its_best_items(world):
     platform = world.open_platform(0)
     platform.advance(330)
     learner = registry.learner("naive-cf")
-    lists, chances = lists_of(platform, learner)
+    lists, probabilities = lists_of(platform, learner)
     assert lists.shape == (300, 5)
-    assert (chances == 1).all()
+    assert (probabilities == 1).all()
     quality = true_quality(platform, learner)
     assert quality == platform.quality(lists)
     campaign = run_campaign(platform, learner, weights=np.ones(60), sharpness=None)
@@ -84,8 +84,8 @@ def test_a_platform_from_the_command_line(tmp_path, capsys):
         log = Log.read(out).validate(60)
         truth = pq.read_table(out / "truth.parquet")
         assert truth.num_rows == log.is_bandit.sum() == 2000
-        rate, chance = log["reward"][log.is_bandit].mean(), truth["acceptance_probability"].to_numpy().mean()
-        assert abs(rate - chance) < 0.04
+        rate, probability = log["reward"][log.is_bandit].mean(), truth["acceptance_probability"].to_numpy().mean()
+        assert abs(rate - probability) < 0.04
         assert log.provenance["recommender"] == policy
         assert "200 users" in capsys.readouterr().out
     for extra, says in (("", "not empty"), ("--resume", "--resume"), ("--users 0", "--users must be")):

@@ -3,7 +3,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.models import doubly_robust as joint
-from recsim_mnar.models.factorization import Factors, Form, NotConverged, Ratings, factorise
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, NotConverged, Ratings, factorise
 from twins import joint_learning as twin
 
 
@@ -59,7 +59,7 @@ def test_the_prediction_step_is_the_factorisation_of_the_whole_matrix(biases):
     """Against the solver of scattered ratings, every cell being one, to a stationary point of the same objective."""
     g = np.random.default_rng(3)
     targets = g.normal(3, 1, (12, 9))
-    form = Form(rank=2, penalty=4e-3, biases=biases)
+    form = FactorizationConfig(rank=2, penalty=4e-3, biases=biases)
     start = Factors(g.normal(size=(12, 2)), g.normal(size=(9, 2)), np.zeros(12), np.zeros(9), 3.0)
     fit = joint.fit_prediction(targets, form, start, max_sweeps=3000, tolerance=1e-14)
     every = Ratings.from_dense(targets, np.ones(targets.shape))
@@ -97,7 +97,7 @@ def test_joint_learning_beats_the_naive_factorisation_of_missing_not_at_random()
     error = {"naive": [], "joint": []}
     for seed in range(8):
         truth, p, ratings, _ = world(10 + seed, 60, 50)
-        form = Form(rank=2, penalty=2e-3)
+        form = FactorizationConfig(rank=2, penalty=2e-3)
         fit = joint.learn(ratings, p, form, clip=0.05, warn=False)
         error["joint"].append(((fit.prediction - truth) ** 2).mean())
         error["naive"].append(((factorise(ratings, None, form).factors.matrix() - truth) ** 2).mean())
@@ -108,7 +108,7 @@ def test_joint_learning_beats_the_naive_factorisation_of_missing_not_at_random()
 def test_a_large_penalty_corrects_nothing_but_the_mean():
     truth, p, ratings, g = world(5)
     imputation = g.normal(3, 1, truth.shape)
-    moved = joint.correct(ratings, p, imputation, Form(rank=2, penalty=1e6)) - imputation
+    moved = joint.correct(ratings, p, imputation, FactorizationConfig(rank=2, penalty=1e6)) - imputation
     weights = 1 / ratings.at(p)
     mean = weights @ (ratings.values - ratings.at(imputation)) / weights.sum()
     assert np.abs(moved - mean).max() < 1e-3
@@ -117,10 +117,10 @@ def test_a_large_penalty_corrects_nothing_but_the_mean():
 def test_bad_input_is_one_line():
     _, p, ratings, _ = world(6)
     with pytest.raises(UserError, match="loss='mse' with offsets"):
-        joint.learn(ratings, p, Form(loss="mae"))
+        joint.learn(ratings, p, FactorizationConfig(loss="mae"))
     with pytest.raises(UserError, match="must lie in"):
-        joint.learn(ratings, np.zeros(p.shape), Form())
+        joint.learn(ratings, np.zeros(p.shape), FactorizationConfig())
     with pytest.raises(UserError, match="no ratings"):
-        joint.learn(ratings.select(np.zeros(len(ratings), bool)), 0.5, Form())
+        joint.learn(ratings.select(np.zeros(len(ratings), bool)), 0.5, FactorizationConfig())
     with pytest.warns(NotConverged, match="joint learning"):
-        joint.learn(ratings, p, Form(rank=2, penalty=1e-3), rounds=1)
+        joint.learn(ratings, p, FactorizationConfig(rank=2, penalty=1e-3), rounds=1)

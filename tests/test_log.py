@@ -56,11 +56,11 @@ def test_the_file_is_plain_parquet(log, tmp_path):
 
 def test_provenance_suffices_to_make_the_log_again(log, tmp_path):
     log.write(tmp_path)
-    story = Log.read(tmp_path).provenance
-    settings = [f"{name}={value}" for name, value in story["world"]["params"].items()]
-    world = make_world(story["world"]["name"], None, settings)
-    policy = registry.learner(story["policy"]["name"]).fit(Log({}), n_items=world.n_items, seed=0)
-    assert simulate(world, policy, story["n_users"], story["seed"]).digest() == log.digest()
+    run_config = Log.read(tmp_path).provenance
+    settings = [f"{name}={value}" for name, value in run_config["world"]["params"].items()]
+    world = make_world(run_config["world"]["name"], None, settings)
+    policy = registry.learner(run_config["policy"]["name"]).fit(Log({}), n_items=world.n_items, seed=0)
+    assert simulate(world, policy, run_config["n_users"], run_config["seed"]).digest() == log.digest()
 
 
 def test_csv_gives_the_same_log(log, tmp_path):

@@ -41,13 +41,13 @@ def test_logistic_regression_finds_the_model():
 
 
 def test_likelihood_kernel_is_the_plain_twin():
-    from recsim_mnar.propensities import _observation_kernel as _propensity_kernel
+    from recsim_mnar.propensities import _observation_kernel
 
     g = np.random.default_rng(0)
     logits, o = g.normal(size=(6, 5)) * 20, (g.random((6, 5)) < 0.5).astype(float)
     mask = (g.random((6, 5)) < 0.7).astype(np.uint8)
     residual = np.empty((6, 5))
-    value = _propensity_kernel.likelihood(logits, o, mask, residual)
+    value = _observation_kernel.likelihood(logits, o, mask, residual)
     assert value == pytest.approx((mask * (np.logaddexp(0, logits) - o * logits)).sum())
     assert residual == pytest.approx(mask * (1 / (1 + np.exp(-logits)) - o))
 

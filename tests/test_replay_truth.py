@@ -10,7 +10,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
-from recsim_mnar.replay import replay, visits
+from recsim_mnar.replay import replay, replay_batches
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import sessions as twin
@@ -78,10 +78,10 @@ def test_replaying_the_logging_policy_gives_its_propensities(world, policy):
     if isinstance(policy, str):
         policy = registry.learner(policy).fit(Log({}), n_items=P, seed=0)
     log = simulate(world, policy, 60, 4)
-    chance = replay(log, policy)
+    probability = replay(log, policy)
     shown = log.is_bandit
-    np.testing.assert_array_equal(chance[shown], log["propensity"][shown])
-    assert np.isnan(chance[~shown]).all()
+    np.testing.assert_array_equal(probability[shown], log["propensity"][shown])
+    assert np.isnan(probability[~shown]).all()
 
 
 def test_replay_agrees_with_going_through_the_log_row_by_row(world):
@@ -105,14 +105,14 @@ def test_replay_agrees_with_going_through_the_log_row_by_row(world):
 def test_visits_hold_every_decision_once_and_in_order(world, one_by_one):
     log = simulate(world, Uniform(P), 30, 8)
     met = {}
-    for views, decisions in visits(log, 0, len(log), one_by_one=one_by_one):
+    for views, decisions in replay_batches(log, 0, len(log), one_by_one=one_by_one):
         for rows in (views, decisions):
             for row in rows:
                 assert row > met.get(log["user"][row], -1)
                 met[log["user"][row]] = row
         if one_by_one:
             assert len(set(log["user"][decisions])) == len(decisions)
-    all_decisions = np.concatenate([d for _, d in visits(log, 0, len(log), one_by_one=one_by_one)])
+    all_decisions = np.concatenate([d for _, d in replay_batches(log, 0, len(log), one_by_one=one_by_one)])
     assert sorted(all_decisions) == np.flatnonzero(log.is_bandit).tolist()
 
 

@@ -15,7 +15,15 @@ from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities
 from recsim_mnar.log import schema
-from recsim_mnar.models.factorization import Factors, Form, NotConverged, Ratings, factorise, fold_in, split_folds
+from recsim_mnar.models.factorization import (
+    FactorizationConfig,
+    Factors,
+    NotConverged,
+    Ratings,
+    factorise,
+    fold_in,
+    split_folds,
+)
 from recsim_mnar.policy.base import Ints, Learner, Policy
 
 if TYPE_CHECKING:
@@ -46,8 +54,8 @@ class CrossValidation:
         not_converged: fits that stopped at the limit of iterations.
     """
 
-    best: Form
-    forms: tuple[Form, ...]
+    best: FactorizationConfig
+    forms: tuple[FactorizationConfig, ...]
     scores: Floats
     by_fold: Floats
     not_converged: int
@@ -56,7 +64,7 @@ class CrossValidation:
 def cross_validate(
     ratings: Ratings,
     propensities: Any,
-    forms: Sequence[Form],
+    forms: Sequence[FactorizationConfig],
     *,
     score: str = "loss",
     n_folds: int = 4,
@@ -122,7 +130,7 @@ def cross_validate(
     return CrossValidation(best, tuple(forms), mean, scores, failed)
 
 
-def _held_out_loss(factors: Factors, form: Form, test: Ratings, p: Floats) -> float:
+def _held_out_loss(factors: Factors, form: FactorizationConfig, test: Ratings, p: Floats) -> float:
     """IPS estimate of the mean loss over all cells."""
     e = factors.at(test.users, test.items) - test.values
     delta = e * e if form.loss == "mse" else np.abs(e)
@@ -194,7 +202,7 @@ class RatingMF(Learner):
             raise UserError(f"folds must be a whole number of at least 2, got {folds!r}")
         if not isinstance(unrated, bool):
             raise UserError(f"unrated must be true or false, got {unrated!r}")
-        self.form = Form(rank=rank, penalty=penalty, biases=biases, loss=loss)
+        self.form = FactorizationConfig(rank=rank, penalty=penalty, biases=biases, loss=loss)
         self.folds, self.score, self.unrated = folds, score, unrated
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
@@ -205,7 +213,10 @@ class RatingMF(Learner):
         solver = "als" if self.form.loss == "mse" else "lbfgs"
         form, choice = self.form, {}
         if form.penalty == 0.0:
-            forms = [Form(**{**form.to_dict(), "penalty": scaled / math.sqrt(cells)}) for scaled in SCALED_PENALTIES]
+            forms = [
+                FactorizationConfig(**{**form.to_dict(), "penalty": scaled / math.sqrt(cells)})
+                for scaled in SCALED_PENALTIES
+            ]
             found = cross_validate(
                 ratings, p, forms, score=self.score, n_folds=self.folds, seed=seed, solver=solver, value_tolerance=1e-4
             )
@@ -297,7 +308,7 @@ class RatingMFPolicy(GreedyPolicy):
             are read.
     """
 
-    acts_in_runs = False  # it learns from every answer
+    batches_decisions = False  # it learns from every answer
 
     def __init__(
         self,
@@ -372,10 +383,12 @@ class RatingMFPolicy(GreedyPolicy):
 
 def paper_grid(
     *, loss: str = "mse", ranks: Sequence[int] = (5, 10, 20, 40), biases: Sequence[str] = ("regularised", "free")
-) -> list[Form]:
+) -> list[FactorizationConfig]:
     """The grid of Table 2: lambda in {1e-6, ..., 1}, d in {5, 10, 20, 40}, both treatments of the offsets."""
     penalties = [10.0**-e for e in range(7)]
-    return [Form(rank=d, penalty=p, biases=b, loss=loss) for b in biases for d in ranks for p in penalties]
+    return [
+        FactorizationConfig(rank=d, penalty=p, biases=b, loss=loss) for b in biases for d in ranks for p in penalties
+    ]
 
 
 def paired_t(first: Floats, second: Floats) -> tuple[float, float]:

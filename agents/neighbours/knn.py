@@ -76,8 +76,8 @@ class ItemKNN(Learner):
         """Scores as fitted without each organic row in turn: (their positions, (m, n_items) scores), m <= chunk."""
         return self._downdate(log, n_items).scores(chunk)
 
-    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-        """See :meth:`recsim_mnar.agents.baselines.Popularity.places_without_each_view`."""
+    def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """See :meth:`recsim_mnar.agents.baselines.Popularity.leave_one_out_ranks`."""
         return self._downdate(log, n_items).places(unseen)
 
     def _downdate(self, log: Log, n_items: int) -> ItemDowndate:
@@ -270,8 +270,8 @@ class UserKNN(Learner):
             parameters={"neighbours": self.neighbours},
         )
 
-    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-        """See :meth:`recsim_mnar.agents.baselines.Popularity.places_without_each_view`."""
+    def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
+        """See :meth:`recsim_mnar.agents.baselines.Popularity.leave_one_out_ranks`."""
         from recsim_mnar.agents.neighbours.downdate import user_places
 
         return user_places(log, n_items, self.neighbours, unseen)

@@ -83,7 +83,7 @@ class CosineCF(Learner):
         starts, items, _ = compressed(counts)
         return CosineCFPolicy(n_items, self.name, starts=starts, items=items, users=users)
 
-    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
+    def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
         """Exhaustive leave-one-out in closed form: of each organic row's item, fitted without that row.
 
         Args:
@@ -184,8 +184,8 @@ class NaiveCF(Learner):
         starts, items, _ = compressed(view_counts(log, n_items)[0])
         return NaiveCFPolicy(n_items, self.name, counts=_pair_counts(starts, items, n_items))
 
-    def places_without_each_view(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
-        """As :meth:`CosineCF.places_without_each_view`."""
+    def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
+        """As :meth:`CosineCF.leave_one_out_ranks`."""
         from recsim_mnar.agents.neighbours import _profile_cf_kernel
 
         _check_size(self.name, n_items)

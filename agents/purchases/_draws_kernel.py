@@ -106,7 +106,7 @@ def draw(seed, stream, first, n, plan, observed, n_items, out):
 
     In passes, so that the loads of one pass do not wait for each other: a sample is a chain of four cache misses.
 
-    plan: cumulative chances of the strata (K,), masks of the first and of the second item (K,; second 0: none),
+    plan: cumulative probabilities of the strata (K,), masks of the first and of the second item (K,; second 0: none),
         pointers (K + 1,) to groups, pointers (groups + 1,) to slots, rows of the slots.
     observed: user of each row, bounds (n_rows, 4), items, taken.
     out: user, first item, second item, stratum, class of the first item, its place in items (-1: NR-NP); and, for the

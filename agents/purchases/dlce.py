@@ -48,14 +48,14 @@ class DLCE(FactorLearner):
         users, periods, part = observed.of_place()
         shown = (part == R_P) | (part == R_NP)
         e = exposures.propensity_of(users, observed.items, periods)
-        chance = np.maximum(np.where(shown, e, 1.0 - e), self.chi)
-        bad = ~(chance > 0.0)
+        probability = np.maximum(np.where(shown, e, 1.0 - e), self.chi)
+        bad = ~(probability > 0.0)
         if bad.any():
             k = int(np.flatnonzero(bad)[0])
             raise UserError(
                 f"user {users[k]}, item {observed.items[k]}, period {periods[k]} has propensity {e[k]:g}, whose "
                 "inverse is needed: give propensities strictly between 0 and 1, or chi above 0"
             )
-        weights = 1.0 / chance
+        weights = 1.0 / probability
         weights /= weights[part != R_NP].mean()
         return Loss(pairs=True, signed=np.where(shown, weights, -weights).astype(np.float32))

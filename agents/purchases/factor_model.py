@@ -23,7 +23,7 @@ def padded(factors: int) -> int:
 
 
 @dataclass(frozen=True)
-class Form:
+class FactorModelConfig:
     """Which rows and terms a model has.
 
     Attributes:
@@ -56,12 +56,14 @@ class FactorModel:
     n_users: int
     n_items: int
     factors: int
-    form: Form
+    form: FactorModelConfig
     users: NDArray[np.float32]
     items: NDArray[np.float32]
 
     @classmethod
-    def start(cls, shape: tuple[int, int], factors: int, form: Form, *, scale: float, seed: int) -> FactorModel:
+    def start(
+        cls, shape: tuple[int, int], factors: int, form: FactorModelConfig, *, scale: float, seed: int
+    ) -> FactorModel:
         """Factors from N(0, scale^2), addressed draws; biases and responses 0; coupled rows begin equal."""
         d = padded(factors)
         tables = []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.purchases.factor_model import FactorModel, Form
+from recsim_mnar.agents.purchases.factor_model import FactorModel, FactorModelConfig
 from recsim_mnar.agents.state.acting import GreedyPolicy
 from recsim_mnar.agents.state.known_users import KnownUsersPolicy
 
@@ -38,7 +38,7 @@ class FactorPolicy(KnownUsersPolicy):
         shape = parameters["model"]
         self._parameters = parameters
         self.model = FactorModel(
-            int(shape["n_users"]), n_items, int(shape["factors"]), Form(**shape["form"]), users, items
+            int(shape["n_users"]), n_items, int(shape["factors"]), FactorModelConfig(**shape["form"]), users, items
         )
         self._scorer = self.model.scorer()
         self._rows = np.concatenate(

@@ -119,13 +119,13 @@ class Stratum:
     """A share of the samples.
 
     Attributes:
-        chance: share of the samples, above 0.
+        probability: share of the samples, above 0.
         first: mask of the classes of the first item, uniform over their items.
         second: likewise of the second item; 0 where a sample has one item only.
         label: 1, 0, or -1: whether the first item was purchased.
     """
 
-    chance: float
+    probability: float
     first: int
     second: int = 0
     label: int = -1
@@ -158,7 +158,7 @@ class Plan:
         Raises:
             UserError: no row has the classes that a stratum needs.
         """
-        kept = [s for s in strata if s.chance > 0.0]
+        kept = [s for s in strata if s.probability > 0.0]
         rows, slots, groups, passed = [], [0], [0], []
         for stratum in kept:
             first = observed.sizes(stratum.first)
@@ -180,9 +180,9 @@ class Plan:
             rows.append(chosen.astype(np.int32))
             slots.extend((slots[-1] + np.cumsum(lengths)).tolist())
             groups.append(groups[-1] + len(lengths))
-        chances = np.array([s.chance for s in kept])
+        probabilities = np.array([s.probability for s in kept])
         arrays = (
-            np.cumsum(chances) / chances.sum(),
+            np.cumsum(probabilities) / probabilities.sum(),
             np.array([s.first for s in kept], np.int64),
             np.array([s.second for s in kept], np.int64),
             np.array(groups, np.int64),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from recsim_mnar.agents.purchases.factor_learner import FactorLearner
-from recsim_mnar.agents.purchases.factor_model import Form
+from recsim_mnar.agents.purchases.factor_model import FactorModelConfig
 from recsim_mnar.agents.purchases.observed import NR, Observed, Plan, R, Stratum
 from recsim_mnar.agents.purchases.training import Loss
 from recsim_mnar.log.exposures import Exposures
@@ -21,7 +21,7 @@ class _ResponseLearner(FactorLearner):
 
     gamma_r: float = 0.5
 
-    form: ClassVar[Form] = Form()
+    form: ClassVar[FactorModelConfig] = FactorModelConfig()
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -49,7 +49,7 @@ class RecResp(_ResponseLearner):
     """
 
     name = "recresp"
-    form = Form(response=True)
+    form = FactorModelConfig(response=True)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,7 +69,7 @@ class CausE(_ResponseLearner):
     distance: str = "l2"
 
     name = "cause"
-    form = Form(apart_users=True, apart_items=True)
+    form = FactorModelConfig(apart_users=True, apart_items=True)
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -89,4 +89,4 @@ class CausEProd(CausE):
     """
 
     name = "cause-prod"
-    form = Form(apart_items=True)
+    form = FactorModelConfig(apart_items=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.agents.purchases.factor_model import FactorModel, Form
+from recsim_mnar.agents.purchases.factor_model import FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.observed import Plan
 from recsim_mnar.errors import UserError
 
@@ -90,7 +90,7 @@ class Loss:
 
     pairs: bool
     signed: NDArray[np.float32] | None = None
-    form: Form = field(default_factory=Form)
+    form: FactorModelConfig = field(default_factory=FactorModelConfig)
     distance: str = "l2"
     between: float = 0.0
 
@@ -231,8 +231,8 @@ class Trainer:
         if self.loss.signed is not None:
             digest.update(self.loss.signed.tobytes())
         loss = {"pairs": self.loss.pairs, "form": asdict(self.loss.form), "distance": self.loss.distance}
-        story = {"settings": asdict(self.settings), **loss, "between": self.loss.between, "seed": self.seed}
-        return json.dumps({**story, "data": digest.hexdigest()}, sort_keys=True)
+        run_config = {"settings": asdict(self.settings), **loss, "between": self.loss.between, "seed": self.seed}
+        return json.dumps({**run_config, "data": digest.hexdigest()}, sort_keys=True)
 
 
 def _moments_of(table: NDArray[Any], adam: bool) -> tuple[NDArray[Any], ...]:

@@ -98,7 +98,7 @@ def choose(slots, uniforms, ties, tied, n_items, actions, propensities):
 
 
 @kernel
-def chance(slots, actions, ties, tied, n_items, out):
+def probability(slots, actions, ties, tied, n_items, out):
     """Probability of given actions; returns how many users have more ties than are listed (theirs stays -1)."""
     room = tied.shape[1]
     open_cases = 0

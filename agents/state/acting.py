@@ -52,7 +52,7 @@ class SlotPolicy(Stored, Policy):
     """
 
     keeps_views: ClassVar[bool] = False
-    acts_in_runs = True
+    batches_decisions = True
 
     def __init__(self, n_items: int, name: str) -> None:
         if n_items < 1:
@@ -205,7 +205,7 @@ class GreedyPolicy(SlotPolicy):
         slots = self._ranked(users)
         actions_ = checked_items(actions, self.n_items)
         out = np.empty(len(slots))
-        unlisted = _greedy_kernel.chance(slots, actions_, self._ties, self._tied, self.n_items, out)
+        unlisted = _greedy_kernel.probability(slots, actions_, self._ties, self._tied, self.n_items, out)
         if unlisted:
             for j in np.flatnonzero(out < 0.0):
                 row = self._score(slots[j : j + 1])[0]

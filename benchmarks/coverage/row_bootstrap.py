@@ -49,14 +49,14 @@ class RowBootstrap:
         power = np.zeros_like(transform)
         power[counts] = np.exp(n * np.log(transform[counts]))
         first = max(int((mean - REACH * spread) / step), 0)
-        chance = np.roll(np.fft.irfft(power, POINTS), -first % POINTS)
+        probability = np.roll(np.fft.irfft(power, POINTS), -first % POINTS)
         self.values = (first + np.arange(POINTS)) * (step / n)
-        self.below = np.maximum.accumulate(np.cumsum(chance))
+        self.below = np.maximum.accumulate(np.cumsum(probability))
         self.below /= self.below[-1]
 
-    def quantiles(self, chances: np.ndarray) -> np.ndarray:
+    def quantiles(self, probabilities: np.ndarray) -> np.ndarray:
         """The least mean that is not exceeded with each probability."""
-        return self.values[np.minimum(np.searchsorted(self.below, chances - 1e-12), self.values.size - 1)]
+        return self.values[np.minimum(np.searchsorted(self.below, probabilities - 1e-12), self.values.size - 1)]
 
     def interval(self, level: float) -> tuple[float, float]:
         """The percentile interval of infinitely many resamples."""

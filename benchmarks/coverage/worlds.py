@@ -39,8 +39,8 @@ class World:
             middle = (np.arange(N_EFFECTS) + 0.5) / N_EFFECTS
             self.effects = gamma.ppf(middle, setting.effect)
             self.effects /= self.effects.mean()
-        chances = np.minimum(self.click[:, None] * self.effects[None, :], 1.0)
-        self.value = float((self.weight[:, None] * chances).mean())
+        probabilities = np.minimum(self.click[:, None] * self.effects[None, :], 1.0)
+        self.value = float((self.weight[:, None] * probabilities).mean())
 
     def log(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Reward, propensity, target probability and user of each row of one log."""

@@ -12,7 +12,7 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import Learner, registry
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_chances, score
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities, score
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate.platform import platform_log, run_campaigns, true_quality
@@ -62,7 +62,7 @@ def figures_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed:
     for day in days:
         now = Profiles.of(log, day, world.n_items)
         probabilities.append(now.item_probabilities()[top].tolist())
-        hits = {name: hit_chances(now, learner, K) for name, learner in agents.items()}
+        hits = {name: hit_probabilities(now, learner, K) for name, learner in agents.items()}
         for p in settings["p"]:
             fit = fit_item_weights(now, p0, p)
             kl[str(p)].append(fit.divergence)
@@ -103,7 +103,7 @@ def control_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed:
         now = Profiles.of(log, day, world.n_items)
         weighing = make_scheme("unweighted").weigh(now, reference)
         for name, learner in agents.items():
-            curves[name].append(float(weighing.probabilities @ hit_chances(now, learner, K)))
+            curves[name].append(float(weighing.probabilities @ hit_probabilities(now, learner, K)))
     return {"kind": kind, "seed": seed, "curves": curves}
 
 
@@ -148,7 +148,7 @@ def _scores(
         for name, learner in agents.items():
             key = (weighing.profiles.time, name)
             if key not in cache:
-                cache[key] = hit_chances(weighing.profiles, learner, K)
+                cache[key] = hit_probabilities(weighing.profiles, learner, K)
             found[spec][name] = float(weighing.probabilities @ cache[key])
     return found
 

@@ -149,12 +149,12 @@ def compare(
     values = {method: [found[f"{method}/{k}"] for k in range(semi["seeds"])] for method in rows_of}
     values["oracle"] = [judge(uplift, uplift, lengths)]
     e = world.house_propensities(0, np.arange(n_users))
-    chance = e * truth.treated + (1 - e) * truth.control
+    probability = e * truth.treated + (1 - e) * truth.control
     told = {
         "users": n_users, "items": world.n_items, "periods": n_periods,
-        "mean Y": float(chance.mean()),
+        "mean Y": float(probability.mean()),
         "mean Z": float(e.mean()), "mean tau": float(uplift.mean()),
-        "mean tau of what is bought": float((uplift * chance).sum() / chance.sum()),
+        "mean tau of what is bought": float((uplift * probability).sum() / probability.sum()),
     }  # fmt: skip
     rows = {method: summary(v) for method, v in values.items()}
     return {

@@ -9,17 +9,17 @@ import numpy as np
 from semi_synthetic import Setting, mcar_sample, t_band
 
 from recsim_mnar.log.ratings import Ratings, split_folds
-from recsim_mnar.models.factorization import Form, factorise
+from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.propensities import observation as propensity
 
 SOLVER: dict[str, Any] = {"solver": "als", "max_iterations": 40, "value_tolerance": 1e-4, "warn": False}
 
 
-def choose(s: Setting, observed: Ratings, p: np.ndarray) -> Form:
+def choose(s: Setting, observed: Ratings, p: np.ndarray) -> FactorizationConfig:
     """Lambda by cross-validated IPS score, the propensities scaled by (k - 1)/k and 1/k (section 6.1)."""
     k = s.settings["folds"]
     fold = split_folds(len(observed), k, s.seed)
-    forms = [Form(rank=s.settings["rank"], penalty=penalty) for penalty in s.settings["penalties"]]
+    forms = [FactorizationConfig(rank=s.settings["rank"], penalty=penalty) for penalty in s.settings["penalties"]]
     scores = np.zeros(len(forms))
     for f in range(k):
         train, test = observed.select(fold != f), observed.select(fold == f)
@@ -30,7 +30,7 @@ def choose(s: Setting, observed: Ratings, p: np.ndarray) -> Form:
     return forms[int(scores.argmin())]
 
 
-def mse_of(s: Setting, observed: Ratings, p: np.ndarray, form: Form, seed: int) -> float:
+def mse_of(s: Setting, observed: Ratings, p: np.ndarray, form: FactorizationConfig, seed: int) -> float:
     """MSE over all cells (equation 1) of the model fitted with weights 1/P."""
     fit = factorise(observed, 1.0 / p, form, seed=seed, **SOLVER)
     return float(((fit.factors.matrix() - s.truth) ** 2).mean())
@@ -44,7 +44,7 @@ def fill(s: Setting, points: dict[str, Any], save: Callable[[], None]) -> None:
     for key, severity, size in cases:
         if key in points:
             continue
-        chosen: dict[str, Form] = {}
+        chosen: dict[str, FactorizationConfig] = {}
         mse: dict[str, list[float]] = {}
         for trial in range(s.settings["figure6_trials"]):
             p, observed = s.draw(severity, trial)

@@ -30,7 +30,7 @@ from recsim_mnar import rng  # noqa: E402
 from recsim_mnar.datasets.rating_studies import RatingStudy, load_coat, load_yahoo_r3  # noqa: E402
 from recsim_mnar.errors import UserError  # noqa: E402
 from recsim_mnar.log.ratings import Ratings  # noqa: E402
-from recsim_mnar.models.factorization import Form  # noqa: E402
+from recsim_mnar.models.factorization import FactorizationConfig  # noqa: E402
 from recsim_mnar.models.product_kernel import Sides  # noqa: E402
 from recsim_mnar.propensities import observation as propensity  # noqa: E402
 from recsim_mnar.simulate.run_folder import write_json  # noqa: E402
@@ -100,16 +100,16 @@ def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int
     if blind.user_features is not None and blind.item_features is not None:
         sides = Sides.of(blind.user_features, blind.item_features)
     problem = Problem(blind.train, p, sides, settings.folds, settings.seed, settings.max_iterations)
-    path, story = out / f"table2.{name}.chosen.json", of_what(problem, settings)
+    path, run_config = out / f"table2.{name}.chosen.json", of_what(problem, settings)
     with Workers(problem, n_workers) as workers:
-        if path.exists() and (before := json.loads(path.read_text())).get("of") == story:
+        if path.exists() and (before := json.loads(path.read_text())).get("of") == run_config:
             chosen, seconds = before["chosen"], before["seconds"]
             print(f"kept: {path}")
         else:
             chosen, seconds = choose(workers, settings)
             seconds["all"] = time.perf_counter() - began
             seconds["processor time of all fits"] = workers.cpu
-            write_json(path, {"of": story, "chosen": chosen, "seconds": seconds})
+            write_json(path, {"of": run_config, "chosen": chosen, "seconds": seconds})
         # From here on the test file is read.
         data = LOADERS[name](folder)
         rows = {method: fitted(workers, found, data.test, settings.starts) for method, found in chosen.items()}
@@ -120,7 +120,7 @@ def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int
         found = factorisations(workers, "naive Bayes", settings)
         seconds["naive Bayes"] = time.perf_counter() - began
         method = "MF-IPS (naive Bayes)" if p else "MF-IPS"
-        write_json(out / f"table2.{name}.naive_bayes.json", {"of": story, "chosen": found})
+        write_json(out / f"table2.{name}.naive_bayes.json", {"of": run_config, "chosen": found})
         rows[method] = fitted(workers, found, rest, settings.starts)
         if not p:
             rows["MF-Naive"] = replace(rows["MF-Naive"], test=rest)
@@ -183,7 +183,7 @@ def choose(workers: Workers, settings: Settings) -> tuple[dict[str, dict[str, Ca
         side = chosen["Side information"]["mse"]["form"]
         candidates = [
             {"kind": "side_dr", "propensities": names[0], "side": side, "clip": clip,
-             "form": Form(rank=max(settings.ranks), penalty=penalty).to_dict()}
+             "form": FactorizationConfig(rank=max(settings.ranks), penalty=penalty).to_dict()}
             for clip in settings.clips for penalty in settings.correction_penalties
         ]  # fmt: skip
         chosen["Side information, doubly robust"] = {"mse": workers.best(candidates)}
@@ -197,7 +197,7 @@ def factorisations(workers: Workers, propensities: str, settings: Settings) -> d
     found = {}
     for loss in ("mse", "mae"):
         forms = [
-            Form(rank=rank, penalty=penalty, biases=biases, loss=loss)
+            FactorizationConfig(rank=rank, penalty=penalty, biases=biases, loss=loss)
             for penalty in settings.penalties for rank in settings.ranks for biases in settings.biases
         ]  # fmt: skip
         found[loss] = workers.best(

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.models import doubly_robust as joint_learning
-from recsim_mnar.models.factorization import Form, NotConverged, Ratings, factorise, split_folds
-from recsim_mnar.models.product_kernel import SideForm, Sides, fit_side
+from recsim_mnar.models.factorization import FactorizationConfig, NotConverged, Ratings, factorise, split_folds
+from recsim_mnar.models.product_kernel import ProductKernelConfig, Sides, fit_side
 
 Candidate = dict[str, Any]
 STARS = (1.0, 5.0)
@@ -183,7 +183,7 @@ def predict(problem: Problem, candidate: Candidate, rows: Any, p: np.ndarray, *,
 
 def _mf(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
     fit = factorise(
-        ratings, 1.0 / p, Form(**candidate["form"]), seed=problem.seed + candidate.get("start", 0),
+        ratings, 1.0 / p, FactorizationConfig(**candidate["form"]), seed=problem.seed + candidate.get("start", 0),
         max_iterations=problem.max_iterations if choosing else 2000, value_tolerance=1e-5 if choosing else 1e-7,
     )  # fmt: skip
     return fit.factors.matrix()
@@ -191,14 +191,15 @@ def _mf(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray,
 
 def _joint(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
     fit = joint_learning.learn(
-        ratings, p, Form(**candidate["form"]), Form(**candidate["imputation"]), anchor=candidate["anchor"],
+        ratings, p, FactorizationConfig(**candidate["form"]), FactorizationConfig(**candidate["imputation"]),
+        anchor=candidate["anchor"],
         clip=candidate["clip"], seed=problem.seed + candidate.get("start", 0), rounds=10 if choosing else 50,
     )  # fmt: skip
     return fit.prediction
 
 
 def _side(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
-    form = SideForm.from_dict(candidate["form"])
+    form = ProductKernelConfig.from_dict(candidate["form"])
     matrix = fit_side(
         ratings, p, _sides(problem), form, tolerance=1e-3 if choosing else 1e-6, max_sweeps=6 if choosing else 60
     )
@@ -208,7 +209,7 @@ def _side(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarra
 def _side_dr(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
     side = _side(problem, {"form": candidate["side"]}, ratings, p, choosing)
     corrected = joint_learning.correct(
-        ratings, p, side, Form(**candidate["form"]), clip=candidate["clip"],
+        ratings, p, side, FactorizationConfig(**candidate["form"]), clip=candidate["clip"],
         seed=problem.seed + candidate.get("start", 0),
     )  # fmt: skip
     return np.clip(corrected, *STARS)

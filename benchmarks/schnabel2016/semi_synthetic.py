@@ -13,7 +13,7 @@ from recsim_mnar import rng
 from recsim_mnar.datasets.rating_studies import load_ml100k
 from recsim_mnar.estimators.ratings import Loss, estimate_ratings, loss, ranks
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.models.factorization import Form, factorise
+from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.ratings import alpha_propensities, observe, rerank
@@ -175,7 +175,7 @@ def completions(s: Setting) -> list[dict[str, Any]]:
     """
     out = [_dcg_of("as in the rest of this table", s.form, s.truth, s)]
     for biases, rank, penalty in s.settings["completions"]:
-        form = Form(rank=rank, penalty=penalty, biases=biases)
+        form = FactorizationConfig(rank=rank, penalty=penalty, biases=biases)
         solver = "lbfgs" if biases == "none" else "als"
         fit = factorise(
             s.ratings, None, form, seed=s.seed, solver=solver, max_iterations=300, value_tolerance=1e-5, warn=False
@@ -185,7 +185,7 @@ def completions(s: Setting) -> list[dict[str, Any]]:
     return out
 
 
-def _dcg_of(text: str, form: Form, truth: np.ndarray, s: Setting) -> dict[str, Any]:
+def _dcg_of(text: str, form: FactorizationConfig, truth: np.ndarray, s: Setting) -> dict[str, Any]:
     p = alpha_propensities(truth, s.settings["alpha"], s.settings["density"])
     row: dict[str, Any] = {"completion": text, "form": form.to_dict(), "dcg@50": {}}
     row["users_with_under_50_ones"] = int(((truth == 1).sum(axis=1) < 50).sum())

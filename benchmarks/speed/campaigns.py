@@ -21,7 +21,7 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal import _weights_kernel
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_chances
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.simulate.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 
@@ -87,7 +87,9 @@ def main() -> None:
     found: dict[str, float] = {}
     for name in ("cosine-cf", "naive-cf"):
         learner = registry.learner(name)
-        found[f"exhaustive leave-one-out of {name}, s"] = best(lambda learner=learner: hit_chances(now, learner, 5))
+        found[f"exhaustive leave-one-out of {name}, s"] = best(
+            lambda learner=learner: hit_probabilities(now, learner, 5)
+        )
     found["all weights, s"] = best(lambda: fit_item_weights(now, reference))
     for n_items in (180, 35_741):
         found |= passes(*synthetic(options.edges, n_items), n_items)

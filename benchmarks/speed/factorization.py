@@ -28,7 +28,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
 
-from recsim_mnar.models.factorization import Form, Objective, Ratings, _alternate  # noqa: E402
+from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings, _alternate  # noqa: E402
 from recsim_mnar.numerics.lbfgs import minimise  # noqa: E402
 from recsim_mnar.simulate.run_folder import write_json  # noqa: E402
 
@@ -111,7 +111,9 @@ def own_fits(o: Objective, x: np.ndarray, target: float, turns: int) -> dict[str
     """Seconds and evaluations (sweeps) of our solvers until the loss is reached."""
     spare = np.empty(o.size)
     lbfgs, found = timed(
-        lambda: minimise(o, x, metric=o.metric(), max_iterations=5000, value_tolerance=0.0, target=target, warn=False),
+        lambda: minimise(
+            o, x, preconditioner=o.preconditioner(), max_iterations=5000, value_tolerance=0.0, target=target, warn=False
+        ),
         turns,
     )
     als, fit = timed(lambda: _alternate(o, x, 500, 0.0, warn=False, watch=lambda y: o(y, spare) <= target), turns)
@@ -122,14 +124,17 @@ def weighted(data: Ratings, turns: int) -> dict[str, Any]:
     """One evaluation, and fits to the same loss, with weights as in MF-IPS."""
     given = np.random.default_rng(1).uniform(5, 40, len(data))
     # As strong at both sizes: a row's weights sum to about 1 / rows, so the penalty shrinks with the rows.
-    o = Objective(data, given, Form(rank=RANK, penalty=0.8 / sum(data.shape)))
+    o = Objective(data, given, FactorizationConfig(rank=RANK, penalty=0.8 / sum(data.shape)))
     x, g = o.start(0), np.empty(o.size)
     value, (expected, gradient) = o(x, g), with_bincount(o, x)
     ours, _ = timed(lambda: o(x, g), 10 * turns)
     numpy_, _ = timed(lambda: with_bincount(o, x), 2 * turns)
-    target = ABOVE * minimise(o, x, metric=o.metric(), max_iterations=150, value_tolerance=0.0, warn=False).value
+    target = (
+        ABOVE
+        * minimise(o, x, preconditioner=o.preconditioner(), max_iterations=150, value_tolerance=0.0, warn=False).value
+    )
     fits: dict[str, tuple[float, int]] = {}
-    one, scale = np.ones(o.size), np.sqrt(o.metric())
+    one, scale = np.ones(o.size), np.sqrt(o.preconditioner())
     for name, pairs, scaled in (("", 10, one), (", 20 pairs", 20, one), (", same scales", 10, scale / scale.mean())):
         fits[f"scipy L-BFGS-B{name}"] = timed(lambda p=pairs, s=scaled: scipy_fit(o, x, target, p, s), turns)
     fits |= own_fits(o, x, target, turns)
@@ -156,7 +161,7 @@ def beside(peer: str, data: Ratings, turns: int) -> dict[str, Any] | None:
         return None
     found = json.loads(done.stdout.strip().splitlines()[-1])
     # Next to no penalty: what counts is the error on the ratings, on which the peers' own penalty weighs little.
-    o = Objective(data, None, Form(rank=RANK, penalty=1e-6))
+    o = Objective(data, None, FactorizationConfig(rank=RANK, penalty=1e-6))
     fits = own_fits(o, o.start(0), found["mse"], turns)
     found["fits"] = {name: {"seconds": s, "evaluations": n} for name, (s, n) in fits.items()}
     return found

@@ -94,7 +94,7 @@ def svd(quick: bool) -> Curve:
 
 
 def factorization(quick: bool) -> Curve:
-    from recsim_mnar.models.factorization import Form, Objective, Ratings
+    from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings
     from recsim_mnar.numerics.lbfgs import minimise
 
     def fit(n: int) -> Callable[[], Any]:
@@ -103,7 +103,7 @@ def factorization(quick: bool) -> Curve:
         users = np.repeat(np.arange(c.shape[0]), np.diff(c.indptr))
         values = g.integers(1, 6, len(users)).astype(float)
         data = Ratings(users, np.asarray(c.indices, np.int64), values, *c.shape)
-        o = Objective(data, g.uniform(5, 40, len(users)), Form(rank=20, penalty=3e-4))
+        o = Objective(data, g.uniform(5, 40, len(users)), FactorizationConfig(rank=20, penalty=3e-4))
         return lambda: minimise(o, o.start(0), max_iterations=20, value_tolerance=0.0, warn=False)
 
     return {n: fit(n) for n in sizes_of_fits(quick)[:4]}

@@ -78,14 +78,14 @@ def compare(**options: Any) -> None:
     began = clock()
     with claimed(folder), progress() as report:
         if options["interactions"] is not None:
-            comparison, story = _compare_interactions(agents, options, report)
+            comparison, run_config = _compare_interactions(agents, options, report)
         elif options["world"] == "purchases":
-            comparison, story = _compare_purchases(agents, options, report)
+            comparison, run_config = _compare_purchases(agents, options, report)
         else:
-            comparison, story = _compare_sessions(agents, options, report)
+            comparison, run_config = _compare_sessions(agents, options, report)
         report("write the report")
-        story["seconds"] = round(began(), 3)
-        _write_comparison(folder, comparison, story)
+        run_config["seconds"] = round(began(), 3)
+        _write_comparison(folder, comparison, run_config)
     _print_comparison(comparison, folder)
 
 
@@ -145,10 +145,10 @@ def _compare_sessions(
             executor=executor,
             report=report,
         )
-    return comparison, _story(world, preset, settings, options, logging=logging)
+    return comparison, _run_config(world, preset, settings, options, logging=logging)
 
 
-def _story(world: World, preset: str, settings: Any, options: dict[str, Any], **more: Any) -> dict[str, Any]:
+def _run_config(world: World, preset: str, settings: Any, options: dict[str, Any], **more: Any) -> dict[str, Any]:
     """What suffices to make a comparison again."""
     known = {"world": world.describe(), "preset": preset, "settings": asdict(settings)}
     return {**known, **more, "seed": options["seed"]}
@@ -190,7 +190,7 @@ def _compare_purchases(
             executor=executor,
             report=report,
         )
-    return comparison, _story(world, preset, settings, options, agents=specs)
+    return comparison, _run_config(world, preset, settings, options, agents=specs)
 
 
 def _compare_interactions(
@@ -237,14 +237,14 @@ def _compare_interactions(
             candidates="auto",
             executor=executor,
         )
-    story = {"interactions": str(options["interactions"]), "items": data.n_items, "folds": folds, "seed": seed}
+    run_config = {"interactions": str(options["interactions"]), "items": data.n_items, "folds": folds, "seed": seed}
     notes = []
     if records[0].details.get("candidates") == "unseen":
         notes.append("No user meets an item twice, so items that a user has seen are not ranked for that user.")
-    return Comparison(records, notes=notes), story
+    return Comparison(records, notes=notes), run_config
 
 
-def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> None:
+def _write_comparison(folder: Path, comparison: Any, run_config: dict[str, Any]) -> None:
     from recsim_mnar.protocols.compare import summary
     from recsim_mnar.report.page import write_page
     from recsim_mnar.simulate.run_folder import write_json
@@ -253,9 +253,9 @@ def _write_comparison(folder: Path, comparison: Any, story: dict[str, Any]) -> N
         comparison.log.write(folder / "log")
     if comparison.exposures is not None:
         comparison.exposures.write(folder)
-    write_json(folder / "summary.json", {**story, **summary(comparison)})
+    write_json(folder / "summary.json", {**run_config, **summary(comparison)})
     write_json(folder / "results.json", [record.to_dict() for record in comparison.records])
-    write_page(folder / "report.html", comparison, story)
+    write_page(folder / "report.html", comparison, run_config)
 
 
 def _print_comparison(comparison: Any, folder: Path) -> None:

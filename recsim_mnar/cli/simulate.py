@@ -112,9 +112,9 @@ def _train_seed(seed: int) -> int:
 def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -> Any:
     """The policy of a name, fitted on ``train_users`` other users under the uniform policy."""
     if spec == "house" and world.name == "purchases":
-        from recsim_mnar.simulate.slates import House
+        from recsim_mnar.simulate.slates import DeployedPolicy
 
-        return House(world)
+        return DeployedPolicy(world)
     if spec == "house":
         raise UserError(f"--policy house: only campaigns and purchases have it, the {world.name} world has not")
     from recsim_mnar.log.table import Log

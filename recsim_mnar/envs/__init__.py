@@ -6,7 +6,7 @@ from typing import Any
 
 from recsim_mnar.envs.platform import CampaignsEnv
 from recsim_mnar.envs.single import WorldEnv
-from recsim_mnar.envs.validation import faces_of, without_render_mode, world_of
+from recsim_mnar.envs.validation import split_vector_kwargs, without_render_mode, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import World
@@ -41,7 +41,7 @@ def sessions_vector_env(num_envs: int = 1, preset: str | None = None, **options:
         preset: as :func:`sessions_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`WorldVectorEnv`, or parameters of the world.
     """
-    faces = faces_of(options)
+    faces = split_vector_kwargs(options)
     return WorldVectorEnv(world_of("sessions", preset, options), num_envs, **faces)
 
 
@@ -68,7 +68,7 @@ def ratings_vector_env(
         world: as :func:`ratings_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`WorldVectorEnv`, or parameters of the world.
     """
-    faces = faces_of(options)
+    faces = split_vector_kwargs(options)
     return WorldVectorEnv(_ratings(preset, world, options), num_envs, **faces)
 
 

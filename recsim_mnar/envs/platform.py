@@ -97,8 +97,8 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
         items = as_numbers(lists, "lists")
         if items.size and not np.issubdtype(items.dtype, np.integer):
             raise UserError(f"lists must hold integers, got {items.dtype}")
-        chances = None if propensities is None else as_numbers(propensities, "propensities")
-        return self._campaign(items.astype(np.int32), chances)
+        probabilities = None if propensities is None else as_numbers(propensities, "propensities")
+        return self._campaign(items.astype(np.int32), probabilities)
 
     def _campaign(self, lists: NDArray[np.int32], propensities: NDArray[np.float64] | None) -> Step:
         platform = self.platform
@@ -106,8 +106,8 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
         platform.advance(platform.day + self.world.params.campaign_every)
         self._waiting = len(platform.campaigns) < self.world.params.n_campaigns
         accepted = int(campaign.accepted.sum())
-        told = {**self._info(), "recommended": int((campaign.lists >= 0).sum()), "accepted": accepted}
-        return self._observe(), float(accepted), not self._waiting, False, told
+        info = {**self._info(), "recommended": int((campaign.lists >= 0).sum()), "accepted": accepted}
+        return self._observe(), float(accepted), not self._waiting, False, info
 
     def _check_waiting(self) -> None:
         if not self._waiting:

@@ -10,7 +10,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, tell
+from recsim_mnar.policy.base import Policy, fresh, observe_events
 from recsim_mnar.policy.checks import checked_decisions
 from recsim_mnar.rng import policy_uniforms
 
@@ -48,8 +48,8 @@ class LogBuilder:
         views, times = info.get("views") or (), info.get("view_times") or ()
         unknown = (np.nan,) * len(views)
         self._rated |= "ratings" in info
-        ratings, chances = info.get("ratings") or unknown, info.get("observation_propensities") or unknown
-        for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, chances, strict=True)):
+        ratings, probabilities = info.get("ratings") or unknown, info.get("observation_propensities") or unknown
+        for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
             row = (user, first_step + k, float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p))
             rows.append(row)
 
@@ -193,15 +193,15 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_us
 
 def lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
     """The entries of one lane of a vector environment's ``infos``: those whose mask is set; nested where they are."""
-    told = {}
+    info = {}
     for key, values in infos.items():
         if not key.startswith("_") and infos[f"_{key}"][lane]:
-            told[key] = lane_info(values, lane) if isinstance(values, dict) else values[lane]
-    return told
+            info[key] = lane_info(values, lane) if isinstance(values, dict) else values[lane]
+    return info
 
 
 def _observe(policy: Policy, user: int, info: dict[str, Any]) -> None:
     views = info.get("views")
     if views is not None and len(views):
         ratings = np.array(info.get("ratings") or (np.nan,) * len(views))
-        tell(policy, np.full(len(views), user), np.array(views, np.int32), ratings)
+        observe_events(policy, np.full(len(views), user), np.array(views, np.int32), ratings)

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.user_queue import Crowd, rewards_of
+from recsim_mnar.envs.user_queue import UserQueue, rewards_of
 from recsim_mnar.envs.validation import checked_options, first_user, one_integer
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import World
@@ -52,7 +52,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self.world = world
         self.observation_space = observation_space(world)
         self.action_space = gym.spaces.Discrete(world.n_items)
-        self._crowd = Crowd(world, 1)
+        self._queue = UserQueue(world, 1)
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
         self._counts = np.zeros(world.n_items, np.float32)
@@ -65,10 +65,10 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         """Meet the next user who comes to a decision."""
         user = first_user(checked_options(options, ("user",)))
         super().reset(seed=seed)
-        self._crowd.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
-        told = self._crowd.meet(self._lane)
+        self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
+        info = self._queue.meet(self._lane)
         self._counts[:] = 0
-        return self._counts_with(told), self._info(told, waiting=True)
+        return self._counts_with(info), self._info(info, waiting=True)
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Recommend an item; the user answers and lives on until the next decision or the end."""
@@ -83,29 +83,29 @@ class WorldEnv(gym.Env[Observation, np.int64]):
             info = {"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()}
             return self._counts.copy(), 0.0, False, False, info
         self._action[0] = chosen
-        moment = self._crowd.take(self._lane, self._action)
-        reward, alive = rewards_of(moment).item(), moment.alive.item()
+        transition = self._queue.take(self._lane, self._action)
+        reward, alive = rewards_of(transition).item(), transition.alive.item()
         if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
             self._counts[chosen] = reward
-        told = self._crowd.told(moment, 0)
-        return self._counts_with(told), reward, not alive, False, self._info(told, waiting=alive)
+        info = self._queue.info(transition, 0)
+        return self._counts_with(info), reward, not alive, False, self._info(info, waiting=alive)
 
-    def _counts_with(self, told: dict[str, Any]) -> Observation:
+    def _counts_with(self, info: dict[str, Any]) -> Observation:
         """A new observation, brought up to date: the item's rating in a world of ratings, else one more view."""
         if self.world.rates:
-            self._counts[list(told["views"])] = told["ratings"]
+            self._counts[list(info["views"])] = info["ratings"]
         else:
-            for item in told["views"]:
+            for item in info["views"]:
                 self._counts[item] += 1
         return self._counts.copy()
 
-    def _info(self, told: dict[str, Any], *, waiting: bool) -> dict[str, Any]:
+    def _info(self, info: dict[str, Any], *, waiting: bool) -> dict[str, Any]:
         """The whole ``info`` after the lane has moved; and what can be foreseen of the decisions that come next."""
-        lanes = self._crowd.lanes
+        lanes = self._queue.lanes
         self._waiting = waiting
         self._user, self._step, self._time = lanes.user.item(), lanes.step.item(), lanes.time.item()
-        self._ahead = lanes.pass_over(self._lane).item() if waiting else 0
-        return {"user": self._user, "step": self._step, "time": self._time, **told}
+        self._ahead = lanes.skip_uneventful(self._lane).item() if waiting else 0
+        return {"user": self._user, "step": self._step, "time": self._time, **info}
 
     def _checked(self, action: np.int64) -> int:
         kind = type(action)  # almost always one of two: this runs at every step

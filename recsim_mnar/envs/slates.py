@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from recsim_mnar.envs.recording import LogBuilder, lane_info
 from recsim_mnar.envs.single import COUNT_LIMIT
-from recsim_mnar.envs.user_queue import Crowd, organic_rows
-from recsim_mnar.envs.validation import as_array, checked_options, faces_of, first_user, world_of
+from recsim_mnar.envs.user_queue import UserQueue, organic_rows
+from recsim_mnar.envs.validation import as_array, checked_options, first_user, split_vector_kwargs, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulate.slates import SlatePolicy
-from recsim_mnar.worlds.base import Moment
+from recsim_mnar.worlds.base import Transition
 from recsim_mnar.worlds.purchases.world import PurchasesWorld, checked_slates
 
 Array = NDArray[Any]
@@ -43,7 +43,7 @@ def purchases_vector_env(num_envs: int = 1, preset: str | None = None, **options
         preset: as :func:`purchases_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`PurchasesVectorEnv`, or parameters.
     """
-    faces = faces_of(options)
+    faces = split_vector_kwargs(options)
     return PurchasesVectorEnv(_world(preset, options), num_envs, **faces)
 
 
@@ -51,17 +51,17 @@ def _world(preset: str | None, params: dict[str, Any]) -> PurchasesWorld:
     return world_of("purchases", preset, params)  # type: ignore[return-value]
 
 
-def _bought_rows(moment: Moment) -> NDArray[np.int64]:
-    """Rows of a moment that are recommended items that were bought."""
-    c = moment.columns
+def _bought_rows(transition: Transition) -> NDArray[np.int64]:
+    """Rows of a transition that are recommended items that were bought."""
+    c = transition.columns
     return np.flatnonzero((c["event"] == schema.BANDIT) & (c["reward"] == 1))
 
 
-def _purchases(moment: Moment) -> NDArray[np.float64]:
+def _purchases(transition: Transition) -> NDArray[np.float64]:
     """(n,) number of items that each lane bought, recommended or not."""
-    c = moment.columns
+    c = transition.columns
     bought = (c["event"] == schema.ORGANIC) | (c["reward"] == 1)
-    return np.add.reduceat(bought.astype(np.float64), moment.starts[:-1])
+    return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
 
 
 class PurchasesEnv(gym.Env[Array, Array]):
@@ -84,7 +84,7 @@ class PurchasesEnv(gym.Env[Array, Array]):
         self.world = world
         self.observation_space = gym.spaces.Box(0.0, COUNT_LIMIT, (world.n_items,), np.float32)
         self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
-        self._crowd = Crowd(world, 1)
+        self._queue = UserQueue(world, 1)
         self._lane = np.zeros(1, np.int64)
         self._counts = np.zeros(world.n_items, np.float32)
         self._waiting = False
@@ -93,35 +93,35 @@ class PurchasesEnv(gym.Env[Array, Array]):
         """Meet the next user."""
         user = first_user(checked_options(options, ("user",)))
         super().reset(seed=seed)
-        self._crowd.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
-        told = self._crowd.meet(self._lane)
+        self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
+        info = self._queue.meet(self._lane)
         self._counts[:] = 0
         self._waiting = True
-        return self._counts.copy(), self._info(told)
+        return self._counts.copy(), self._info(info)
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Recommend a slate; the user lives through a period."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
         slate = _sized(as_array(action, "a slate")[None], 1, self.world)
-        moment = self._crowd.take(self._lane, slate.astype(np.int32))
-        self._waiting = bool(moment.alive[0])
-        c = moment.columns
-        alone, bought = organic_rows(moment), c["action"][_bought_rows(moment)]
+        transition = self._queue.take(self._lane, slate.astype(np.int32))
+        self._waiting = bool(transition.alive[0])
+        c = transition.columns
+        alone, bought = organic_rows(transition), c["action"][_bought_rows(transition)]
         np.add.at(self._counts, np.concatenate([c["item"][alone], bought]), np.float32(1))
-        told = {key: tuple(c[name][alone].tolist()) for key, name in self._crowd.entries}
-        info = self._info({**told, "bought": tuple(bought.tolist())})
-        return self._counts.copy(), float(_purchases(moment)[0]), not self._waiting, False, info
+        info = {key: tuple(c[name][alone].tolist()) for key, name in self._queue.entries}
+        info = self._info({**info, "bought": tuple(bought.tolist())})
+        return self._counts.copy(), float(_purchases(transition)[0]), not self._waiting, False, info
 
-    def _info(self, told: dict[str, Any]) -> dict[str, Any]:
-        lanes = self._crowd.lanes
-        return {"user": lanes.user.item(), "step": lanes.step.item(), "time": lanes.time.item(), **told}
+    def _info(self, info: dict[str, Any]) -> dict[str, Any]:
+        lanes = self._queue.lanes
+        return {"user": lanes.user.item(), "step": lanes.step.item(), "time": lanes.time.item(), **info}
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
-        if self._crowd.seed is None or not self._waiting:
+        if self._queue.seed is None or not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        return float(self.world.slate_uplift(self._crowd.seed, self._crowd.lanes.user, np.asarray(action)[None])[0])
+        return float(self.world.slate_uplift(self._queue.seed, self._queue.lanes.user, np.asarray(action)[None])[0])
 
 
 class PurchasesVectorEnv(WorldVectorEnv):
@@ -152,14 +152,14 @@ class PurchasesVectorEnv(WorldVectorEnv):
         self._check_ready()
         return _sized(actions, self.num_envs, self.world)
 
-    def _earned(self, moment: Moment) -> NDArray[np.float64]:
-        return _purchases(moment)
+    def _earned(self, transition: Transition) -> NDArray[np.float64]:
+        return _purchases(transition)
 
-    def _see(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
-        """Count the purchases of a moment and tell them."""
-        self._browse(which, moment, infos)
-        c, rows = moment.columns, _bought_rows(moment)
-        edges = rows.searchsorted(moment.starts)
+    def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
+        """Count the purchases of a transition and tell them."""
+        self._browse(which, transition, infos)
+        c, rows = transition.columns, _bought_rows(transition)
+        edges = rows.searchsorted(transition.starts)
         bought = c["action"][rows]
         np.add.at(self._counts, (which.repeat(edges[1:] - edges[:-1]), bought), np.float32(1))
         self._tell(infos, which, edges, {"bought": bought})
@@ -203,22 +203,22 @@ def record_slates_vector(env: PurchasesVectorEnv, policy: SlatePolicy, n_users: 
     """:func:`record_slates` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
     recorder = _Recorder(policy.fresh(), seed)
     _observation, infos = env.reset(seed=seed)
-    told = [lane_info(infos, lane) for lane in range(env.num_envs)]
-    recorder.begin(told)
+    info = [lane_info(infos, lane) for lane in range(env.num_envs)]
+    recorder.begin(info)
     ended = np.zeros(env.num_envs, np.bool_)
-    while any(not over and info["user"] < n_users for info, over in zip(told, ended, strict=True)) or (
+    while any(not over and info["user"] < n_users for info, over in zip(info, ended, strict=True)) or (
         max(recorder.builder.users) < n_users - 1
     ):
         acting = np.flatnonzero(~ended)
         slates = np.zeros((env.num_envs, policy.params.slate_size), np.int64)
         if len(acting):
-            slates[acting] = recorder.decide([told[lane] for lane in acting])
+            slates[acting] = recorder.decide([info[lane] for lane in acting])
         _observation, _rewards, terminated, truncated, infos = env.step(slates)
         after = [lane_info(infos, lane) for lane in range(env.num_envs)]
         if len(acting):
-            recorder.after([told[lane] for lane in acting], [after[lane] for lane in acting], slates[acting])
+            recorder.after([info[lane] for lane in acting], [after[lane] for lane in acting], slates[acting])
         recorder.begin([after[lane] for lane in np.flatnonzero(ended)])
-        told, ended = after, terminated | truncated
+        info, ended = after, terminated | truncated
     return recorder.builder.log(n_users)
 
 
@@ -236,10 +236,10 @@ class _Recorder:
     def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int64]:
         users, periods = np.array([i["user"] for i in infos]), np.array([i["time"] for i in infos]).astype(np.int64)
         slates = np.empty((len(users), self.policy.params.slate_size), np.int64)
-        self.chance = np.empty(slates.shape)
+        self.probability = np.empty(slates.shape)
         for period in np.unique(periods):
             rows = periods == period
-            slates[rows], self.chance[rows] = self.policy.slates(self.seed, users[rows], int(period))
+            slates[rows], self.probability[rows] = self.policy.slates(self.seed, users[rows], int(period))
         return slates
 
     def after(self, before: list[dict[str, Any]], after: list[dict[str, Any]], slates: NDArray[np.int64]) -> None:
@@ -248,12 +248,12 @@ class _Recorder:
             bought = set(came.get("bought") or ())
             order = np.argsort(slates[j])
             for k, item in enumerate(slates[j][order].tolist()):
-                chance = float(self.chance[j][order[k]])
-                self.builder.decide(user, step + k, time, item, chance, float(item in bought))
+                probability = float(self.probability[j][order[k]])
+                self.builder.decide(user, step + k, time, item, probability, float(item in bought))
             self.builder.browse(user, step + slates.shape[1], came)
             alone = np.array(came.get("views") or (), np.int32)
             action = np.concatenate([slates[j][order], np.full(len(alone), -1)]).astype(np.int32)
-            self.policy.tell(
+            self.policy.observe_events(
                 {
                     "user": np.full(len(action), user),
                     "action": action,

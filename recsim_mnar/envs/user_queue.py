@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from recsim_mnar.log import schema
 from recsim_mnar.rng import check_seed
-from recsim_mnar.worlds.base import Moment, World
+from recsim_mnar.worlds.base import Transition, World
 
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
 
 
-class Crowd:
+class UserQueue:
     """Lanes and the users who enter them.
 
     Args:
@@ -24,7 +24,7 @@ class Crowd:
         n_lanes: how many at once.
 
     Attributes:
-        entries: what is told of organic events: the key in ``info``, and the log's column whose values stand there. In
+        entries: what is info of organic events: the key in ``info``, and the log's column whose values stand there. In
             a world of ratings those are also what the events gave the items, and how likely each was to be revealed.
         seed: of the only lane, None before it is seated.
     """
@@ -39,7 +39,7 @@ class Crowd:
         self._next: list[int] = []
         self._certain = np.ones(n_lanes)
 
-    def seat(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
+    def assign(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
         """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
         self._seeds[which] = np.array(seeds, np.uint64)
         if len(seeds) == 1:
@@ -59,7 +59,7 @@ class Crowd:
                 return
         else:
             self.seed = check_seed(draw() if seed is None else seed)
-        self.seat(np.zeros(1, np.int64), [self.seed], user or 0)
+        self.assign(np.zeros(1, np.int64), [self.seed], user or 0)
 
     def move(self, which: NDArray[np.int64], user: int) -> None:
         """Lanes ``which`` go on from another user; those that share a queue go on sharing it among themselves."""
@@ -74,26 +74,26 @@ class Crowd:
         self._next.append(first_user)
         return len(self._next) - 1
 
-    def admit(self, which: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Moment]]:
+    def admit(self, which: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Transition]]:
         """A next user for each of these lanes (ascending); those who leave without a decision are passed over.
 
         Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
         """
         while len(which):
             users = self._next_users(which)
-            moment = self.lanes.begin(which, self._seeds[which], users)
-            yield which, users, moment
-            which = which[~moment.alive]
+            transition = self.lanes.begin(which, self._seeds[which], users)
+            yield which, users, transition
+            which = which[~transition.alive]
 
     def meet(self, lane: NDArray[np.int64]) -> dict[str, Any]:
-        """A next user for one lane (1,); what is told of them, and ``skipped`` where others left before."""
+        """A next user for one lane (1,); what is info of them, and ``skipped`` where others left before."""
         skipped: list[dict[str, Any]] = []
-        for _lane, users, moment in self.admit(lane):
-            told = self.told(moment, 0)
-            if moment.alive[0]:
+        for _lane, users, transition in self.admit(lane):
+            info = self.info(transition, 0)
+            if transition.alive[0]:
                 break
-            skipped.append({"user": int(users[0]), **told})
-        return {**told, "skipped": tuple(skipped)} if skipped else told
+            skipped.append({"user": int(users[0]), **info})
+        return {**info, "skipped": tuple(skipped)} if skipped else info
 
     def _next_users(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         users = []
@@ -102,26 +102,26 @@ class Crowd:
             self._next[queue] += 1
         return np.array(users, np.int64)
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Moment:
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Transition:
         """These lanes are shown these items."""
         return self.lanes.take(which, actions, self._certain[: len(which)])
 
-    def told(self, moment: Moment, j: int) -> dict[str, Any]:
-        """What is told of the organic events of the moment's lane number j, in order: all but the answer to an action.
+    def info(self, transition: Transition, j: int) -> dict[str, Any]:
+        """The organic events of the transition's lane number j, in order: all but the answer to an action.
 
         Tuples: Gymnasium's own vector environments take an array in ``info`` to have the same shape at every step.
         """
-        first, last = moment.starts[j], moment.starts[j + 1]
-        if first < last and moment.columns["event"][first] == schema.BANDIT:
+        first, last = transition.starts[j], transition.starts[j + 1]
+        if first < last and transition.columns["event"][first] == schema.BANDIT:
             first += 1
-        return {key: tuple(moment.columns[name][first:last].tolist()) for key, name in self.entries}
+        return {key: tuple(transition.columns[name][first:last].tolist()) for key, name in self.entries}
 
 
-def rewards_of(moment: Moment) -> NDArray[np.float64]:
+def rewards_of(transition: Transition) -> NDArray[np.float64]:
     """(n,) what the actions taken earned."""
-    return moment.columns["reward"][moment.starts[:-1]]
+    return transition.columns["reward"][transition.starts[:-1]]
 
 
-def organic_rows(moment: Moment) -> NDArray[np.int64]:
-    """Rows of a moment that are organic events."""
-    return np.flatnonzero(moment.columns["event"] == schema.ORGANIC)
+def organic_rows(transition: Transition) -> NDArray[np.int64]:
+    """Rows of a transition that are organic events."""
+    return np.flatnonzero(transition.columns["event"] == schema.ORGANIC)

@@ -33,7 +33,7 @@ def without_render_mode(keywords: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in keywords.items() if name != "render_mode"}
 
 
-def faces_of(keywords: dict[str, Any]) -> dict[str, Any]:
+def split_vector_kwargs(keywords: dict[str, Any]) -> dict[str, Any]:
     """What of the keywords is the vector environment's; taken out of them."""
     return {name: keywords.pop(name) for name in ("max_episode_steps", "autoreset_mode") if name in keywords}
 

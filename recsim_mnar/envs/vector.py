@@ -12,11 +12,11 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.single import check_decides, observation_space
-from recsim_mnar.envs.user_queue import Crowd, organic_rows, rewards_of
+from recsim_mnar.envs.user_queue import UserQueue, organic_rows, rewards_of
 from recsim_mnar.envs.validation import as_array, checked_count, checked_options, first_user
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
-from recsim_mnar.worlds.base import Moment, World
+from recsim_mnar.worlds.base import Transition, World
 
 Array = NDArray[Any]
 
@@ -62,7 +62,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self.single_action_space = gym.spaces.Discrete(world.n_items)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._crowd = Crowd(world, num_envs)
+        self._queue = UserQueue(world, num_envs)
         self._all = np.ones(num_envs, np.bool_)
         self._counts = np.zeros((num_envs, world.n_items), np.float32)
         self._elapsed = np.zeros(num_envs, np.int64)
@@ -93,10 +93,10 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         resetting = np.flatnonzero(self._ended)
         due = self._due()
         if len(due):
-            moment = self._crowd.take(due, chosen[due].astype(np.int32))
-            rewards[due] = self._earned(moment)
-            terminated[due] = ~moment.alive
-            self._see(due, moment, infos)
+            transition = self._queue.take(due, chosen[due].astype(np.int32))
+            rewards[due] = self._earned(transition)
+            terminated[due] = ~transition.alive
+            self._see(due, transition, infos)
         if self.max_episode_steps is not None:
             self._elapsed += 1
             truncated = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
@@ -133,7 +133,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
                 raise UserError(f"a list of seeds must have one for each of {self.num_envs} lanes, got {len(seeds)}")
             given = [lane for lane in which if seeds[lane] is not None]
             for lane in given:
-                self._crowd.seat(np.array([lane]), [check_seed(seeds[lane])], user or 0)
+                self._queue.assign(np.array([lane]), [check_seed(seeds[lane])], user or 0)
             if len(given) == len(which) or self._seeded:
                 self._seeded = True
                 return
@@ -141,10 +141,10 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         if seed is not None or not self._seeded:
             super().reset(seed=seed if seed is None else check_seed(seed))
             self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
-            self._crowd.seat(which, [self._seed], user or 0)
+            self._queue.assign(which, [self._seed], user or 0)
             self._seeded = True
         elif user is not None:
-            self._crowd.move(which, user)
+            self._queue.move(which, user)
 
     def _check_ready(self) -> None:
         if not self._seeded:
@@ -171,51 +171,53 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
     def _due(self) -> NDArray[np.int64]:
         """Lanes whose user answers this recommendation. In the others that wait it comes to nothing, whatever it is.
 
-        Those have lived ahead: what is told of them lies ``_ahead`` decisions behind what their lanes hold.
+        Those have lived ahead: what is info of them lies ``_ahead`` decisions behind what their lanes hold.
         """
         unknown = np.flatnonzero((self._ahead == 0) & ~self._ended)
-        ahead = self._crowd.lanes.pass_over(unknown)
+        ahead = self._queue.lanes.skip_uneventful(unknown)
         self._ahead[unknown] = ahead
         np.maximum(self._ahead - 1, 0, out=self._ahead)
         return unknown[ahead == 0]
 
-    def _earned(self, moment: Moment) -> NDArray[np.float64]:
-        return rewards_of(moment)
+    def _earned(self, transition: Transition) -> NDArray[np.float64]:
+        return rewards_of(transition)
 
     def _admit(self, which: NDArray[np.int64], infos: dict[str, Any]) -> None:
-        """Reset lanes: next users, counts, and what is told of them."""
+        """Reset lanes: next users, counts, and what is info of them."""
         for array in (self._counts, self._elapsed, self._ended, self._ahead):
             array[which] = 0
         skipped: dict[int, list[dict[str, Any]]] = {}
-        for lanes, users, moment in self._crowd.admit(which):
-            for j in np.flatnonzero(~moment.alive).tolist():
-                left = {"user": int(users[j]), **self._crowd.told(moment, j)}
+        for lanes, users, transition in self._queue.admit(which):
+            for j in np.flatnonzero(~transition.alive).tolist():
+                left = {"user": int(users[j]), **self._queue.info(transition, j)}
                 skipped.setdefault(int(lanes[j]), []).append(left)
-            here = moment if moment.alive.all() else moment.of(moment.alive)
-            self._browse(lanes[moment.alive], here, infos, empty=self.world.rates)
-        for lane, told in skipped.items():
-            self._set(infos, "skipped", lane, tuple(told))
+            here = transition if transition.alive.all() else transition.of(transition.alive)
+            self._browse(lanes[transition.alive], here, infos, empty=self.world.rates)
+        for lane, info in skipped.items():
+            self._set(infos, "skipped", lane, tuple(info))
 
-    def _see(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any]) -> None:
+    def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
         """Bring the observations of lanes up to date after their actions, and tell what was organic."""
         if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
-            rewards = rewards_of(moment)
+            rewards = rewards_of(transition)
             answered = np.flatnonzero(rewards > 0)
-            items = moment.columns["action"][moment.starts[answered]]
+            items = transition.columns["action"][transition.starts[answered]]
             self._counts[which[answered], items] = rewards[answered]
-        self._browse(which, moment, infos)
+        self._browse(which, transition, infos)
 
-    def _browse(self, which: NDArray[np.int64], moment: Moment, infos: dict[str, Any], *, empty: bool = False) -> None:
-        """Organic events: the item's rating in a world of ratings, else one more view; told where there are any."""
-        c, rows = moment.columns, organic_rows(moment)
-        edges = rows.searchsorted(moment.starts)
+    def _browse(
+        self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any], *, empty: bool = False
+    ) -> None:
+        """Organic events: the item's rating in a world of ratings, else one more view; info where there are any."""
+        c, rows = transition.columns, organic_rows(transition)
+        edges = rows.searchsorted(transition.starts)
         lanes, items = which.repeat(edges[1:] - edges[:-1]), c["item"][rows]
         if self.world.rates:
             self._counts[lanes, items] = c["reward"][rows]
         else:
             # One index, not a pair of them: numpy has a fast path for it.
             np.add.at(self._counts.reshape(-1), lanes * self.world.n_items + items, np.float32(1))
-        events = {key: c[name][rows] for key, name in self._crowd.entries}
+        events = {key: c[name][rows] for key, name in self._queue.entries}
         self._tell(infos, which, edges, events, empty=empty)
 
     def _tell(
@@ -234,14 +236,14 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         lanes = which[some]
         cuts = list(zip(lanes.tolist(), edges[some].tolist(), edges[some + 1].tolist(), strict=True))
         for key, column in events.items():
-            values, told = tuple(column.tolist()), self._entry(infos, key)
+            values, info = tuple(column.tolist()), self._entry(infos, key)
             for lane, first, last in cuts:
-                told[lane] = values[first:last]
+                info[lane] = values[first:last]
             infos[f"_{key}"][lanes] = True
 
     def _tell_state(self, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
         """Tell of the lanes in the mask which decision of whom they await."""
-        lanes = self._crowd.lanes
+        lanes = self._queue.lanes
         now = {"user": lanes.user.copy(), "step": lanes.step - self._ahead, "time": lanes.time - self._ahead}
         for key, values in now.items():
             if mask is not self._all:
@@ -249,7 +251,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
             infos[key], infos[f"_{key}"] = values, mask.copy()
 
     def _finish(self, ended: NDArray[np.int64], infos: dict[str, Any]) -> None:
-        """Move what was told of lanes that ended to ``final_obs`` and ``final_info``."""
+        """Move what was info of lanes that ended to ``final_obs`` and ``final_info``."""
         final: dict[str, Any] = {}
         for lane in ended:
             self._set(infos, "final_obs", int(lane), self._counts[lane].copy())

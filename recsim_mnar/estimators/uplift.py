@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.limits import freedom, student_limits
+from recsim_mnar.estimators.intervals.limits import degrees_of_freedom, student_limits
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.log.exposures import Exposures
 
@@ -320,7 +320,7 @@ def _estimate(
         raise UserError(f"level must lie in (0, 1), got {level}")
     users = len(influence)
     second, fourth = float((influence**2).sum()), float((influence**4).sum())
-    degrees = freedom(users, int(rewarded.sum()), second, fourth)
+    degrees = degrees_of_freedom(users, int(rewarded.sum()), second, fourth)
     low, high = student_limits(value, second, users, level, degrees)
     left = diagnostics.get("without_treated", 0) + diagnostics.get("without_control", 0)
     verdict = "trust"

@@ -25,8 +25,8 @@ def write(
     import pyarrow as pa
 
     table = pa.table(dict(columns))
-    story = {**known, "schema_version": schema.SCHEMA_VERSION}
-    table = table.replace_schema_metadata({_META_KEY: json.dumps(story)})
+    run_config = {**known, "schema_version": schema.SCHEMA_VERSION}
+    table = table.replace_schema_metadata({_META_KEY: json.dumps(run_config)})
     if propensities is not None:
         with replacing(folder / TABLE_FILE) as temporary, temporary.open("wb") as file:
             np.savez(file, propensities=propensities)

@@ -12,7 +12,7 @@ CLASSES = ("R-P", "R-NP", "NR-P", "NR-NP")
 
 
 @dataclass(frozen=True)
-class Sets:
+class CSRLists:
     """Items of each (period, user) in one observed class, as compressed rows.
 
     Attributes:
@@ -45,9 +45,9 @@ class Classes:
     periods: NDArray[np.int64]
     n_users: int
     n_items: int
-    rp: Sets
-    rnp: Sets
-    nrp: Sets
+    rp: CSRLists
+    rnp: CSRLists
+    nrp: CSRLists
 
     def active(self) -> NDArray[np.int64]:
         """Rows of users who bought something in the period."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import exposure_files
-from recsim_mnar.log.exposure_index import Classes, Sets
+from recsim_mnar.log.exposure_index import Classes, CSRLists
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -218,9 +218,9 @@ class Exposures:
         r, p, item = self.recommended[index], self.purchased[index], self.item[index]
         n_rows = len(parts) * self.n_users
 
-        def sets(mask: Flags) -> Sets:
+        def sets(mask: Flags) -> CSRLists:
             counts = np.bincount(row[mask], minlength=n_rows)
-            return Sets(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), item[mask])
+            return CSRLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), item[mask])
 
         return Classes(chosen, self.n_users, self.n_items, sets(r & p), sets(r & ~p), sets(~r & p))
 

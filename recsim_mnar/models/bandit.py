@@ -101,7 +101,7 @@ class ViewMap:
         nothing = cls(np.zeros((n_items, 0)), np.zeros(0), np.zeros((n_items, 0)), shares, shrinkage)
         if k < 1 or np.all(users[1:] != users[:-1]):  # nobody's views, or at most one of each user
             return nothing
-        from recsim_mnar.models import _bandit_kernel as _contexts_kernel
+        from recsim_mnar.models import _bandit_kernel
 
         number = np.full(n_items, -1, np.int64)
         number[used] = np.arange(len(used))
@@ -111,13 +111,13 @@ class ViewMap:
         starts = np.flatnonzero(np.concatenate([[True], users[1:] != users[:-1], [True]]))
         following, squares, total = np.zeros((n, n)), np.zeros(n), np.zeros(n)
         after = np.empty(int(np.diff(starts).max()) + 1)
-        _contexts_kernel.next_view_sums(starts, items, shrinkage, after, squares, following, total)
+        _bandit_kernel.next_view_sums(starts, items, shrinkage, after, squares, following, total)
         mean = total / m
         residual = following / m - np.outer(mean, counts[used] / m)
         sd = np.sqrt(squares / m - mean**2 + _RIDGE * p)
         reduced = _leading(residual / np.outer(sd, np.sqrt(p)), k, seed) / sd[:, None]
         gram = np.zeros((k, k))
-        _contexts_kernel.state_sums(starts, items, shrinkage, reduced, mean @ reduced, np.empty(2 * k), gram)
+        _bandit_kernel.state_sums(starts, items, shrinkage, reduced, mean @ reduced, np.empty(2 * k), gram)
         gram = (gram + np.triu(gram, 1).T) / m
         if not np.linalg.eigvalsh(gram)[0] > 1e-12 * np.trace(gram):
             return nothing  # the states differ in fewer directions than K: too few views to learn from
@@ -213,7 +213,7 @@ class RewardMoments:
         Raises:
             UserError: all rewards are the same.
         """
-        from recsim_mnar.models import _bandit_kernel as _contexts_kernel
+        from recsim_mnar.models import _bandit_kernel
 
         users, rewards = log["user"], log["reward"][bandit]
         mean = float(np.average(rewards, weights=weights))
@@ -227,7 +227,7 @@ class RewardMoments:
         by_row = np.zeros((2, len(users)))
         standard = (rewards - mean) / sd
         by_row[0, bandit], by_row[1, bandit] = standard, weights
-        _contexts_kernel.reward_sums(
+        _bandit_kernel.reward_sums(
             users, bandit.view(np.uint8), log["item"], log["action"], by_row[0], by_row[1], fold,
             view_map.mapping, view_map.centre, view_map.shrinkage, np.empty(2 * k + 1), gram, cross,
         )  # fmt: skip

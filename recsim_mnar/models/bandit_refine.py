@@ -168,7 +168,7 @@ class JointObjective:
         gm += self._scale * (self._transposed @ gu)
         return float(value)
 
-    def metric(self) -> Floats:
+    def preconditioner(self) -> Floats:
         """About the Hessian's diagonal at the start, for :func:`recsim_mnar.numerics.lbfgs.minimise`.
 
         u has variance 1.
@@ -188,6 +188,11 @@ class JointObjective:
     def fit(self) -> tuple[ViewMap, Solution, Minimum]:
         """Minimise from :meth:`start`."""
         found = minimise(
-            self, self.start(), metric=self.metric(), max_iterations=300, gradient_tolerance=1e-9, value_tolerance=1e-8
+            self,
+            self.start(),
+            preconditioner=self.preconditioner(),
+            max_iterations=300,
+            gradient_tolerance=1e-9,
+            value_tolerance=1e-8,
         )
         return *self.parts(found.x), found

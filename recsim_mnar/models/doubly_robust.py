@@ -25,7 +25,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities, clip_propensities, doubly_robust, loss
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.models.factorization import Factors, Form, NotConverged, factorise
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, NotConverged, factorise
 from recsim_mnar.numerics.lbfgs import minimise
 
 
@@ -64,7 +64,7 @@ def pseudo_ratings(ratings: Ratings, propensities: Any, imputation: Floats) -> F
 
 
 def fit_prediction(
-    targets: Floats, form: Form, start: Factors, *, max_sweeps: int = 50, tolerance: float = 1e-6
+    targets: Floats, form: FactorizationConfig, start: Factors, *, max_sweeps: int = 50, tolerance: float = 1e-6
 ) -> Fit:
     """Minimise mean (f - targets)^2 + penalty: alternating least squares, one Gram matrix for all rows of a side.
 
@@ -169,8 +169,8 @@ class ImputationObjective:
 def learn(
     ratings: Ratings,
     propensities: Any,
-    form: Form,
-    imputation: Form | None = None,
+    form: FactorizationConfig,
+    imputation: FactorizationConfig | None = None,
     *,
     anchor: float = 10.0,
     rounds: int = 10,
@@ -240,7 +240,13 @@ def _scaled(ratings: Ratings, propensities: Any, clip: float) -> Floats:
 
 
 def correct(
-    ratings: Ratings, propensities: Any, imputation: Floats, form: Form, *, clip: float = 0.0, seed: int = 0
+    ratings: Ratings,
+    propensities: Any,
+    imputation: Floats,
+    form: FactorizationConfig,
+    *,
+    clip: float = 0.0,
+    seed: int = 0,
 ) -> Floats:
     """Imputed ratings of any model, corrected by a factorisation that minimises the doubly robust risk; (U, I).
 

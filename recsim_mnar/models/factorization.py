@@ -28,9 +28,9 @@ from recsim_mnar.numerics.lbfgs import Minimum, NotConverged, minimise
 
 __all__ = [
     "Contexts",
+    "FactorizationConfig",
     "Factors",
     "Fit",
-    "Form",
     "JointObjective",
     "NotConverged",
     "Objective",
@@ -52,7 +52,7 @@ SOLVERS = ("lbfgs", "als")
 
 
 @dataclass(frozen=True)
-class Form:
+class FactorizationConfig:
     """What is fitted.
 
     Attributes:
@@ -139,7 +139,7 @@ class Objective:
         form: what is fitted.
     """
 
-    def __init__(self, ratings: Ratings, weights: Floats | None, form: Form) -> None:
+    def __init__(self, ratings: Ratings, weights: Floats | None, form: FactorizationConfig) -> None:
         if len(ratings) == 0:
             raise UserError("there are no ratings to factorise")
         cells = ratings.n_users * ratings.n_items
@@ -215,7 +215,7 @@ class Objective:
         cumulative = np.cumsum(self.weights[order])
         return float(self.values[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])])
 
-    def metric(self) -> Floats:
+    def preconditioner(self) -> Floats:
         """About the Hessian's diagonal, for :func:`recsim_mnar.numerics.lbfgs.minimise`.
 
         A row's entries have curvature 2 (sum of its weights times the other side's mean squared factor + penalty). The
@@ -252,7 +252,7 @@ class Objective:
 def factorise(
     ratings: Ratings,
     weights: Floats | None,
-    form: Form,
+    form: FactorizationConfig,
     *,
     seed: int = 0,
     solver: str = "lbfgs",
@@ -293,7 +293,7 @@ def factorise(
     found: Minimum = minimise(
         objective,
         x,
-        metric=objective.metric(),
+        preconditioner=objective.preconditioner(),
         max_iterations=max_iterations,
         value_tolerance=value_tolerance,
         gradient_tolerance=gradient_tolerance,

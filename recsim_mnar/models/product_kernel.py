@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SideForm:
+class ProductKernelConfig:
     """Prior variances, relative to the noise of an average rating, and what is minimised.
 
     Attributes:
@@ -84,7 +84,7 @@ class SideForm:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> SideForm:
+    def from_dict(cls, fields: dict[str, Any]) -> ProductKernelConfig:
         """The inverse of :meth:`to_dict`."""
         given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
         return cls(**given)
@@ -126,10 +126,10 @@ class Sides:
             found.append(matrix)
         return cls(found[0], found[1], groups_of(found[0]), groups_of(found[1]))
 
-    def form(self, category: float = 0.25, **fields: Any) -> SideForm:
+    def form(self, category: float = 0.25, **fields: Any) -> ProductKernelConfig:
         """A form with the same variance for every group."""
         users, items = ((category,) * len(g) for g in (self.user_groups, self.item_groups))
-        return SideForm(**{"user_category": users, "item_category": items, **fields})
+        return ProductKernelConfig(**{"user_category": users, "item_category": items, **fields})
 
 
 def groups_of(features: Floats) -> tuple[slice, ...]:
@@ -161,7 +161,13 @@ def similarity(features: Floats, group: slice) -> Floats:
 
 
 def fit_side(
-    ratings: Ratings, propensities: Any, sides: Sides, form: SideForm, *, tolerance: float = 1e-5, max_sweeps: int = 30
+    ratings: Ratings,
+    propensities: Any,
+    sides: Sides,
+    form: ProductKernelConfig,
+    *,
+    tolerance: float = 1e-5,
+    max_sweeps: int = 30,
 ) -> Floats:
     """Predicted ratings of all cells, (U, I): the posterior mean (``mse``) or mode (``mae``) of c + f.
 
@@ -214,7 +220,7 @@ class Kernels:
         return np.asarray(out)
 
 
-def kernels(ratings: Ratings, sides: Sides, form: SideForm) -> Kernels:
+def kernels(ratings: Ratings, sides: Sides, form: ProductKernelConfig) -> Kernels:
     """The covariance that a form gives.
 
     Raises:

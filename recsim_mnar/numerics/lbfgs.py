@@ -58,7 +58,7 @@ def minimise(
     start: Vector,
     *,
     memory: int = 10,
-    metric: Vector | None = None,
+    preconditioner: Vector | None = None,
     max_iterations: int = 500,
     gradient_tolerance: float = 1e-6,
     value_tolerance: float = 1e-9,
@@ -71,8 +71,9 @@ def minimise(
         objective: value and gradient.
         start: (N,) where to begin; not changed.
         memory: pairs of step and gradient change that are kept.
-        metric: (N,) positive: about the Hessian's diagonal, up to a factor. The first guess of its inverse is then
-            diagonal instead of a multiple of the identity: as if each variable were scaled by the root of its entry.
+        preconditioner: (N,) positive: about the Hessian's diagonal, up to a factor. The first guess of its inverse is
+            then diagonal instead of a multiple of the identity: as if each variable were scaled by the root of its
+            entry.
         max_iterations: after which it gives up.
         gradient_tolerance: stop where no entry of the gradient is larger.
         value_tolerance: stop where an iteration lowers the value by less than this times max(|value|, 1).
@@ -86,7 +87,7 @@ def minimise(
 
     x = np.array(start, dtype=np.float64)
     n = x.size
-    inverse_metric = np.ones(n) if metric is None else 1.0 / metric
+    inverse_metric = np.ones(n) if preconditioner is None else 1.0 / preconditioner
     spare = np.empty(n)
     g, x_new, g_new, p = (np.empty(n) for _ in range(4))
     steps, changes = np.empty((memory, n)), np.empty((memory, n))

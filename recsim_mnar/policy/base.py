@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.checks import checked_decisions, checked_propensities, checked_scores, look_at_distributions
+from recsim_mnar.policy.checks import checked_decisions, checked_propensities, checked_scores, spot_check_probabilities
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -37,14 +37,14 @@ class Policy(abc.ABC):
     Attributes:
         n_items: number of items; actions are 0 .. n_items - 1.
         name: the name under which results are reported.
-        acts_in_runs: whether a user may stand in one call of ``act`` several times, once for each of decisions between
-            which nothing is observed: so for a policy whose state ``act`` leaves as it is and that does not ``learn``.
-            ``simulate`` then asks for many decisions at once.
+        batches_decisions: whether a user may stand in one call of ``act`` several times, once for each of decisions
+            between which nothing is observed: so for a policy whose state ``act`` leaves as it is and that does not
+            ``learn``. ``simulate`` then asks for many decisions at once.
     """
 
     n_items: int
     name: str = "policy"
-    acts_in_runs: bool = False
+    batches_decisions: bool = False
 
     def reset(self, users: Ints) -> None:
         """These users begin (again): forget what was seen of them. ``users``: (n,) distinct user ids."""
@@ -148,7 +148,7 @@ def fresh(policy: Policy) -> Policy:
     return own() if own is not None else copy.deepcopy(policy)
 
 
-def tell(policy: Policy, users: Ints, items: Ints, ratings: Floats) -> None:
+def observe_events(policy: Policy, users: Ints, items: Ints, ratings: Floats) -> None:
     """Let a policy observe organic events in their order: ratings where they have a value, views where it is NaN."""
     rated = np.isfinite(ratings)
     reads = getattr(policy, "observe_ratings", None)
@@ -175,9 +175,9 @@ class _Softened(Policy):
     inner: Policy
 
     @property
-    def acts_in_runs(self) -> bool:  # type: ignore[override]  # as the inner policy does
+    def batches_decisions(self) -> bool:  # type: ignore[override]  # as the inner policy does
         """See :class:`Policy`."""
-        return getattr(self.inner, "acts_in_runs", False)
+        return getattr(self.inner, "batches_decisions", False)
 
     def reset(self, users: Ints) -> None:
         """See :meth:`Policy.reset`."""
@@ -193,7 +193,7 @@ class _Softened(Policy):
 
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
         """See :meth:`Policy.observe_ratings`."""
-        tell(self.inner, users, items, ratings)
+        observe_events(self.inner, users, items, ratings)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
         """See :meth:`Policy.learn`."""
@@ -229,7 +229,7 @@ class EpsilonMixture(_Softened):
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """One uniform decides both the branch and, stretched back to [0, 1), the choice within it."""
         if not self._looked:
-            look_at_distributions(self.inner, users)
+            spot_check_probabilities(self.inner, users)
             self._looked = True
         explore = uniforms < self.epsilon
         stretched = np.where(
@@ -242,9 +242,9 @@ class EpsilonMixture(_Softened):
         random = np.minimum((stretched * self.n_items).astype(np.int64), self.n_items - 1)
         actions = np.where(explore, random, greedy)
         if explore.any():
-            chances = self.inner.propensity_of(users[explore], actions[explore])
+            probabilities = self.inner.propensity_of(users[explore], actions[explore])
             propensity = propensity.copy()  # it may be an array of the inner policy's own
-            propensity[explore] = checked_propensities(self.inner, chances, int(explore.sum()))
+            propensity[explore] = checked_propensities(self.inner, probabilities, int(explore.sum()))
         return actions, (1.0 - self.epsilon) * propensity + self.epsilon / self.n_items
 
     def probabilities(self, users: Ints) -> Floats:
@@ -324,7 +324,7 @@ class SoftmaxPolicy(_Softened):
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
         """See :meth:`Policy.observe_ratings`."""
         self._drop(users)
-        tell(self.inner, users, items, ratings)
+        observe_events(self.inner, users, items, ratings)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
         """See :meth:`Policy.learn`."""
@@ -339,7 +339,7 @@ class SoftmaxPolicy(_Softened):
 
     def _rows(self, users: Ints) -> NDArray[np.int64]:
         """The rows of ``_kept`` that hold these users' distributions; at most ``_capacity`` users at a time."""
-        from recsim_mnar.policy import _softening_kernel as _policy_kernel
+        from recsim_mnar.policy import _softening_kernel
 
         names = users.tolist()
         asked = list(dict.fromkeys(names))  # replay asks for a user once a decision
@@ -357,20 +357,20 @@ class SoftmaxPolicy(_Softened):
                 self._free.extend(range(size - 1, old - 1, -1))
             rows = np.array([self._free.pop() for _ in new], np.int64)
             scores = checked_scores(self.inner, scores_of(self.inner, np.array(new)), (len(new), self.n_items))
-            _policy_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
+            _softening_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
             self._row_of.update(zip(new, rows.tolist(), strict=True))
         return np.array([self._row_of[user] for user in names], np.int64)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Invert the cumulative distribution at the uniform."""
-        from recsim_mnar.policy import _softening_kernel as _policy_kernel
+        from recsim_mnar.policy import _softening_kernel
 
         draws = np.array(uniforms, dtype=np.float64)
         actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
         for begin in range(0, len(users), self._capacity):
             part = slice(begin, begin + self._capacity)
             rows = self._rows(users[part])
-            _policy_kernel.draw_rows(self._kept, self._sums, rows, draws[part], actions[part], propensities[part])
+            _softening_kernel.draw_rows(self._kept, self._sums, rows, draws[part], actions[part], propensities[part])
         return actions, propensities
 
     def probabilities(self, users: Ints) -> Floats:

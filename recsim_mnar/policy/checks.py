@@ -61,32 +61,32 @@ def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: 
     """
     name = name_of(policy)
     try:
-        chance = np.asarray(distribution, dtype=np.float64)
+        probability = np.asarray(distribution, dtype=np.float64)
     except (TypeError, ValueError):
         raise UserError(f"policy {name!r}: its probabilities are not an array of numbers") from None
     shape = (n_items,) if n is None else (n, n_items)
-    if chance.shape != shape:
-        got = "None" if distribution is None else f"shape {chance.shape}"
+    if probability.shape != shape:
+        got = "None" if distribution is None else f"shape {probability.shape}"
         raise UserError(
             f"policy {name!r}: its probabilities must have shape {shape}, got {got}; the world has {n_items} items"
         )
-    if chance.size and chance.min() < 0.0:
-        raise UserError(f"policy {name!r}: its probabilities must not be negative, one is {chance.min():g}")
-    sums = chance.sum(axis=-1)
+    if probability.size and probability.min() < 0.0:
+        raise UserError(f"policy {name!r}: its probabilities must not be negative, one is {probability.min():g}")
+    sums = probability.sum(axis=-1)
     if not np.all(np.abs(sums - 1.0) < 1e-6):
         worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1.0))]
         raise UserError(f"policy {name!r}: its probabilities must sum to 1, a sum is {worst:g}")
-    return chance
+    return probability
 
 
-def checked_propensities(policy: Policy, chances: Any, n: int) -> Floats:
+def checked_propensities(policy: Policy, probabilities: Any, n: int) -> Floats:
     """What ``propensity_of`` gave for ``n`` users, as float64.
 
     Raises:
         UserError: wrong shape, or not in [0, 1].
     """
     try:
-        given = np.asarray(chances, dtype=np.float64)
+        given = np.asarray(probabilities, dtype=np.float64)
         good = given.shape == (n,) and bool(np.all((given >= 0.0) & (given <= 1.0 + 1e-9)))
     except (TypeError, ValueError):
         good = False
@@ -110,7 +110,7 @@ def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Float
     return given
 
 
-def look_at_distributions(policy: Policy, users: Ints) -> None:
+def spot_check_probabilities(policy: Policy, users: Ints) -> None:
     """Raise UserError where the probabilities of a few of these users are none.
 
     For those who go on to ask ``propensity_of`` alone, which many policies know without a whole distribution.

@@ -132,10 +132,10 @@ class _Bilinear:
         return np.asarray((self.x @ weights) @ self.z.T + gamma[:, None] + beta + theta[-1])
 
     def __call__(self, theta: Floats, gradient: Floats) -> float:
-        from recsim_mnar.propensities import _observation_kernel as _propensity_kernel
+        from recsim_mnar.propensities import _observation_kernel
 
         r = self._residual
-        value = _propensity_kernel.likelihood(self.logits(theta), self.observed, self.mask, r)
+        value = _observation_kernel.likelihood(self.logits(theta), self.observed, self.mask, r)
         body = theta[:-1]
         gradient[: self.n_weights] = (self.x.T @ (r @ self.z)).ravel()
         n_users = self.observed.shape[0]

@@ -11,13 +11,13 @@ from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.tables import grid, number
 
 
-def write_page(path: Path, comparison: Comparison, story: dict[str, Any]) -> None:
+def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -> None:
     """Write the page under a temporary name, then rename it.
 
     Args:
         path: of the page.
         comparison: what it tells.
-        story: settings and provenance, shown at its foot; JSON types only.
+        run_config: settings and provenance, shown at its foot; JSON types only.
     """
     import json
 
@@ -41,7 +41,7 @@ def write_page(path: Path, comparison: Comparison, story: dict[str, Any]) -> Non
             for r in comparison.records
             if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
         ],
-        story=json.dumps(story, indent=2),
+        run_config=json.dumps(run_config, indent=2),
         version=__version__,
     )
     with replacing(path) as temporary:

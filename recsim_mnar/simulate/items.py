@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, tell
+from recsim_mnar.policy.base import Policy, fresh, observe_events
 from recsim_mnar.policy.checks import checked_decisions, checked_distribution, name_of
 from recsim_mnar.rng import check_seed, policy_uniforms
-from recsim_mnar.worlds.base import Moment, World
+from recsim_mnar.worlds.base import Transition, World
 
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
@@ -214,15 +214,15 @@ def simulate_shard(
 
         return slates.simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     if getattr(policy, "is_uniform", False):
-        return world.live(seed, first_user, n_users, None, keep_truth=keep_truth)
+        return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
     fixed = getattr(policy, "fixed_distribution", None)
     distribution = fixed() if fixed is not None else None
     if distribution is not None:
         distribution = checked_distribution(policy, distribution, world.n_items)
-        return world.live(seed, first_user, n_users, distribution, keep_truth=keep_truth)
+        return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     moments: list[Columns] = []
-    for moment, _lanes, _which in drive(world, fresh(policy), seed, first_user, n_users, keep_truth=keep_truth):
-        moments.append(moment.columns)
+    for transition, _lanes, _which in drive(world, fresh(policy), seed, first_user, n_users, keep_truth=keep_truth):
+        moments.append(transition.columns)
     columns = {name: np.concatenate([m[name] for m in moments]) for name in moments[0]}
     return in_user_order(columns, first_user, n_users)
 
@@ -239,8 +239,8 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 
 def drive(
     world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
-) -> Iterator[tuple[Moment, Any, NDArray[np.int64]]]:
-    """Let users live under a policy, many side by side; yields every moment, the lanes, and which of them it is of."""
+) -> Iterator[tuple[Transition, Any, NDArray[np.int64]]]:
+    """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of."""
     per_lane = 4 * world.n_items
     lanes = world.open_lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
     n_lanes = len(lanes.user)
@@ -249,21 +249,21 @@ def drive(
     waiting = np.zeros(0, np.int64)
     free = np.arange(n_lanes)
     forget = getattr(policy, "forget", None)
-    in_runs = getattr(policy, "acts_in_runs", False)
+    in_runs = getattr(policy, "batches_decisions", False)
     learn = None if in_runs else getattr(policy, "learn", None)
     while True:
         while len(free) and next_user < last:
             arriving = np.arange(next_user, min(next_user + len(free), last))
             next_user += len(arriving)
             which, free = free[: len(arriving)], free[len(arriving) :]
-            moment = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
+            transition = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
             policy.reset(arriving)
-            yield moment, lanes, which
-            show(world, policy, moment)
-            if forget is not None and not moment.alive.all():
-                forget(arriving[~moment.alive])
-            waiting = np.concatenate([waiting, which[moment.alive]])
-            free = np.concatenate([free, which[~moment.alive]])
+            yield transition, lanes, which
+            show(world, policy, transition)
+            if forget is not None and not transition.alive.all():
+                forget(arriving[~transition.alive])
+            waiting = np.concatenate([waiting, which[transition.alive]])
+            free = np.concatenate([free, which[~transition.alive]])
         if len(waiting) == 0:
             return
         users, decisions = lanes.user[waiting], lanes.n_decisions[waiting]
@@ -277,27 +277,27 @@ def drive(
         drawn = policy_uniforms(seed, asked, decisions)
         actions, propensities = checked_decisions(policy, policy.act(asked, drawn), n=len(asked), n_items=world.n_items)
         if in_runs:
-            moment = lanes.take_runs(waiting, runs, actions, propensities)
+            transition = lanes.take_runs(waiting, runs, actions, propensities)
         else:
-            moment = lanes.take(waiting, actions, propensities)
-        yield moment, lanes, waiting
+            transition = lanes.take(waiting, actions, propensities)
+        yield transition, lanes, waiting
         if learn is not None:
-            learn(users, actions, moment.columns["reward"][moment.starts[:-1]])
-        show(world, policy, moment)
-        if not moment.alive.all():
+            learn(users, actions, transition.columns["reward"][transition.starts[:-1]])
+        show(world, policy, transition)
+        if not transition.alive.all():
             if forget is not None:
-                forget(users[~moment.alive])
-            free = np.concatenate([free, waiting[~moment.alive]])
-            waiting = waiting[moment.alive]
+                forget(users[~transition.alive])
+            free = np.concatenate([free, waiting[~transition.alive]])
+            waiting = waiting[transition.alive]
 
 
-def show(world: World, policy: Policy, moment: Moment) -> None:
-    """Let a policy observe the views or ratings of a moment."""
-    c = moment.columns
+def show(world: World, policy: Policy, transition: Transition) -> None:
+    """Let a policy observe the views or ratings of a transition."""
+    c = transition.columns
     views = np.flatnonzero(c["event"] == schema.ORGANIC)
     if len(views) == 0:
         return
     if world.rates:
-        tell(policy, c["user"][views], c["item"][views], c["reward"][views])
+        observe_events(policy, c["user"][views], c["item"][views], c["reward"][views])
     else:
         policy.observe(c["user"][views], c["item"][views])

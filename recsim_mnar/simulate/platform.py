@@ -28,14 +28,14 @@ def platform_log(platform: Platform) -> Log:
     """The platform's log up to its present day, with the provenance that suffices to make it again."""
     from recsim_mnar import __version__
 
-    story = {
+    run_config = {
         "package": f"recsim_mnar {__version__}",
         "world": platform.world.describe(),
         "seed": platform.seed,
         "day": platform.day,
         "campaign_days": [campaign.day for campaign in platform.campaigns],
     }
-    return Log(platform.log_columns(), story)
+    return Log(platform.log_columns(), run_config)
 
 
 def additions_log(platform: Platform) -> Log:
@@ -115,8 +115,8 @@ def run_campaign(
         largest = scores.max(axis=1, keepdims=True)
         relative = np.divide(scores, largest, out=np.ones_like(scores), where=largest > 0)
         parts.append(platform.draw_lists(weights * relative**sharpness, part))
-    lists, chances = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
-    return platform.recommend(lists, chances, users)
+    lists, probabilities = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
+    return platform.recommend(lists, probabilities, users)
 
 
 def run_campaigns(
@@ -167,14 +167,14 @@ def _write_truth(folder: Path, platform: Platform, log: Log) -> None:
     import pyarrow as pa
 
     shown = np.flatnonzero(log.is_bandit)
-    chance = np.empty(len(shown))
+    probability = np.empty(len(shown))
     for campaign in platform.campaigns:
         of_it = log["campaign"][shown] == campaign.number
         rows = shown[of_it]
         for part in _chunks(rows, platform.world.n_items):
             table = platform.acceptance(log["user"][part], campaign.number)
-            chance[np.searchsorted(shown, part)] = table[np.arange(len(part)), log["action"][part]]
-    columns = {"user": log["user"][shown], "step": log["step"][shown], "acceptance_probability": chance}
+            probability[np.searchsorted(shown, part)] = table[np.arange(len(part)), log["action"][part]]
+    columns = {"user": log["user"][shown], "step": log["step"][shown], "acceptance_probability": probability}
     write_table(pa.table(columns), folder / "truth.parquet")
     world = platform.world
     with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
@@ -236,7 +236,7 @@ def feedback_loop(
         The platform after the last campaign's interval, and what each round was like.
     """
     from recsim_mnar.log.profiles import Profiles
-    from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_chances
+    from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 
     if rounds < 1 or not every > 0:
         raise UserError(
@@ -247,15 +247,15 @@ def feedback_loop(
     for number in range(rounds):
         platform.advance((world.params.first_campaign if first is None else first) + number * every)
         training = derive_seed(seed, f"feedback/{number}")
-        lists, chances = lists_of(platform, learner, seed=training)
+        lists, probabilities = lists_of(platform, learner, seed=training)
         loo = np.nan
         if with_loo:
             profiles = Profiles.of(platform_log(platform), platform.day, world.n_items)
-            hit = hit_chances(profiles, learner, world.params.list_length)
+            hit = hit_probabilities(profiles, learner, world.params.list_length)
             loo = float(np.repeat(1.0 / profiles.lengths(), profiles.lengths()) @ hit / profiles.n_users)
         quality = platform.quality(lists)
         shown = np.bincount(lists[lists >= 0], minlength=world.n_items)[platform.born()]
-        campaign = platform.recommend(lists, chances)
+        campaign = platform.recommend(lists, probabilities)
         told.append(
             Round(
                 platform.day, float(campaign.accepted.sum() / max(shown.sum(), 1)), quality, loo,

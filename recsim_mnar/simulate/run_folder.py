@@ -135,31 +135,31 @@ def simulate_to(
             :func:`recsim_mnar.simulate.items.simulate`.
     """
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
-    story = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
+    run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     manifest = folder / MANIFEST
     if resume and manifest.exists():
         before = json.loads(manifest.read_text())
-        if before != json.loads(json.dumps(story)):
-            changed = sorted(key for key in story if before.get(key) != json.loads(json.dumps(story[key])))
+        if before != json.loads(json.dumps(run_config)):
+            changed = sorted(key for key in run_config if before.get(key) != json.loads(json.dumps(run_config[key])))
             raise UserError(f"--resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder")
     with claimed(folder, resume=resume):
-        write_json(manifest, story)
+        write_json(manifest, run_config)
         (folder / "log").mkdir(exist_ok=True)
-        return _fill(folder, world, policy, story, executor, progress)
+        return _fill(folder, world, policy, run_config, executor, progress)
 
 
 def _fill(
     folder: Path,
     world: World,
     policy: Policy,
-    story: dict[str, Any],
+    run_config: dict[str, Any],
     executor: Executor | None,
     progress: Callable[[int], None],
 ) -> dict[str, int]:
-    """Make the parts that are missing of the run that ``story`` tells; returns as :func:`simulate_to`."""
+    """Make the parts that are missing of the run that ``run_config`` tells; returns as :func:`simulate_to`."""
     import pyarrow.parquet as pq
 
-    n_users, seed, keep_truth = story["n_users"], story["seed"], story["truth"]
+    n_users, seed, keep_truth = run_config["n_users"], run_config["seed"], run_config["truth"]
     part_users = PART_SHARDS * SHARD_USERS
     firsts = list(range(0, n_users, part_users))
     missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth)]
@@ -176,7 +176,7 @@ def _fill(
         parts = _counted(itertools.islice(shards, -(-n_here // SHARD_USERS)), progress)
         log = Log(
             {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
-            {key: value for key, value in story.items() if key != "truth"},
+            {key: value for key, value in run_config.items() if key != "truth"},
         )
         if keep_truth:
             write_table(_truth_table(log, world.truth_column), _truth_path(folder, i))

@@ -1,6 +1,6 @@
-"""Slates: what recommends several items at once, with known chances, and the simulation of worlds that ask for slates.
+"""Slates: what recommends several items at once, with known probabilities, and worlds that ask for them.
 
-Any policy of this package recommends slates through its ranking: item i of user u is shown with chance
+Any policy of this package recommends slates through its ranking: item i of user u is shown with probability
 e_ui = clip(c_u w(rank_ui)), where w is the world's law of ranks and c_u makes a slate of the world's size. So every
 cell has a known propensity, strictly between 0 and 1, as uplift estimators need it, even where the policy itself is
 deterministic.
@@ -55,7 +55,7 @@ class SlatePolicy:
         if isinstance(policy, _Softened):
             raise UserError(
                 f"policy {policy.name!r}: slates are drawn by rank, softening would change nothing; "
-                "set law, exponent and the propensities' bounds of the world instead"
+                "set rank_decay, exponent and the propensities' bounds of the world instead"
             )
         if policy.n_items != params.n_items:
             raise UserError(
@@ -71,7 +71,7 @@ class SlatePolicy:
         )
         self._sums = np.concatenate([[0.0], np.cumsum(rank_weights(self.n_items, ranked))])
 
-    def chances(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
         """(n, I) P(shown) of every item in each user's present state."""
         from recsim_mnar.worlds.purchases import _slates_kernel
 
@@ -90,16 +90,16 @@ class SlatePolicy:
         return out
 
     def slates(self, seed: int, users: NDArray[np.int64], period: int) -> tuple[NDArray[np.int32], Floats]:
-        """Slates of exactly N items, (n, N), and the chance of each of their items, (n, N): for an environment's loop.
+        """Slates of exactly N items, (n, N), and the probability of each item, (n, N): for an environment's loop.
 
         Raises:
             UserError: the world's ``slates`` are not ``fixed``.
         """
         if self.params.slates != "fixed":
             raise UserError("slates of one size need the world's parameter slates = 'fixed'")
-        chance = self.chances(seed, users)
-        shown = fixed_slates(seed, users, period, chance, self.params.slate_size)
-        return shown, np.take_along_axis(chance, shown.astype(np.int64), axis=1)
+        probability = self.probabilities(seed, users)
+        shown = fixed_slates(seed, users, period, probability, self.params.slate_size)
+        return shown, np.take_along_axis(probability, shown.astype(np.int64), axis=1)
 
     @property
     def changes(self) -> bool:
@@ -111,7 +111,7 @@ class SlatePolicy:
         """These users begin."""
         self.policy.reset(users)
 
-    def tell(self, columns: Columns) -> None:
+    def observe_events(self, columns: Columns) -> None:
         """What happened in a period: recommendations and what came of them, then purchases without one."""
         shown = columns["action"] >= 0
         if shown.any():
@@ -128,7 +128,7 @@ class SlatePolicy:
         return self.policy.describe()
 
 
-class House(SlatePolicy):
+class DeployedPolicy(SlatePolicy):
     """The world's own recommender: uniform, by popularity or personalised, as its parameters say.
 
     Args:
@@ -140,8 +140,8 @@ class House(SlatePolicy):
     def __init__(self, world: PurchasesWorld) -> None:
         self.world, self.params, self.n_items = world, world.params, world.n_items
 
-    def chances(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`SlatePolicy.chances`."""
+    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+        """See :meth:`SlatePolicy.probabilities`."""
         return self.world.house_propensities(seed, users)
 
     changes = False
@@ -149,10 +149,10 @@ class House(SlatePolicy):
     def reset(self, users: NDArray[np.int64]) -> None:
         """Nothing is kept of users."""
 
-    def tell(self, columns: Columns) -> None:
+    def observe_events(self, columns: Columns) -> None:
         """Nothing is learnt."""
 
-    def fresh(self) -> House:
+    def fresh(self) -> DeployedPolicy:
         """It keeps nothing."""
         return self
 
@@ -161,36 +161,36 @@ class House(SlatePolicy):
         return {"name": self.name}
 
 
-def draw(seed: int, users: NDArray[np.int64], period: int, chance: Floats, params: PurchasesParams) -> Flags:
-    """(n, I) which items are shown, each with its chance: independently, or slates of exactly N."""
+def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: PurchasesParams) -> Flags:
+    """(n, I) which items are shown, each with its probability: independently, or slates of exactly N."""
     from recsim_mnar.worlds.purchases import _slates_kernel
 
     if params.slates == "fixed":
-        shown = np.zeros(chance.shape, bool)
-        slates = fixed_slates(seed, users, period, chance, params.slate_size)
+        shown = np.zeros(probability.shape, bool)
+        slates = fixed_slates(seed, users, period, probability, params.slate_size)
         np.put_along_axis(shown, slates.astype(np.int64), True, axis=1)
         return shown
-    flags = np.empty(chance.shape, np.uint8)
+    flags = np.empty(probability.shape, np.uint8)
     n = len(users)
     with np.errstate(over="ignore"):
         _slates_kernel.draw_independently(
-            np.full(n, seed, np.uint64), np.uint64(Stream.EXPOSURE), users, np.full(n, period), chance, flags
+            np.full(n, seed, np.uint64), np.uint64(Stream.EXPOSURE), users, np.full(n, period), probability, flags
         )
     return flags.view(np.bool_)
 
 
-def fixed_slates(seed: int, users: NDArray[np.int64], period: int, chance: Floats, size: int) -> NDArray[np.int32]:
-    """(n, N) distinct items, each drawn with its chance; rows of ``chance`` sum to N."""
+def fixed_slates(seed: int, users: NDArray[np.int64], period: int, probability: Floats, size: int) -> NDArray[np.int32]:
+    """(n, N) distinct items, each drawn with its probability; rows of ``probability`` sum to N."""
     from recsim_mnar.worlds.purchases import _slates_kernel
 
-    if np.any(np.abs(chance.sum(axis=1) - size) > 1e-6 * size):
+    if np.any(np.abs(probability.sum(axis=1) - size) > 1e-6 * size):
         raise UserError(f"slates of exactly {size} items need propensities that sum to {size} for every user")
     n = len(users)
     slates = np.empty((n, size), np.int32)
     with np.errstate(over="ignore"):
         _slates_kernel.draw_slates(
             np.full(n, seed, np.uint64), np.uint64(Stream.EXPOSURE), users, np.full(n, period),
-            policy_uniforms(seed, users, period), chance, np.empty(chance.shape[1], np.int32), slates,
+            policy_uniforms(seed, users, period), probability, np.empty(probability.shape[1], np.int32), slates,
         )  # fmt: skip
     return slates
 
@@ -214,10 +214,10 @@ def simulate_shard(
         told: list[Columns] = []
         for period in range(world.params.n_periods):
             if period == 0 or recommender.changes:
-                chance = recommender.chances(seed, users)
-            shown = draw(seed, users, period, chance, world.params)
-            told.append(lanes.show(which, shown, chance).columns)
-            recommender.tell(told[-1])
+                probability = recommender.probabilities(seed, users)
+            shown = draw(seed, users, period, probability, world.params)
+            told.append(lanes.show(which, shown, probability).columns)
+            recommender.observe_events(told[-1])
         order = np.argsort(np.concatenate([part["user"] for part in told]), kind="stable")
         parts.append({name: np.concatenate([part[name] for part in told])[order] for name in told[0]})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -258,9 +258,9 @@ def propensity_table(world: PurchasesWorld, policy: Any, log: Log, n_users: int,
         here = {name: log[name][first:last] for name in ("user", "action", "item", "reward")}
         period = time[first:last]
         for t in range(n_periods):
-            table[users, :, t] = recommender.chances(seed, users)
+            table[users, :, t] = recommender.probabilities(seed, users)
             if t < n_periods - 1:
-                recommender.tell({name: values[period == t] for name, values in here.items()})
+                recommender.observe_events({name: values[period == t] for name, values in here.items()})
     return table
 
 

@@ -13,7 +13,7 @@ from recsim_mnar.worlds.params import Params
 
 
 @dataclass(frozen=True)
-class Moment:
+class Transition:
     """What happened in some lanes since they last waited for a decision.
 
     Attributes:
@@ -27,12 +27,12 @@ class Moment:
     columns: dict[str, NDArray[Any]]
     alive: NDArray[np.bool_]
 
-    def of(self, some: NDArray[np.bool_]) -> Moment:
+    def of(self, some: NDArray[np.bool_]) -> Transition:
         """The same of some of the lanes; ``some`` is (n,)."""
         n_events = np.diff(self.starts)
         rows = np.repeat(some, n_events)
         starts = np.concatenate([[0], np.cumsum(n_events[some])])
-        return Moment(starts, {name: column[rows] for name, column in self.columns.items()}, self.alive[some])
+        return Transition(starts, {name: column[rows] for name, column in self.columns.items()}, self.alive[some])
 
 
 class Lanes(abc.ABC):
@@ -54,11 +54,13 @@ class Lanes(abc.ABC):
         """Truth: (n, .) hidden state of the user in each lane, for what judges, never for what acts."""
 
     @abc.abstractmethod
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
         """Users arrive in lanes ``which`` and live until their first decision or their end."""
 
     @abc.abstractmethod
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
+    def take(
+        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
+    ) -> Transition:
         """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
 
     def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -74,14 +76,14 @@ class Lanes(abc.ABC):
         runs: NDArray[np.int64],
         actions: NDArray[np.int32],
         propensities: NDArray[np.float64],
-    ) -> Moment:
+    ) -> Transition:
         """:meth:`take` with ``runs[j]`` recommendations, one after the other, for lane ``which[j]``.
 
         ``runs`` are at most those of :meth:`runs`; actions and propensities (sum of runs,) stand lane by lane.
         """
         return self.take(which, actions, propensities)
 
-    def pass_over(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """Lanes ``which`` (all waiting) live through decisions that come next and change nothing; returns how many.
 
         Each of them earns 0, whatever is recommended, shows nothing new, and is followed by the next decision one step
@@ -113,7 +115,7 @@ class World(abc.ABC):
         """Places for ``n_lanes`` users."""
 
     @abc.abstractmethod
-    def live(
+    def trajectories(
         self,
         seed: int,
         first_user: int,

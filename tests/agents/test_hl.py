@@ -80,8 +80,8 @@ def test_cells_are_the_plain_twins(missing):
         worst = _limits(made.cuts)[seen] if seen >= 0 else twin.sharpest(made.cuts, known)
         assert worst <= cells.sharpness[u, i] + 1e-6  # the curvature bound is one
         assert cells.sharpness[u, i] <= 1.15 * worst + 0.02  # and not far away
-        chances = twin.level_chances(m, made.cuts) * known
-        mass[u, i] = chances / chances.sum()
+        probabilities = twin.level_chances(m, made.cuts) * known
+        mass[u, i] = probabilities / probabilities.sum()
         push[u, i] = [(f(m, z=e * d)[0] - f(m, z=-e * d)[0]) / (2 * e) for d in np.eye(5)]
         own = [(f(m, cuts=e * d)[0] - f(m, cuts=-e * d)[0]) / (2 * e) for d in np.eye(4)]
         cut_slope += own
@@ -146,8 +146,8 @@ def test_the_bound_is_below_the_evidence():
     weights = sum(np.sqrt(side.response.prior) * g.normal(size=(draws, 5)) for side in made.sides)
     h = made.base + total[1][:, None] + weights
     known = np.array([twin.reveal(seen, True, row, 1.0) for row in h])
-    chances = np.array([twin.level_chances(m, made.cuts) for m in total[0]])
-    evidence = (chances * known).sum(axis=1)
+    probabilities = np.array([twin.level_chances(m, made.cuts) for m in total[0]])
+    evidence = (probabilities * known).sum(axis=1)
     for _ in range(20):
         made._update_side(0)
         made._update_side(1)

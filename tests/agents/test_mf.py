@@ -39,8 +39,8 @@ class TestContract(PolicyContract):
             pytest.skip("a wrapper is made again from its spec")
         policy.save(tmp_path / "policy.npz")
         again = Stored.load(tmp_path / "policy.npz")
-        self.tell(policy, users, views)
-        self.tell(again, users, views)
+        self.observe_events(policy, users, views)
+        self.observe_events(again, users, views)
         assert again.describe() == policy.describe()
         np.testing.assert_array_equal(again.scores(users), policy.scores(users))
 

@@ -17,8 +17,8 @@ from recsim_mnar.agents.factors.mf_ratings import (
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.models.factorization import Factors, Form, Ratings, factorise, fold_in
-from recsim_mnar.policy import registry, tell
+from recsim_mnar.models.factorization import FactorizationConfig, Factors, Ratings, factorise, fold_in
+from recsim_mnar.policy import observe_events, registry
 from recsim_mnar.replay import replay
 from recsim_mnar.simulate import simulate
 from recsim_mnar.truth import value_on_log
@@ -40,21 +40,21 @@ def semi_synthetic(n_users=120, n_items=90, seed=0):
 
 def test_mf_ips_predicts_better_than_mf_naive_under_selection():
     truth, observed, p = semi_synthetic()
-    forms = [Form(4, penalty) for penalty in (1e-2, 3e-3, 1e-3)]
+    forms = [FactorizationConfig(4, penalty) for penalty in (1e-2, 3e-3, 1e-3)]
     errors = []
     for at in (p, np.full(len(p), observed.density)):
         best = cross_validate(observed, at, forms, solver="als", max_iterations=100, value_tolerance=1e-4).best
         fit = factorise(observed, 1 / at, best, solver="als", max_iterations=100, value_tolerance=1e-4)
         errors.append((fit.factors.matrix() - truth) ** 2)
     assert errors[0].mean() < 0.8 * errors[1].mean()
-    t, chance = paired_t(errors[0].ravel(), errors[1].ravel())
+    t, probability = paired_t(errors[0].ravel(), errors[1].ravel())
     assert t < 0
-    assert chance < 1e-3
+    assert probability < 1e-3
 
 
 def test_cross_validation_scales_the_propensities():
     _, observed, p = semi_synthetic()
-    found = cross_validate(observed, p, [Form(0, 1e9)], n_folds=4)
+    found = cross_validate(observed, p, [FactorizationConfig(0, 1e9)], n_folds=4)
     # With offsets at 0 only c is left: the score is the IPS mean of held-out squared errors around the training mean.
     assert found.by_fold.shape == (1, 4)
     mean = np.average(observed.values, weights=1 / p)
@@ -100,7 +100,7 @@ def test_it_chooses_a_penalty_that_ranks():
     for score in ("loss", "dcg"):
         policy = RatingMF(score=score).fit(log, n_items=100, seed=1)
         policy.reset(users)
-        tell(policy, told["user"], told["item"], told["reward"])
+        observe_events(policy, told["user"], told["item"], told["reward"])
         scores = policy.scores(users)
         spread[score] = np.abs(policy.fitted()[0]["factors"]).max()
         scores[told["user"], told["item"]] = -np.inf
@@ -115,7 +115,7 @@ def test_the_policy_is_the_fitted_model_and_folds_users_in():
     arrays, parameters = policy.fitted()
     users = np.array([4, 9])
     policy.reset(users)
-    tell(policy, np.array([9, 9]), np.array([3, 5]), np.array([4.0, 1.0]))
+    observe_events(policy, np.array([9, 9]), np.array([3, 5]), np.array([4.0, 1.0]))
     scores = policy.scores(users)
     assert scores[0] == pytest.approx(arrays["offsets"] + parameters["c"], abs=1e-5)
     model = Factors(np.zeros((0, 2)), arrays["factors"], np.zeros(0), arrays["offsets"], parameters["c"])
@@ -210,10 +210,13 @@ def test_where_popularity_selects_weighting_finds_what_is_rarely_shown():
             lambda: RatingMFNaive().fit(Log({**LOG.columns, "reward": np.full(len(LOG), np.nan)}), n_items=12),
             r"row \d+ of the log is organic and has no rating",
         ),
-        (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.5, [Form()]), "without ratings"),
-        (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.0, [Form()]), "must lie in"),
+        (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.5, [FactorizationConfig()]), "without ratings"),
+        (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.0, [FactorizationConfig()]), "must lie in"),
         (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.5, []), "at least one form"),
-        (lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.5, [Form()], score="x"), "score must be"),
+        (
+            lambda: cross_validate(Ratings([0], [0], [1.0], 2, 2), 0.5, [FactorizationConfig()], score="x"),
+            "score must be",
+        ),
     ],
 )
 def test_bad_input_gets_one_line(call, text):

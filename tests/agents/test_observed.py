@@ -72,8 +72,8 @@ def test_a_sample_depends_on_its_number_alone(observed):
 
 def expected_chances(plan, by):
     """Exact probability of each (stratum, user, period row, first item, second item)."""
-    chances = {}
-    total = sum(s.chance for s in plan.strata)
+    probabilities = {}
+    total = sum(s.probability for s in plan.strata)
     for k, stratum in enumerate(plan.strata):
         groups = usable_rows(plan, stratum)
         if by == "cell":
@@ -83,13 +83,13 @@ def expected_chances(plan, by):
                 sets = classes_of(plan.observed, row)
                 first = [i for mask in (1, 2, 4, 8) if stratum.first & mask for i in sets[mask]]
                 second = [i for mask in (1, 2, 4, 8) if stratum.second & mask for i in sets[mask]] or [0]
-                share = stratum.chance / total / len(groups) / len(group) / len(first) / len(second)
+                share = stratum.probability / total / len(groups) / len(group) / len(first) / len(second)
                 user = int(plan.observed.user[row])
                 for i in first:
                     for j in second:
                         key = (k, user, i, j)
-                        chances[key] = chances.get(key, 0.0) + share
-    return chances
+                        probabilities[key] = probabilities.get(key, 0.0) + share
+    return probabilities
 
 
 @pytest.mark.verify
@@ -99,13 +99,13 @@ def test_frequencies(learner):
     observed = Observed.of(small_exposures(n_users=9, n_items=8, n_periods=2, seed=5).classes())
     plan = learner.plan(observed)
     by = "cell" if getattr(learner, "draw", "") == "cell" or learner.name == "dlce" else "row"
-    chances = expected_chances(plan, by)
-    assert sum(chances.values()) == pytest.approx(1.0)
+    probabilities = expected_chances(plan, by)
+    assert sum(probabilities.values()) == pytest.approx(1.0)
     n = 400_000
     users, ones, others, strata, _, _ = plan.draw(1, 0, n)
     if not plan.strata[0].second:
         others = np.zeros_like(others)
-    keys = {key: place for place, key in enumerate(chances)}
+    keys = {key: place for place, key in enumerate(probabilities)}
     code = ((strata.astype(np.int64) * 100 + users) * 100 + ones) * 100 + others
     values, counts = np.unique(code, return_counts=True)
     seen = np.zeros(len(keys))
@@ -113,7 +113,7 @@ def test_frequencies(learner):
         rest, j = divmod(value, 100)
         rest, i = divmod(rest, 100)
         seen[keys[(rest // 100, rest % 100, i, j)]] = count  # a key that cannot be drawn raises
-    expected = n * np.array(list(chances.values()))
+    expected = n * np.array(list(probabilities.values()))
     assert expected.min() > 4
     statistic = np.sum((seen - expected) ** 2 / expected)
     assert stats.chi2.sf(statistic, len(expected) - 1) > 1e-6

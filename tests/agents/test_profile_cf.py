@@ -28,7 +28,7 @@ def known_without(profiles, e):
 
 def test_closed_form_is_the_definition(profiles):
     for name in NAMES:
-        above, level = registry.learner(name).inner.places_without_each_view(profiles.to_log(), n_items=N)
+        above, level = registry.learner(name).inner.leave_one_out_ranks(profiles.to_log(), n_items=N)
         for e in range(profiles.n_pairs):
             user, item, known = known_without(profiles, e)
             if name == "cosine-cf":
@@ -42,7 +42,7 @@ def test_closed_form_is_the_definition(profiles):
 def test_closed_form_is_refitting_without_the_pair(profiles, name):
     """The learner itself, fitted on a log without the row; its user begins as the training user that they are."""
     learner, log = registry.learner(name).inner, profiles.to_log()
-    above, level = learner.places_without_each_view(log, n_items=N)
+    above, level = learner.leave_one_out_ranks(log, n_items=N)
     for e in range(profiles.n_pairs):
         user, item, known = known_without(profiles, e)
         policy = learner.fit(log.select(np.arange(len(log)) != e), n_items=N)
@@ -77,8 +77,8 @@ def test_a_user_who_viewed_an_item_twice_has_no_closed_form(profiles):
     for name in NAMES:
         learner = registry.learner(name).inner
         learner.fit(log, n_items=4)
-        assert learner.places_without_each_view(log, n_items=4) is None
-        assert learner.places_without_each_view(profiles.to_log(), n_items=N, unseen=False) is None
+        assert learner.leave_one_out_ranks(log, n_items=4) is None
+        assert learner.leave_one_out_ranks(profiles.to_log(), n_items=N, unseen=False) is None
 
 
 def test_too_many_items_are_refused():

@@ -5,7 +5,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.models.factorization import Ratings
-from recsim_mnar.models.product_kernel import SideForm, Sides, fit_side, groups_of
+from recsim_mnar.models.product_kernel import ProductKernelConfig, Sides, fit_side, groups_of
 from twins import joint_learning as twin
 
 
@@ -26,7 +26,7 @@ FORM = {"user_category": (0.5, 0.2), "item_category": (0.8, 0.3), "scale": 0.2, 
 
 def test_it_is_the_posterior_mean_of_the_gaussian_process():
     _, p, ratings, x, z, sides = world(0)
-    form = SideForm(**FORM)
+    form = ProductKernelConfig(**FORM)
     found = fit_side(ratings, p, sides, form, tolerance=1e-10)
     chosen = np.zeros(p.shape)
     chosen[ratings.users, ratings.items] = 1
@@ -50,7 +50,7 @@ def test_the_absolute_error_is_at_its_minimum():
     from recsim_mnar.models.product_kernel import kernels
 
     _, p, ratings, _, _, sides = world(1)
-    form = SideForm(**FORM, loss="mae", weighting=0.7)
+    form = ProductKernelConfig(**FORM, loss="mae", weighting=0.7)
     found = fit_side(ratings, p, sides, form, tolerance=1e-11, max_sweeps=3000)
     weights = ratings.at(p) ** -form.weighting
     weights /= weights.mean()
@@ -67,7 +67,7 @@ def test_features_beat_offsets_where_taste_goes_by_category():
         truth, p, ratings, _, _, sides = world(20 + seed)
         alone = sides.form(0.0, item_own=0.0, user_own=0.0, user_browsing=0.0, item_audience=0.0)
         with_features, without = (
-            ((fit_side(ratings, p, sides, form) - truth) ** 2).mean() for form in (SideForm(**FORM), alone)
+            ((fit_side(ratings, p, sides, form) - truth) ** 2).mean() for form in (ProductKernelConfig(**FORM), alone)
         )
         gains.append(without - with_features)
     assert np.mean(gains) > 3 * np.std(gains, ddof=1) / np.sqrt(len(gains))
@@ -83,8 +83,8 @@ def test_neighbouring_columns_of_one_category_are_a_group():
 
 
 def test_a_form_survives_json():
-    form = SideForm(**FORM)
-    assert SideForm.from_dict(form.to_dict()) == form
+    form = ProductKernelConfig(**FORM)
+    assert ProductKernelConfig.from_dict(form.to_dict()) == form
 
 
 def test_bad_input_is_one_line():
@@ -94,12 +94,12 @@ def test_bad_input_is_one_line():
     with pytest.raises(UserError, match="must be a matrix"):
         Sides.of(sides.user_features[0], sides.item_features)
     with pytest.raises(UserError, match="user features have 3 rows"):
-        fit_side(ratings, p, Sides.of(sides.user_features[:3], sides.item_features), SideForm(**FORM))
+        fit_side(ratings, p, Sides.of(sides.user_features[:3], sides.item_features), ProductKernelConfig(**FORM))
     with pytest.raises(UserError, match="item_category must have 2 numbers"):
-        fit_side(ratings, p, sides, SideForm(user_category=(0.1, 0.1)))
+        fit_side(ratings, p, sides, ProductKernelConfig(user_category=(0.1, 0.1)))
     with pytest.raises(UserError, match="scale must not be negative"):
-        SideForm(scale=-1.0)
+        ProductKernelConfig(scale=-1.0)
     with pytest.raises(UserError, match="must lie in"):
-        fit_side(ratings, np.zeros(p.shape), sides, SideForm(**FORM))
+        fit_side(ratings, np.zeros(p.shape), sides, ProductKernelConfig(**FORM))
     with pytest.raises(UserError, match="no ratings"):
-        fit_side(ratings.select(np.zeros(len(ratings), bool)), 0.5, sides, SideForm(**FORM))
+        fit_side(ratings.select(np.zeros(len(ratings), bool)), 0.5, sides, ProductKernelConfig(**FORM))

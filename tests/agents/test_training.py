@@ -8,7 +8,7 @@ import pytest
 from recsim_mnar.agents.purchases import _training_kernel as kernel
 from recsim_mnar.agents.purchases.bpr import BPR, RMF
 from recsim_mnar.agents.purchases.dlce import DLCE
-from recsim_mnar.agents.purchases.factor_model import EXTRAS, FactorModel, Form
+from recsim_mnar.agents.purchases.factor_model import EXTRAS, FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.observed import Observed
 from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import DISTANCES, DivergedWarning, Trainer, train
@@ -21,12 +21,12 @@ FACTORS = 5
 N = 25
 PENALTIES = (np.float32(0.03), np.float32(0.07))
 FORMS = (
-    (Form(), "l2"),
-    (Form(response=True), "l2"),
-    (Form(apart_users=True, apart_items=True), "l1"),
-    (Form(apart_users=True, apart_items=True), "l2"),
-    (Form(apart_items=True), "l2"),
-    (Form(apart_items=True), "cosine"),
+    (FactorModelConfig(), "l2"),
+    (FactorModelConfig(response=True), "l2"),
+    (FactorModelConfig(apart_users=True, apart_items=True), "l1"),
+    (FactorModelConfig(apart_users=True, apart_items=True), "l2"),
+    (FactorModelConfig(apart_items=True), "l2"),
+    (FactorModelConfig(apart_items=True), "cosine"),
 )
 
 
@@ -85,7 +85,7 @@ def check_against_slopes(loss, model, dense, touched):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gradient_of_pairs(weighted):
-    model, drawn = some_model(Form()), drawn_samples()
+    model, drawn = some_model(FactorModelConfig()), drawn_samples()
     signed = np.random.default_rng(8).normal(size=N).astype(np.float32) if weighted else np.zeros(0, np.float32)
     gathered = gathering(model, N)
     n_u, n_i, bad = kernel.pair_gradients(
@@ -102,7 +102,8 @@ def test_gradient_of_pairs(weighted):
 
 
 @pytest.mark.parametrize(
-    ("form", "distance", "label"), [*((*form, -1) for form in FORMS), (Form(), "l2", 0), (Form(), "l2", 1)]
+    ("form", "distance", "label"),
+    [*((*form, -1) for form in FORMS), (FactorModelConfig(), "l2", 0), (FactorModelConfig(), "l2", 1)],
 )
 def test_gradient_of_points(form, distance, label):
     model, drawn = some_model(form), drawn_samples()
@@ -326,7 +327,7 @@ def test_start_is_addressed_by_user_and_item():
     observed = Observed.of(small_exposures().classes())
     learner = BPR(factors=6)
     trainer = Trainer(learner.plan(observed), learner.loss(observed), learner.settings, 9)
-    again = FactorModel.start((3, 4), 6, Form(), scale=learner.settings.scale / np.sqrt(6), seed=9)
+    again = FactorModel.start((3, 4), 6, FactorModelConfig(), scale=learner.settings.scale / np.sqrt(6), seed=9)
     np.testing.assert_array_equal(trainer.model.users[:3], again.users)
     np.testing.assert_array_equal(trainer.model.items[:4], again.items)
     assert trainer.model.users[:, 6:].any() == np.False_

@@ -18,7 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.slates import House
+from recsim_mnar.simulate.slates import DeployedPolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "sato2019"
@@ -77,7 +77,7 @@ def test_the_benchmarks_logs_are_those_of_simulate(study):
     world = PurchasesWorld(PurchasesParams(n_items=N_ITEMS, n_periods=3, slate_size=5))
     ours = study["semi"].log_of(world, N_USERS, 3, 5)
     theirs = Exposures.from_log(
-        simulate(world, House(world), N_USERS, 5), n_users=N_USERS, n_items=N_ITEMS, n_periods=3
+        simulate(world, DeployedPolicy(world), N_USERS, 5), n_users=N_USERS, n_items=N_ITEMS, n_periods=3
     )
     for name in ("user", "item", "time", "recommended", "purchased"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))

@@ -1,4 +1,4 @@
-"""The campaign environment: conformance, determinism, and the same story as the world tells without it."""
+"""The campaign environment: conformance, determinism, and the same run_config as the world tells without it."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def test_lists_of_a_recommender():
     env = made().unwrapped
     env.reset(seed=8)
     scores = np.tile(np.arange(60.0), (len(env.platform.present()), 1))
-    lists, chances = env.platform.best_lists(scores)
-    _, reward, over, _, info = env.step_lists(lists, chances)
+    lists, probabilities = env.platform.best_lists(scores)
+    _, reward, over, _, info = env.step_lists(lists, probabilities)
     assert reward == info["accepted"] == env.platform.campaigns[0].accepted.sum()
     assert not over
 

@@ -8,7 +8,7 @@ from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_sla
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.slates import House, SlatePolicy
+from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 ID = "recsim_mnar/Purchases-v0"
@@ -33,7 +33,7 @@ def test_both_checkers_pass():
 @pytest.mark.parametrize("name", ["house", "user-popularity-greedy"])
 def test_every_face_tells_the_same_lives(name):
     world = small_world()
-    house = House(world)
+    house = DeployedPolicy(world)
     train = simulate(world, house, 30, 1)
     policy = house if name == "house" else SlatePolicy(registry.learner(name).fit(train, n_items=12), world.params)
     log = simulate(world, policy, 17, 9)

@@ -11,7 +11,7 @@ from recsim_mnar.envs import WorldVectorEnv, ratings_env, ratings_vector_env
 from recsim_mnar.envs.conformance import check_vector_env
 from recsim_mnar.envs.recording import LogBuilder, RecordLog, record
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import tell
+from recsim_mnar.policy import observe_events
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings import RatingsWorld
@@ -150,9 +150,9 @@ class Reader(Uniform):
 
 def test_policies_are_told_ratings_where_there_are_any():
     policy, users, items = Reader(), np.zeros(4, int), np.arange(4)
-    tell(policy, users, items, np.array([1.0, 5.0, np.nan, 2.0]))
+    observe_events(policy, users, items, np.array([1.0, 5.0, np.nan, 2.0]))
     assert policy.heard == [("rating", [0, 1], [1.0, 5.0]), ("view", [2]), ("rating", [3], [2.0])]
-    tell(policy, users[:0], items[:0], np.zeros(0))
+    observe_events(policy, users[:0], items[:0], np.zeros(0))
     assert len(policy.heard) == 3
 
 

@@ -12,7 +12,7 @@ from recsim_mnar.estimators import choose_clip, difference, estimate_value
 from recsim_mnar.estimators.intervals import concentration as guarantees
 from recsim_mnar.estimators.intervals import limits as intervals
 from recsim_mnar.estimators.intervals.bootstrap import poisson_ratios
-from recsim_mnar.estimators.off_policy import slope
+from recsim_mnar.estimators.off_policy.slope import slope
 from recsim_mnar.rng import Stream, blocks
 
 

@@ -19,7 +19,7 @@ from recsim_mnar.estimators.uplift import (
 )
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.slates import House
+from recsim_mnar.simulate.slates import DeployedPolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 
@@ -138,7 +138,7 @@ def study(deployment, n_logs):
     true = {"list": causal_precision(truth.uplift, lists).value, "all": float(truth.uplift.mean())}
     values, covered = {}, {}
     for seed in range(n_logs):
-        log = simulate(world, House(world), N_USERS, seed)
+        log = simulate(world, DeployedPolicy(world), N_USERS, seed)
         exposures = Exposures.from_log(log, n_users=N_USERS, n_items=N_ITEMS, n_periods=1, propensities=e)
         estimates = {**evaluate_lists(exposures, lists, metrics=LIST_METRICS[:4])}
         estimates |= {f"ate_{name}": average_effect(exposures, name) for name in EFFECTS}

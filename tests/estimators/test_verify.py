@@ -105,12 +105,12 @@ def test_difference_covers_with_few_rewards_and_heavy_weights(clicks):
     logs = 300
     weight = np.exp(rng.normal(0, 1.5, 100))
     weight /= weight.mean()
-    chance = clicks * (0.5 + rng.random(100))
-    truth = float(np.mean((weight - 1.0) * chance))
+    probability = clicks * (0.5 + rng.random(100))
+    truth = float(np.mean((weight - 1.0) * probability))
     covered = 0
     for _ in range(logs):
         action = rng.integers(0, 100, 1000)
-        reward = (rng.random(1000) < chance[action]).astype(float)
+        reward = (rng.random(1000) < probability[action]).astype(float)
         found = difference(reward, np.full(1000, 0.01), weight[action] / 100, np.full(1000, 0.01), estimator="ips")
         covered += found.low <= truth <= found.high
     assert covered / logs >= 0.95 - 3.1 * math.sqrt(0.95 * 0.05 / logs)
@@ -224,10 +224,10 @@ def test_default_interval_covers_with_user_effects(users, rows, clicks):
     for _ in range(logs):
         action = rng.integers(0, 50, users * rows)
         user = np.repeat(np.arange(users), rows)
-        chance = (
+        probability = (
             clicks * effects[rng.integers(0, 5, users)][user] * (0.5 + 0.5 * weight[action] / (weight @ weight) * 50)
         )
-        reward = (rng.random(users * rows) < chance).astype(float)
+        reward = (rng.random(users * rows) < probability).astype(float)
         found = estimate_value(reward, np.full(user.size, 0.02), weight[action] / 50, cluster=user)
         covered += found.low <= clicks <= found.high
     assert covered / logs >= 0.95 - 3.1 * math.sqrt(0.95 * 0.05 / logs)

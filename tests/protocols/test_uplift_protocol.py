@@ -75,9 +75,9 @@ def test_precision_expects_what_the_deployed_recommender_sells():
     record = values(comparison)["popularity", "precision@5"]
     seed, users = derive_seed(0, "users"), np.arange(1000)
     truth, shown = of.outcomes_of(seed, users), of.house_propensities(seed, users)
-    chance = shown * truth.treated + (1 - shown) * truth.control
+    probability = shown * truth.treated + (1 - shown) * truth.control
     top = np.argsort(-np.bincount(_past_purchases(comparison), minlength=20), kind="stable")[:5]
-    assert errors_from(record, chance[:, top].mean()) < 5
+    assert errors_from(record, probability[:, top].mean()) < 5
 
 
 def _past_purchases(comparison):

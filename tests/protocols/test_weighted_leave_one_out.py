@@ -14,9 +14,9 @@ from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import (
     binomial_interval,
-    chance_of_places,
-    hit_chances,
+    hit_probabilities,
     notes,
+    probability_of_ranks,
     score,
     weighted_leave_one_out,
 )
@@ -131,19 +131,19 @@ def test_a_constant_list_scores_the_probability_of_its_items(log, profiles):
 
 def test_a_list_longer_than_k_recommends_what_the_user_does_not_hold():
     profiles = Profiles.of(random_log(0, 40, 8, 5), 99, 8)
-    chances = hit_chances(profiles, ConstantList([7, 0, 1, 2]), 2)
+    probabilities = hit_probabilities(profiles, ConstantList([7, 0, 1, 2]), 2)
     for e in range(profiles.n_pairs):
         u, i = profiles.owners()[e], int(profiles.items[e])
         known = set(profiles.items[profiles.starts[u] : profiles.starts[u + 1]].tolist()) - {i}
         shown = [j for j in (7, 0, 1, 2) if j not in known][:2]
-        assert chances[e] == (i in shown)
+        assert probabilities[e] == (i in shown)
 
 
 @pytest.mark.parametrize("name", ["popularity", "item-knn", "user-knn", "random"])
 def test_other_agents_are_refitted_without_the_pair(name):
     profiles = Profiles.of(random_log(4, 20, 9, 6), 99, 9)
     own, learner = profiles.to_log(), registry.learner(name)
-    chances = hit_chances(profiles, learner, 3)
+    probabilities = hit_probabilities(profiles, learner, 3)
     for e in range(profiles.n_pairs):
         u = profiles.owners()[e]
         rest = np.delete(profiles.items[profiles.starts[u] : profiles.starts[u + 1]], e - profiles.starts[u])
@@ -154,8 +154,8 @@ def test_other_agents_are_refitted_without_the_pair(name):
         row = np.asarray(policy.scores(who)[0], float)
         row[rest] = -np.inf
         mine = row[profiles.items[e]]
-        expected = chance_of_places((row > mine).sum(), (row == mine).sum() - 1, 3)
-        np.testing.assert_allclose(chances[e], expected)
+        expected = probability_of_ranks((row > mine).sum(), (row == mine).sum() - 1, 3)
+        np.testing.assert_allclose(probabilities[e], expected)
 
 
 @pytest.mark.verify
@@ -163,11 +163,11 @@ def test_the_stochastic_interval_holds_the_exhaustive_score(profiles):
     """Of 200 runs 181 to 197: the central 99.9 % of Binomial(200, .95)."""
     before, now = profiles
     weighing = make_scheme("weights+p=20").weigh(now, before)
-    chances = hit_chances(now, registry.learner("naive-cf"), 5)
-    exact = score(weighing, chances)[0]
+    probabilities = hit_probabilities(now, registry.learner("naive-cf"), 5)
+    exact = score(weighing, probabilities)[0]
     held = 0
     for seed in range(200):
-        value, low, high, n = score(weighing, chances, samples=20_000, seed=seed)
+        value, low, high, n = score(weighing, probabilities, samples=20_000, seed=seed)
         assert n == 20_000
         np.testing.assert_allclose(high - value, 1.959964 * np.sqrt(value * (1 - value) / n), rtol=1e-6)
         held += low <= exact <= high
@@ -206,7 +206,7 @@ def test_the_exhaustive_leave_one_out_takes_the_closed_form(monkeypatch):
     learner = registry.learner("cosine-cf")
     closed = leave_one_out(own, {"cf": learner, "naive": registry.learner("naive-cf")}, **arguments)
     assert {r.agent for r in closed} == {"cf", "naive"}
-    monkeypatch.delattr(type(learner.inner), "places_without_each_view")
+    monkeypatch.delattr(type(learner.inner), "leave_one_out_ranks")
     by_policy = leave_one_out(own, {"cf": learner}, **arguments)
     assert [r.value for r in by_policy] == [r.value for r in closed if r.agent == "cf"]
 

@@ -56,12 +56,12 @@ def answers(world, platform, campaign):
     centre = np.log(1.0 + p.taste) / p.n_clusters
     rate = p.acceptance * p.fatigue**campaign.number
     appeal = world.appeal + centre  # the world keeps it centred
-    chance = 1 / (1 + np.exp(-(math.log(rate / (1 - rate)) + p.acceptance_strength * (theta + appeal - centre))))
+    probability = 1 / (1 + np.exp(-(math.log(rate / (1 - rate)) + p.acceptance_strength * (theta + appeal - centre))))
     accepted, added = np.zeros(campaign.lists.shape, int), np.full(campaign.lists.shape, np.nan)
     for j, user in enumerate(campaign.users):
         for place, item in enumerate(campaign.lists[j]):
             index = campaign.number * p.n_items + item
-            if item >= 0 and draw(seed, Stream.RESPONSE, user, index) < chance[user, item]:
+            if item >= 0 and draw(seed, Stream.RESPONSE, user, index) < probability[user, item]:
                 accepted[j, place] = 1
                 wait = 0.0
                 if p.delay < 1:

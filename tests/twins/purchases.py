@@ -19,20 +19,20 @@ def outcomes(world, seed, user, period, item):
     return int(_unit(*words[:2]) < truth.control[0, item]), int(_unit(*words[2:]) < truth.treated[0, item])
 
 
-def shown_independently(seed, user, period, chance):
+def shown_independently(seed, user, period, probability):
     """Items shown to a user in a period, each by its own draw."""
-    index = period * len(chance) + np.arange(len(chance))
-    return [i for i, u in enumerate(rng.uniforms(seed, Stream.EXPOSURE, user, index)) if u < chance[i]]
+    index = period * len(probability) + np.arange(len(probability))
+    return [i for i, u in enumerate(rng.uniforms(seed, Stream.EXPOSURE, user, index)) if u < probability[i]]
 
 
-def slate(seed, user, period, chance, size):
+def slate(seed, user, period, probability, size):
     """Systematic sampling of ``size`` items on a line in random order."""
-    n = len(chance)
+    n = len(probability)
     order = list(range(n))
     for i in range(n - 1, 0, -1):
         j = int(rng.uniforms(seed, Stream.EXPOSURE, user, period * n + i)[0] * (i + 1))
         order[i], order[j] = order[j], order[i]
-    edges = np.concatenate([[0.0], np.cumsum(chance[order])])
+    edges = np.concatenate([[0.0], np.cumsum(probability[order])])
     start = float(rng.policy_uniforms(seed, user, period)[0])
     return [order[min(int(np.searchsorted(edges, start + k, side="right")) - 1, n - 1)] for k in range(size)]
 
@@ -51,14 +51,14 @@ def scaled(weights, size, low, high):
 
 def rows(world, seed, user):
     """What ``simulate`` logs of a user under the house: (time, event, item or action, propensity, reward)."""
-    chance = world.house_propensities(seed, [user])[0]
+    probability = world.house_propensities(seed, [user])[0]
     out = []
     for period in range(world.params.n_periods):
         if world.params.slates == "fixed":
-            shown = sorted(slate(seed, user, period, chance, world.params.slate_size))
+            shown = sorted(slate(seed, user, period, probability, world.params.slate_size))
         else:
-            shown = shown_independently(seed, user, period, chance)
-        out += [(period, "bandit", i, chance[i], outcomes(world, seed, user, period, i)[1]) for i in shown]
+            shown = shown_independently(seed, user, period, probability)
+        out += [(period, "bandit", i, probability[i], outcomes(world, seed, user, period, i)[1]) for i in shown]
         rest = [i for i in range(world.n_items) if i not in shown]
         out += [(period, "organic", i, None, None) for i in rest if outcomes(world, seed, user, period, i)[0]]
     return out

@@ -22,17 +22,17 @@ def small_world(n_users, n_items, seed):
     return logistic(control), logistic(control + 0.9 - 0.5 * popularity + 0.7 * gain)
 
 
-def exposures(control, treated, chance, n_periods, seed):
-    """A log in which every cell is recommended with its chance (U, I)."""
+def exposures(control, treated, probability, n_periods, seed):
+    """A log in which every cell is recommended with its probability (U, I)."""
     g = np.random.default_rng(seed)
     shape = (n_periods, *control.shape)
-    shown = g.random(shape) < chance
+    shown = g.random(shape) < probability
     bought = g.random(shape) < np.where(shown, treated, control)
     time, user, item = np.nonzero(shown | bought)
     return Exposures(
         user, item, time, shown[time, user, item], bought[time, user, item],
         n_users=shape[1], n_items=shape[2], n_periods=n_periods,
-        propensities=np.asarray(chance, np.float32)[:, :, None],
+        propensities=np.asarray(probability, np.float32)[:, :, None],
     )  # fmt: skip
 
 

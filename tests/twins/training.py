@@ -35,8 +35,8 @@ def draw(plan, seed, number, by="row"):
     words = rng.blocks(seed, rng.Stream.FIT, number, [0, 1]).astype(object)
     unit = lambda high, low: ((high << 32 | low) >> 11) / 2**53  # noqa: E731
     below = lambda word, n: word * n >> 32  # noqa: E731
-    chances = [s.chance for s in plan.strata]
-    ends = np.cumsum(chances) / np.sum(chances)
+    probabilities = [s.probability for s in plan.strata]
+    ends = np.cumsum(probabilities) / np.sum(probabilities)
     k = min(int(np.searchsorted(ends, unit(words[1, 0], words[1, 1]), side="right")), len(ends) - 1)
     stratum = plan.strata[k]
     groups = usable_rows(plan, stratum)

@@ -34,13 +34,13 @@ def test_moments_of_a_long_log():
     rng = np.random.default_rng(5)
     rows = np.where(rng.random(100_000) < 0.1, rng.lognormal(0.0, 1.5, 100_000), 0.0)
     law = MODULE.RowBootstrap(rows)
-    chance = np.diff(law.below, prepend=0.0)
-    mean = float(chance @ law.values)
+    probability = np.diff(law.below, prepend=0.0)
+    mean = float(probability @ law.values)
     assert mean == pytest.approx(rows.mean(), rel=1e-9)
     # Sharing rows between lattice points adds at most k step^2 / 4 to the variance of the sum.
     added = np.count_nonzero(rows) * (law.values[1] - law.values[0]) ** 2 / 4
     exact = rows.var() / rows.size
-    assert exact * (1 - 1e-6) <= chance @ (law.values - mean) ** 2 <= exact + added
+    assert exact * (1 - 1e-6) <= probability @ (law.values - mean) ** 2 <= exact + added
     assert added < 0.01 * exact
 
 

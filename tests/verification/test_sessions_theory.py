@@ -39,20 +39,20 @@ def test_events_a_user_are_the_analytic_ones(name):
         counts = np.bincount(log["user"][rows], minlength=n)
         assert abs(counts.mean() - expected) < 4.5 * counts.std() / math.sqrt(n)
     never = 1 - len(np.unique(log["user"][shown])) / n
-    chance = params.p_leave_organic / (params.p_leave_organic + params.p_organic_to_bandit)
-    assert abs(never - chance) < 4.5 * math.sqrt(chance * (1 - chance) / n)
+    probability = params.p_leave_organic / (params.p_leave_organic + params.p_organic_to_bandit)
+    assert abs(never - probability) < 4.5 * math.sqrt(probability * (1 - probability) / n)
 
 
 def test_clicks_have_the_stated_probability():
     world = SessionsWorld(SessionsParams(n_items=20))
     log = simulate(world, uniform(20), 20_000, 3, keep_truth=True)
     shown = log.is_bandit
-    chance, clicks = log["click_probability"][shown], log["reward"][shown]
-    assert ((chance > 0.00448) & (chance < 0.02932)).all()
+    probability, clicks = log["click_probability"][shown], log["reward"][shown]
+    assert ((probability > 0.00448) & (probability < 0.02932)).all()
     for low, high in ((0, 0.007), (0.007, 0.01), (0.01, 0.015), (0.015, 1)):
-        here = (chance > low) & (chance <= high)
-        error = math.sqrt(float((chance[here] * (1 - chance[here])).sum()))
-        assert abs(clicks[here].sum() - chance[here].sum()) < 4.5 * error
+        here = (probability > low) & (probability <= high)
+        error = math.sqrt(float((probability[here] * (1 - probability[here])).sum()))
+        assert abs(clicks[here].sum() - probability[here].sum()) < 4.5 * error
 
 
 def test_published_values_of_the_click_curve():

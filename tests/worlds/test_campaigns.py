@@ -64,14 +64,14 @@ def test_lists_follow_the_weights_one_place_after_another():
     weights = np.zeros(30)
     weights[[3, 7, 9]] = [1.0, 2.0, 5.0]
     log = platform_log(platform)
-    lists, chances = platform.draw_lists(weights, log["user"][weights[log["item"]] == 0], k=4)
+    lists, probabilities = platform.draw_lists(weights, log["user"][weights[log["item"]] == 0], k=4)
     assert (lists[:, 3] == -1).all()
-    assert np.isnan(chances[:, 3]).all()
+    assert np.isnan(probabilities[:, 3]).all()
     assert np.isin(lists[:, :3], [3, 7, 9]).all()
     first = np.array([(lists[:, 0] == i).mean() for i in (3, 7, 9)])
     np.testing.assert_allclose(first, [1 / 8, 2 / 8, 5 / 8], atol=0.03)
-    np.testing.assert_allclose(chances[:, 0], weights[lists[:, 0]] / 8)
-    np.testing.assert_allclose(chances[:, 1], weights[lists[:, 1]] / (8 - weights[lists[:, 0]]))
+    np.testing.assert_allclose(probabilities[:, 0], weights[lists[:, 0]] / 8)
+    np.testing.assert_allclose(probabilities[:, 1], weights[lists[:, 1]] / (8 - weights[lists[:, 0]]))
     second = (lists[lists[:, 0] == 9][:, 1] == 7).mean()
     assert abs(second - 2 / 3) < 0.05
 
@@ -82,7 +82,7 @@ def test_lists_leave_out_what_users_hold_and_what_is_not_there_yet():
     platform.advance(150)
     users = platform.present()
     held = Profiles.of(platform_log(platform), 150, 30)
-    for lists, chances in (
+    for lists, probabilities in (
         platform.draw_lists(np.ones(30), k=8),
         platform.best_lists(np.tile(np.arange(30.0), (len(users), 1)), k=8),
     ):
@@ -93,7 +93,7 @@ def test_lists_leave_out_what_users_hold_and_what_is_not_there_yet():
             assert not np.isin(shown, own).any()
             assert (world.birth[shown] <= 150).all()
             assert len(set(shown)) == len(shown)
-        assert ((chances > 0) == (lists >= 0)).all()
+        assert ((probabilities > 0) == (lists >= 0)).all()
     level = platform.best_lists(np.zeros((len(users), 30)), k=3)[0]
     assert len(np.unique(level)) > 20  # where all scores are equal every item has its turn
     best = platform.best_lists(np.tile(np.arange(30.0), (len(users), 1)), k=3)[0]
@@ -183,8 +183,8 @@ def test_promotion_and_growth_do_what_they_say():
 def test_acceptance_is_the_same_for_all_in_the_papers_preset():
     world = CampaignsWorld(CampaignsParams(n_users=500))
     platform = run_campaigns(world, 0)
-    chances = platform.acceptance(np.arange(500))
-    np.testing.assert_allclose(chances, 0.22, rtol=1e-12)
+    probabilities = platform.acceptance(np.arange(500))
+    np.testing.assert_allclose(probabilities, 0.22, rtol=1e-12)
     np.testing.assert_allclose(platform.acceptance(np.arange(3), campaign=1), 0.176, rtol=1e-12)
     rates = [c.accepted[c.lists >= 0].mean() for c in platform.campaigns]
     np.testing.assert_allclose(rates, [0.22, 0.176], atol=0.03)
@@ -194,9 +194,9 @@ def test_quality_is_the_expected_share_of_accepted_recommendations():
     world = small(n_users=3000, user_growth=0.0, item_growth=0.0, fatigue=1.0)
     platform = world.open_platform(0)
     platform.advance(330)
-    lists, chances = platform.draw_lists(world.house_weights)
+    lists, probabilities = platform.draw_lists(world.house_weights)
     expected = platform.quality(lists)
-    campaign = platform.recommend(lists, chances)
+    campaign = platform.recommend(lists, probabilities)
     assert abs(campaign.accepted.mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / lists.size)
     short = lists.copy()
     short[:, 1:] = -1
@@ -290,7 +290,7 @@ def test_bad_calls():
         platform.best_lists(np.ones((2, 30)))
     with pytest.raises(UserError, match="at least one item"):
         platform.draw_lists(np.ones(30), k=0)
-    for refused in (lambda: world.open_lanes(3), lambda: world.live(0, 0, 5, None)):
+    for refused in (lambda: world.open_lanes(3), lambda: world.trajectories(0, 0, 5, None)):
         with pytest.raises(UserError, match="whole platform"):
             refused()
 

@@ -6,7 +6,7 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate, slates, workers
-from recsim_mnar.simulate.slates import House, SlatePolicy, exposures_of
+from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy, exposures_of
 from recsim_mnar.worlds.purchases import HIDDEN, PRESETS, PurchasesParams, PurchasesWorld
 from twins import purchases as twin
 
@@ -20,8 +20,8 @@ def world_of(**params):
 @pytest.mark.parametrize("mode", ["independent", "fixed"])
 @pytest.mark.parametrize("deployment", ["uniform", "popularity", "personalised"])
 def test_the_log_is_that_of_the_plain_twin(mode, deployment):
-    world = world_of(slates=mode, deployment=deployment, law="log")
-    log = simulate(world, House(world), 4, seed=5, first_user=2).validate(n_items=9)
+    world = world_of(slates=mode, deployment=deployment, rank_decay="log")
+    log = simulate(world, DeployedPolicy(world), 4, seed=5, first_user=2).validate(n_items=9)
     for user in range(2, 6):
         own = log.select(log["user"] == user)
         told = [
@@ -55,21 +55,21 @@ def test_cells_are_shown_and_bought_as_often_as_stated():
     n = 6 * 2000
     users = np.arange(n)
     for mode in ("independent", "fixed"):
-        chance = world.house_propensities(0, users)
-        shown = slates.draw(3, users, 1, chance, PurchasesParams(**{**SMALL, "slates": mode}))
+        probability = world.house_propensities(0, users)
+        shown = slates.draw(3, users, 1, probability, PurchasesParams(**{**SMALL, "slates": mode}))
         share = shown.reshape(2000, 6, 9).mean(axis=0)
-        error = np.sqrt(chance[:6] * (1 - chance[:6]) / 2000)
-        assert np.abs((share - chance[:6]) / error).max() < 4.5
+        error = np.sqrt(probability[:6] * (1 - probability[:6]) / 2000)
+        assert np.abs((share - probability[:6]) / error).max() < 4.5
         if mode == "fixed":
             assert np.all(shown.sum(axis=1) == 3)
     control, treated = world.potential_outcomes(3, users, 2)
     both = (control & treated).reshape(2000, 6, 9).mean(axis=0)
-    for share, chance in (
+    for share, probability in (
         (control.reshape(2000, 6, 9).mean(axis=0), truth.control),
         (treated.reshape(2000, 6, 9).mean(axis=0), truth.treated),
         (both, truth.control * truth.treated),
     ):
-        assert np.abs((share - chance) / np.sqrt(chance * (1 - chance) / 2000)).max() < 4.5
+        assert np.abs((share - probability) / np.sqrt(probability * (1 - probability) / 2000)).max() < 4.5
 
 
 def test_two_recommenders_share_what_would_have_been_bought():
@@ -79,7 +79,7 @@ def test_two_recommenders_share_what_would_have_been_bought():
     for deployment in ("uniform", "popularity"):
         other = world_of(slate_size=4, deployment=deployment)
         recommended, purchased = Exposures.from_log(
-            simulate(other, House(other), 30, 8), n_users=30, n_items=9, n_periods=3
+            simulate(other, DeployedPolicy(other), 30, 8), n_users=30, n_items=9, n_periods=3
         ).dense(1)
         assert np.array_equal(purchased, np.where(recommended, treated, control))
     names = np.array(HIDDEN)[world.hidden_classes(8, np.arange(30), 1)]
@@ -91,12 +91,12 @@ def test_two_recommenders_share_what_would_have_been_bought():
 @pytest.mark.parametrize("name", ["random", "popularity", "user-popularity-greedy", "house"])
 def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name, monkeypatch):
     world = world_of(n_items=12, slate_size=4)
-    train = simulate(world, House(world), 40, 1)
-    policy = House(world) if name == "house" else registry.learner(name).fit(train, n_items=12, seed=0)
+    train = simulate(world, DeployedPolicy(world), 40, 1)
+    policy = DeployedPolicy(world) if name == "house" else registry.learner(name).fit(train, n_items=12, seed=0)
     log = simulate(world, policy, 25, 2)
     with workers(3) as executor:
         monkeypatch.setattr(slates, "_CELLS", 7 * 12)
-        monkeypatch.setattr("recsim_mnar.simulate.SHARD_USERS", 10)
+        monkeypatch.setattr("recsim_mnar.simulate.items.SHARD_USERS", 10)
         assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
     exposures = exposures_of(world, policy, log, 25, 2)
     shown = log.is_bandit
@@ -118,7 +118,7 @@ def test_given_probabilities_are_used_row_by_row():
     control[1], treated[1] = 0.0, 1.0
     world = PurchasesWorld.from_matrices(control, treated, np.full((2, 9), 0.5), slate_size=3)
     assert world.params.n_periods == 1
-    log = simulate(world, House(world), 41, 0)
+    log = simulate(world, DeployedPolicy(world), 41, 0)
     exposures = Exposures.from_log(log, n_users=41, n_items=9, n_periods=1)
     recommended, purchased = exposures.dense(0)
     odd = np.arange(41) % 2 == 1
@@ -132,7 +132,7 @@ def test_given_probabilities_are_used_row_by_row():
         ({"slate_size": 10}, "slate_size = 10 is larger than the number of items, n_items = 9"),
         ({"deployment": "best"}, "deployment must be one of uniform, popularity, personalised"),
         ({"smallest_propensity": 0.0}, "0 < smallest <= largest < 1"),
-        ({"largest_propensity": 1.0}, "a chance of both"),
+        ({"largest_propensity": 1.0}, "a probability of both"),
         ({"slate_size": 9}, "cannot be reached with propensities"),
         ({"n_periods": 0}, "n_periods must be at least 1"),
         ({"n_items": 2**30, "n_periods": 9, "smallest_propensity": 1e-10}, r"below 2\*\*32"),
@@ -152,7 +152,7 @@ def test_wrong_matrices_and_policies_are_refused():
         PurchasesWorld.from_matrices(even + 1, even)
     with pytest.raises(UserError, match="control has shape"):
         PurchasesWorld.from_matrices(even, even[:1])
-    with pytest.raises(UserError, match="chance of both"):
+    with pytest.raises(UserError, match="probability of both"):
         PurchasesWorld.from_matrices(even, even, even * 2, slate_size=3)
     world = world_of()
     random = registry.learner("random").fit(Log({}), n_items=9, seed=0)
@@ -161,13 +161,13 @@ def test_wrong_matrices_and_policies_are_refused():
     with pytest.raises(UserError, match="need the world's parameter slates = 'fixed'"):
         SlatePolicy(random, world.params).slates(0, np.arange(2), 0)
     with pytest.raises(UserError, match="would take"):
-        slates.propensity_table(world, House(world), Log({}), 10**8, 0)
+        slates.propensity_table(world, DeployedPolicy(world), Log({}), 10**8, 0)
 
 
 def test_presets_hold_up():
     for params, _text in PRESETS.values():
-        chance = PurchasesWorld(params).house_propensities(0, np.arange(5))
-        assert np.allclose(chance.sum(axis=1), params.slate_size)
-        assert params.smallest_propensity <= chance.min() < chance.max() <= params.largest_propensity or (
+        probability = PurchasesWorld(params).house_propensities(0, np.arange(5))
+        assert np.allclose(probability.sum(axis=1), params.slate_size)
+        assert params.smallest_propensity <= probability.min() < probability.max() <= params.largest_propensity or (
             params.deployment == "uniform"
         )

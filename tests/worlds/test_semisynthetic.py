@@ -47,7 +47,7 @@ def test_personalised_propensities_fall_with_the_rank_and_keep_their_number():
     free = ranked[:, 10:] * np.arange(11, 51) ** 2  # proportional to rank^-2 where no cap holds
     assert np.allclose(free, free[:, :1])
     assert ranked.max() <= 1 - 1e-6
-    log = np.sort(ranked_propensities(preference, 5, law="log"), axis=1)[:, ::-1]
+    log = np.sort(ranked_propensities(preference, 5, rank_decay="log"), axis=1)[:, ::-1]
     assert np.allclose(log * np.log2(np.arange(2, 52)), log[:, :1])
     personal = smoothed_world(counts_of(), deployment="personalised", n_recommended=4)
     assert np.allclose(personal.house_propensities(0, np.arange(30)).sum(axis=1), 4)

@@ -58,19 +58,19 @@ def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
     ahead, behind = world.open_lanes(n), world.open_lanes(n)
     users = np.arange(n)
     for lanes in (ahead, behind):
-        moment = lanes.begin(users, np.full(n, 11, np.uint64), users)
-    which = np.flatnonzero(moment.alive)
-    passed = ahead.pass_over(which)
+        transition = lanes.begin(users, np.full(n, 11, np.uint64), users)
+    which = np.flatnonzero(transition.alive)
+    passed = ahead.skip_uneventful(which)
     foreseen = params.clock == "unit" and not params.drift_in_bandit
     assert passed.tolist() == [
         twin.uneventful(params, 11, user, 0, sessions_lanes._FORESEEN) if foreseen else 0 for user in which
     ]
     for k in range(passed.max()):
         some = which[passed > k]
-        moment = behind.take(some, np.full(len(some), k % params.n_items, np.int32), np.ones(len(some)))
-        assert moment.alive.all()
-        assert len(moment.columns["event"]) == len(some)
-        assert not moment.columns["reward"].any()
+        transition = behind.take(some, np.full(len(some), k % params.n_items, np.int32), np.ones(len(some)))
+        assert transition.alive.all()
+        assert len(transition.columns["event"]) == len(some)
+        assert not transition.columns["reward"].any()
     for name in ("user", "step", "time", "n_decisions", "state"):
         np.testing.assert_array_equal(getattr(ahead, name)[which], getattr(behind, name)[which])
     after = [lanes.take(which, np.zeros(len(which), np.int32), np.ones(len(which))) for lanes in (ahead, behind)]
@@ -81,14 +81,14 @@ def test_decisions_passed_over_are_those_of_the_twin_and_of_take(case):
 def test_a_moment_of_some_lanes():
     world = SessionsWorld(CASES["leaving"])
     users = np.arange(30)
-    moment = world.open_lanes(30).begin(users, np.full(30, 2, np.uint64), users)
-    assert 0 < moment.alive.sum() < 30
-    some = moment.of(moment.alive)
+    transition = world.open_lanes(30).begin(users, np.full(30, 2, np.uint64), users)
+    assert 0 < transition.alive.sum() < 30
+    some = transition.of(transition.alive)
     assert some.alive.all()
-    for j, whole in enumerate(np.flatnonzero(moment.alive)):
-        rows, expected = slice(*some.starts[j : j + 2]), slice(*moment.starts[whole : whole + 2])
+    for j, whole in enumerate(np.flatnonzero(transition.alive)):
+        rows, expected = slice(*some.starts[j : j + 2]), slice(*transition.starts[whole : whole + 2])
         for name, column in some.columns.items():
-            np.testing.assert_array_equal(column[rows], moment.columns[name][expected])
+            np.testing.assert_array_equal(column[rows], transition.columns[name][expected])
 
 
 def test_catalogue_agrees():
@@ -103,11 +103,11 @@ def test_interests_are_those_of_the_twin():
     world = SessionsWorld(params)
     lanes = world.open_lanes(4)
     which, users = np.arange(4), np.arange(20, 24)
-    moment = lanes.begin(which, np.full(4, 11, np.uint64), users)
+    transition = lanes.begin(which, np.full(4, 11, np.uint64), users)
     for lane, user in enumerate(users):
         life = twin.life(params, twin.catalogue(params), 11, user, twin.uniform_policy(params.n_items))
         first = next((row for row in life if row.event == "bandit"), None)
-        assert moment.alive[lane] == (first is not None)
+        assert transition.alive[lane] == (first is not None)
         if first is not None:
             np.testing.assert_allclose(lanes.state[lane], np.ravel(first.omega), rtol=1e-9)
 
@@ -144,17 +144,17 @@ def test_samplers_have_the_softmax_law(monkeypatch, n_items, n_factors, sampler)
     n = 4000
     lanes = world.open_lanes(n)
     which = np.arange(n)
-    moment = lanes.begin(which, np.full(n, 5, np.uint64), which.copy())
+    transition = lanes.begin(which, np.full(n, 5, np.uint64), which.copy())
     observed, expected = np.zeros(n_items), np.zeros(n_items)
     for _ in range(6):
-        alive = np.flatnonzero(moment.alive)
+        alive = np.flatnonzero(transition.alive)
         which = which[alive]
         before = lanes.state[which].copy()
-        moment = lanes.take(which, np.zeros(len(which), np.int32), np.ones(len(which)))
-        counts = np.diff(moment.starts)
+        transition = lanes.take(which, np.zeros(len(which), np.int32), np.ones(len(which)))
+        counts = np.diff(transition.starts)
         # Exactly one view followed, so the interests that made it are those that stand now.
-        single = np.flatnonzero((counts == 2) & moment.alive)
-        items = moment.columns["item"][moment.starts[:-1][single] + 1]
+        single = np.flatnonzero((counts == 2) & transition.alive)
+        items = transition.columns["item"][transition.starts[:-1][single] + 1]
         observed += np.bincount(items, minlength=n_items)
         expected += world.view_probabilities(lanes.state[which[single]]).sum(axis=0)
         assert np.abs(before - lanes.state[which]).max() > 0
@@ -181,27 +181,27 @@ def test_views_are_likely_ones_however_large_the_logits(params):
     n = 200
     lanes = world.open_lanes(n)
     which = np.arange(n)
-    moment = lanes.begin(which, np.full(n, 5, np.uint64), which.copy())
-    chance = world.view_probabilities(lanes.state)
-    views = moment.columns["event"] == 0
-    seen = chance[moment.columns["user"][views], moment.columns["item"][views]]
+    transition = lanes.begin(which, np.full(n, 5, np.uint64), which.copy())
+    probability = world.view_probabilities(lanes.state)
+    views = transition.columns["event"] == 0
+    seen = probability[transition.columns["user"][views], transition.columns["item"][views]]
     assert seen.min() > 1e-7
 
 
 def test_a_fixed_distribution_is_checked_and_its_last_item_is_the_last_with_a_chance():
     class Fixed(Uniform):
         def fixed_distribution(self):
-            return self.chance
+            return self.probability
 
     from recsim_mnar.errors import UserError
 
     world = SessionsWorld(SessionsParams())
     policy = Fixed(10)
-    policy.chance = np.append(np.full(3, 1 / 3), np.zeros(7))
+    policy.probability = np.append(np.full(3, 1 / 3), np.zeros(7))
     columns = simulate_shard(world, policy, 1, 0, 50)
     assert set(columns["action"][columns["event"] == 1]) == {0, 1, 2}
     assert (columns["propensity"][columns["event"] == 1] == 1 / 3).all()
     for wrong in (np.full(10, 0.08), np.full(20, 0.05), np.full(10, np.nan), np.append(-0.1, np.full(9, 1.1 / 9))):
-        policy.chance = wrong
+        policy.probability = wrong
         with pytest.raises(UserError, match="probabilities"):
             simulate_shard(world, policy, 1, 0, 5)

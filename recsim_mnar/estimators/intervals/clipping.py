@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals.limits import Cut, few_users, gamma_limits, hidden, student_limits
+from recsim_mnar.estimators.intervals.limits import (
+    Cut,
+    clipping_bias_bound,
+    gamma_limits,
+    small_sample_factor,
+    student_limits,
+)
 from recsim_mnar.estimators.off_policy.inputs import Floats, user_sums
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores
 
@@ -33,7 +39,7 @@ def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, f
     users = rows.reward.size if rows.clusters is None else rows.clusters.number
     if users < 2:
         return bounds[1] - bounds[0], bounds[1] - bounds[0]
-    inflate = few_users(users, level)
+    inflate = small_sample_factor(users, level)
     kept = np.minimum(rows.weight, scores.used)
     excess, more = rows.weight - kept, scores.used - kept
     cut = Cut(
@@ -52,13 +58,13 @@ def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, f
     if bounds[0] < 0.0 or q_low < 0.0:
         up, down = max(bounds[1] - q_low, 0.0), max(q_high - bounds[0], 0.0)
         grown = student_limits(float(np.mean(more)), _variance(more - np.mean(more), rows), users, level)[1]
-        return hidden(cut, down, level) + grown * up, hidden(cut, up, level) + grown * down
+        return clipping_bias_bound(cut, down, level) + grown * up, clipping_bias_bound(cut, up, level) + grown * down
 
     def lost(outcome: Floats, most: float) -> float:
         """Upper limit of E[(w - u)+ outcome]."""
         product = excess * outcome
         own = replace(cut, reward=float(np.mean(product)), reward_variance=_variance(product, rows) * inflate)
-        return hidden(own, most, level) if most > 0.0 else 0.0
+        return clipping_bias_bound(own, most, level) if most > 0.0 else 0.0
 
     def added(outcome: Floats, most: float) -> float:
         """Upper limit of E[(u - w)+ outcome]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals.limits import few_users, freedom, gamma_limits, gamma_step
+from recsim_mnar.estimators.intervals.limits import degrees_of_freedom, gamma_limits, gamma_step, small_sample_factor
 from recsim_mnar.estimators.off_policy.inputs import Clusters, Floats, user_sums
 from recsim_mnar.estimators.off_policy.moments import Moments
 
@@ -29,7 +29,7 @@ def gamma_of_rows(
     second = float(np.sum(square))
     degrees = None
     if moments.clustered and moments.users < n:
-        degrees = freedom(moments.users, moments.rewarded_users, second, float(square @ square))
+        degrees = degrees_of_freedom(moments.users, moments.rewarded_users, second, float(square @ square))
     widest = float(np.max(weights)) * reward_max
     step = widest
     largest = float(np.max(scores))
@@ -37,4 +37,4 @@ def gamma_of_rows(
         usual = max(largest, float(weights @ weights) / float(np.sum(weights)) * reward_max)
         step = gamma_step(usual, widest, float(sums @ sums) / float(np.sum(sums)))
     variance = max(second, largest * largest)
-    return gamma_limits(value, variance / n**2 * few_users(moments.users, level, degrees), step / n, level)
+    return gamma_limits(value, variance / n**2 * small_sample_factor(moments.users, level, degrees), step / n, level)

@@ -19,7 +19,7 @@ class Interval:
         return Interval(min(max(self.low, least), largest), max(min(self.high, largest), least), self.method)
 
 
-def few_users(users: int, level: float, freedom: float | None = None) -> float:
+def small_sample_factor(users: int, level: float, freedom: float | None = None) -> float:
     """Factor on a variance estimated from ``users`` independent sums: U/(U-1) (t / z)^2; inf for one user.
 
     The first part is Bell & McCaffrey's (2002) simplest correction (CR1), the second replaces the normal quantile by
@@ -34,7 +34,7 @@ def few_users(users: int, level: float, freedom: float | None = None) -> float:
     return users / (users - 1.0) * float(stdtrit(degrees, tail) / ndtri(tail)) ** 2
 
 
-def freedom(users: int, rewarded_users: int, second: float, fourth: float) -> float:
+def degrees_of_freedom(users: int, rewarded_users: int, second: float, fourth: float) -> float:
     """Degrees of freedom of a variance estimated from user sums that differ much from each other (Satterthwaite 1946).
 
     A variance from U values of kurtosis k is worth 2 U / (k - 1) degrees; 1.5 is taken for 2, because the kurtosis of a
@@ -92,12 +92,14 @@ def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, flo
 def student_limits(
     value: float, variance: float, users: int, level: float, degrees: float | None = None
 ) -> tuple[float, float]:
-    """Value plus and minus Student's quantile times the standard error, with :func:`few_users`' correction."""
+    """Value plus and minus Student's quantile times the standard error, corrected by :func:`small_sample_factor`."""
     from scipy.special import ndtri
 
     if users < 2:
         return -math.inf, math.inf
-    half = float(ndtri(1.0 - (1.0 - level) / 2.0)) * math.sqrt(max(variance, 0.0) * few_users(users, level, degrees))
+    half = float(ndtri(1.0 - (1.0 - level) / 2.0)) * math.sqrt(
+        max(variance, 0.0) * small_sample_factor(users, level, degrees)
+    )
     return value - half, value + half
 
 
@@ -128,7 +130,7 @@ class Cut:
     largest: float
 
 
-def hidden(cut: Cut, reward_max: float, level: float) -> float:
+def clipping_bias_bound(cut: Cut, reward_max: float, level: float) -> float:
     """Upper limit of E[(w - u)+ r], what clipping or shrinking weights may hide of the target policy's value.
 
     For r in [0, r_max] it is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013, eq. 12-13),

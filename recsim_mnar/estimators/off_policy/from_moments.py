@@ -11,11 +11,11 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.limits import (
     Cut,
     Interval,
-    few_users,
-    freedom,
+    clipping_bias_bound,
+    degrees_of_freedom,
     gamma_limits,
     gamma_step,
-    hidden,
+    small_sample_factor,
     student_limits,
 )
 from recsim_mnar.estimators.off_policy.moments import N_TOP, Moments
@@ -92,7 +92,7 @@ def clip_parts(moments: Moments, level: float, bounds: tuple[float, float]) -> t
     n, clip = moments.rows, moments.clip
     if math.isinf(clip):
         return 0.0, 0.0
-    inflate = few_users(moments.users, level)
+    inflate = small_sample_factor(moments.users, level)
     if math.isinf(inflate):
         return max(-bounds[0], 0.0), max(bounds[1], 0.0)
 
@@ -117,7 +117,9 @@ def clip_parts(moments: Moments, level: float, bounds: tuple[float, float]) -> t
         weight_variance=centred("w") / n**2 * inflate,
         largest=max(moments.weight_max - clip, 0.0) / n,
     )
-    return (0.0 if counts else hidden(cut, -bounds[0], level)), hidden(cut, max(bounds[1], 0.0), level)
+    return (0.0 if counts else clipping_bias_bound(cut, -bounds[0], level)), clipping_bias_bound(
+        cut, max(bounds[1], 0.0), level
+    )
 
 
 def diagnostics(moments: Moments) -> dict[str, Any]:
@@ -208,7 +210,7 @@ def _gamma_parts(moments: Moments, clipped: bool, value: float, level: float, re
             - 4.0 * value**3 * moments.power("lll" + letter)
             + value**4 * moments.power("llll")
         )
-        degrees = freedom(moments.users, moments.rewarded_users, second, fourth)
+        degrees = degrees_of_freedom(moments.users, moments.rewarded_users, second, fourth)
     clip = moments.clip if clipped else math.inf
     widest = min(moments.weight_max, clip) * reward_max
     step, largest = widest, 0.0
@@ -219,7 +221,7 @@ def _gamma_parts(moments: Moments, clipped: bool, value: float, level: float, re
         step = gamma_step(max(largest, square / weight * reward_max), widest, together)
     # A variance below one reward's square is no evidence of certainty: it comes from user sums that happen to be equal.
     variance = max(second, largest * largest)
-    return variance / n**2 * few_users(moments.users, level, degrees), step / n
+    return variance / n**2 * small_sample_factor(moments.users, level, degrees), step / n
 
 
 def _snips(moments: Moments, level: float, interval: str, bounds: tuple[float, float]) -> tuple[float, Interval]:
@@ -244,7 +246,7 @@ def _snips(moments: Moments, level: float, interval: str, bounds: tuple[float, f
             - 4.0 * value**3 * moments.power("wwwx")
             + value**4 * moments.power("wwww")
         )
-        degrees = freedom(users, moments.rewarded_users, variance, fourth)
+        degrees = degrees_of_freedom(users, moments.rewarded_users, variance, fourth)
     low, high = student_limits(value, variance / total**2, users, level, degrees)
     return value, Interval(max(low, bounds[0]), min(high, bounds[1]), f"{_unit(moments)} delta, asymptotic")
 

@@ -7,7 +7,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.clipping import hidden_part
 from recsim_mnar.estimators.intervals.gamma import gamma_of_rows
-from recsim_mnar.estimators.intervals.limits import Interval, freedom, gamma_limits, student_limits
+from recsim_mnar.estimators.intervals.limits import Interval, degrees_of_freedom, gamma_limits, student_limits
 from recsim_mnar.estimators.off_policy.from_moments import diagnostics, reward_bounds
 from recsim_mnar.estimators.off_policy.inputs import user_sums
 from recsim_mnar.estimators.off_policy.moments import Moments
@@ -121,7 +121,7 @@ def _moment_based(
     second = float(np.sum(square))
     degrees = None
     if moments.clustered and moments.users < n:
-        degrees = freedom(moments.users, moments.rewarded_users, second, float(square @ square))
+        degrees = degrees_of_freedom(moments.users, moments.rewarded_users, second, float(square @ square))
     low, high = student_limits(value, second / n**2, moments.users, level, degrees)
     why = ", because rewards are negative" if interval == "auto" and scores.counts else ""
     return Interval(low, high, f"{unit} delta, asymptotic{why}")

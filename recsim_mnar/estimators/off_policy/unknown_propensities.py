@@ -74,9 +74,9 @@ class LoggingModel:
             fitted.fit(self.context[others], self.action[others], sample_weight=weight[others])
             place = np.full(self.n_actions, -1)
             place[np.asarray(fitted.classes_, dtype=np.int64)] = np.arange(len(fitted.classes_))
-            chances = np.asarray(fitted.predict_proba(self.context[held]))
+            probabilities = np.asarray(fitted.predict_proba(self.context[held]))
             index = place[self.action[held]]
-            own = np.where(index >= 0, chances[np.arange(index.size), np.maximum(index, 0)], 0.0)
+            own = np.where(index >= 0, probabilities[np.arange(index.size), np.maximum(index, 0)], 0.0)
             out[held] = np.clip(own, 1.0 / (others.sum() + self.n_actions), 1.0)
         return out
 

@@ -133,9 +133,9 @@ def cells(
                 if missing and (seen < 0 or seen == level):
                     h = base[level] + activity[u, i] + by_user[u, level] + by_item[i, level]
                     sign = -1.0 if seen < 0 else 1.0
-                    chance = max(below(sign * h), SMALLEST)
-                    ratio[level] = sign * _DENSITY * math.exp(-0.5 * h * h) / chance
-                    reveal[level] = chance * user_spread[u, level] * item_spread[i, level]
+                    probability = max(below(sign * h), SMALLEST)
+                    ratio[level] = sign * _DENSITY * math.exp(-0.5 * h * h) / probability
+                    reveal[level] = probability * user_spread[u, level] * item_spread[i, level]
             last, last_density, total, push = 0.0, 0.0, 0.0, 0.0
             for level in range(n_levels):
                 up, density = 1.0, 0.0
@@ -159,11 +159,11 @@ def cells(
             item_bound[i] += bound
             g = 0.0
             for level in range(n_levels):
-                chance = share[level] / total
-                pull = chance * ratio[level]
+                probability = share[level] / total
+                pull = probability * ratio[level]
                 g += pull
-                user_mass[u, level] += chance
-                item_mass[i, level] += chance
+                user_mass[u, level] += probability
+                item_mass[i, level] += probability
                 user_push[u, level] += pull
                 item_push[i, level] += pull
                 base_slope[level] += pull

@@ -163,7 +163,7 @@ class HL:
         matrix = unrevealed = np.tensordot(values, shares, axes=1)
         revealed = np.zeros(0)
         if self.missing:
-            hidden = shares * posterior.unrevealed_chances()
+            hidden = shares * posterior.unrevealed_probabilities()
             unrevealed = np.tensordot(values, hidden / hidden.sum(axis=0), axes=1)
             revealed = np.asarray(ndtr(posterior.base))
         return HLFit(matrix, unrevealed, bounds, starts, shares.mean(axis=(1, 2)), revealed, converged)

@@ -355,7 +355,7 @@ class Posterior:
         edge = np.zeros((1, *mean.shape))
         return np.diff(np.concatenate([edge, below, edge + 1.0]), axis=0)
 
-    def unrevealed_chances(self) -> Floats:
+    def unrevealed_probabilities(self) -> Floats:
         """Probability at each level that a cell is not revealed, at the means of what it depends on, (levels, U, I)."""
         from scipy.special import ndtr
 

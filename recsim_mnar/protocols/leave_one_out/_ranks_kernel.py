@@ -10,7 +10,7 @@ from recsim_mnar.numerics.jit import kernel
 
 
 @kernel
-def above_and_level(scores, held, above, level):
+def above_and_tied(scores, held, above, level):
     """For each row of scores (n, n_items): the number above that of item ``held[j]``, and of others level with it.
 
     ``level`` is -1 where a score is not a number.

@@ -137,8 +137,8 @@ def leave_one_out(
         tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
         for name, learner in learners.items():
             began = time.perf_counter()
-            above, level_with = _exhaustive_places(name, learner, log, views, n_items, unseen, seed)
-            ranks = 1 + above[kept] + (tie_draws * (level_with[kept] + 1)).astype(np.int64)
+            above, n_tied = _exhaustive_places(name, learner, log, views, n_items, unseen, seed)
+            ranks = 1 + above[kept] + (tie_draws * (n_tied[kept] + 1)).astype(np.int64)
             by_user = functools.partial(_mean_by_user, owner=owner[kept], eligible=eligible)
             seconds = time.perf_counter() - began
             told = {**details, "exhaustive": True, "held_out": len(kept)}
@@ -221,8 +221,8 @@ def _fold(
     for name, learner in learners.items():
         began = time.perf_counter()
         policy = learner.fit(train, n_items=n_items, seed=derive_seed(seed, "fit"))
-        above, level_with = _places(name, policy, views, eligible, held, unseen)
-        ranks.append(1 + above + (tie_draws * (level_with + 1)).astype(np.int64))
+        above, n_tied = _places(name, policy, views, eligible, held, unseen)
+        ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
         seconds.append(time.perf_counter() - began)
     return ranks, seconds
 
@@ -246,7 +246,7 @@ def _places(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, u
         ordered = np.sort(score)
         right = np.searchsorted(ordered, score[items], side="right")
         return len(ordered) - right, right - np.searchsorted(ordered, score[items], side="left") - 1
-    above, level_with = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
+    above, n_tied = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
     distinct = len(np.unique(owners)) == len(owners)
     chunk = max(1, _SCORES_AT_A_TIME // policy.n_items)
     for begin in range(0, len(held), chunk):
@@ -259,8 +259,8 @@ def _places(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, u
         policy.observe(users[place], seen)
         scores = _check_scores(name, scores_of(policy, users), len(users), policy.n_items)
         policy.forget(users)
-        _count(name, scores, items[part], place, seen, unseen, above[part], level_with[part])
-    return above, level_with
+        _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
+    return above, n_tied
 
 
 def _remaining(views: Views, owners: Ints, held: Ints) -> tuple[Ints, NDArray[np.int32]]:
@@ -290,9 +290,9 @@ def _count(
     seen: NDArray[np.int32],
     unseen: bool,
     above: Ints,
-    level_with: Ints,
+    n_tied: Ints,
 ) -> None:
-    """Fill ``above`` and ``level_with`` from score rows."""
+    """Fill ``above`` and ``n_tied`` from score rows."""
     from recsim_mnar.protocols.leave_one_out import _ranks_kernel
 
     single = scores.dtype == np.float32
@@ -304,8 +304,8 @@ def _count(
         table[rows, items] = own
     if not table.flags.writeable:  # the kernel is compiled for one kind of array only
         table = table.copy()
-    _ranks_kernel.above_and_level(table, items, above, level_with)
-    if level_with.min() < 0:
+    _ranks_kernel.above_and_tied(table, items, above, n_tied)
+    if n_tied.min() < 0:
         raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
 
 
@@ -315,7 +315,7 @@ def _exhaustive_places(
     """As ``_places`` for every view, each with the agent as fitted without it."""
     inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
     owner = views.owners()
-    places = getattr(inner, "places_without_each_view", None)
+    places = getattr(inner, "leave_one_out_ranks", None)
     if places is not None:
         found: tuple[Ints, Ints] | None = places(log, n_items=n_items, unseen=unseen)
         if found is not None:
@@ -329,15 +329,15 @@ def _exhaustive_places(
             f"agent {name!r} cannot leave out every view without refitting: use folds (exhaustive=False), or give it a "
             "method scores_without_each_view"
         )
-    above, level_with = np.empty(len(views.items), np.int64), np.empty(len(views.items), np.int64)
+    above, n_tied = np.empty(len(views.items), np.int64), np.empty(len(views.items), np.int64)
     chunk = max(1, _SCORES_AT_A_TIME // n_items)
     chunks: Iterator[tuple[Ints, NDArray[Any]]] = without(log, n_items=n_items, chunk=chunk)
     for held, scores in chunks:
         place, seen = _remaining(views, owner[held], held) if unseen else (held[:0], views.items[:0])
         a, b = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
         _count(name, _check_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
-        above[held], level_with[held] = a, b
-    return above, level_with
+        above[held], n_tied[held] = a, b
+    return above, n_tied
 
 
 def _mean_over_folds(values: NDArray[np.float64]) -> NDArray[np.float64]:

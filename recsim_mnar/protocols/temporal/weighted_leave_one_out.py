@@ -85,7 +85,7 @@ def weighted_leave_one_out(
         key = (profiles.time, name)
         if key not in cache:
             began = clock.perf_counter()
-            cache[key] = hit_chances(profiles, learners[name], k, name=name), clock.perf_counter() - began
+            cache[key] = hit_probabilities(profiles, learners[name], k, name=name), clock.perf_counter() - began
         return cache[key]
 
     records = []
@@ -97,8 +97,8 @@ def weighted_leave_one_out(
                 told = {"scheme": spec, "time": float(t), "reference_time": t0, **weighing.details}
                 told["users_with_one_item"] = int((weighing.profiles.lengths() == 1).sum())
                 for name in learners:
-                    chances, seconds = hits(weighing.profiles, name)
-                    value, low, high, n = score(weighing, chances, samples=samples, seed=seed, level=level)
+                    probabilities, seconds = hits(weighing.profiles, name)
+                    value, low, high, n = score(weighing, probabilities, samples=samples, seed=seed, level=level)
                     records.append(
                         Record(world, "weighted_loo", name, f"hr@{k}", value, low, high, level, n, seconds, told)
                     )
@@ -126,19 +126,19 @@ def notes(records: Sequence[Record]) -> list[str]:
 
 
 def score(
-    weighing: Weighing, chances: Floats, *, samples: int | None = None, seed: int = 0, level: float = 0.95
+    weighing: Weighing, probabilities: Floats, *, samples: int | None = None, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float, float, int]:
     """The score of one recommender: value, low, high, and what it rests on (drawn pairs, or users).
 
     Args:
         weighing: pairs and their probabilities.
-        chances: (E,) chance that the recommender finds each pair's item, as :func:`hit_chances` gives them.
+        probabilities: (E,) probability that the recommender finds each pair's item, of :func:`hit_probabilities`.
         samples: drawn pairs; None: exhaustive.
         seed: of the draws.
         level: of the interval.
     """
     if samples is None:
-        parts = weighing.probabilities * chances
+        parts = weighing.probabilities * probabilities
         starts = weighing.profiles.starts[:-1]
         value, low, high = ratio_interval(
             np.add.reduceat(parts, starts), np.add.reduceat(weighing.probabilities, starts), level
@@ -149,7 +149,7 @@ def score(
     which = uniforms(seed, Stream.PROTOCOL, draws, 0) * cumulative[-1]
     last = int(np.flatnonzero(weighing.probabilities > 0.0)[-1])
     pair = np.minimum(np.searchsorted(cumulative, which, side="right"), last)
-    right = uniforms(seed, Stream.PROTOCOL, draws, 1) < chances[pair]
+    right = uniforms(seed, Stream.PROTOCOL, draws, 1) < probabilities[pair]
     return *binomial_interval(int(right.sum()), samples, level), samples
 
 
@@ -166,10 +166,10 @@ def binomial_interval(hits: int, n: int, level: float) -> tuple[float, float, fl
     return p, max(p - half, 0.0), min(p + half, 1.0)
 
 
-def hit_chances(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
-    """For every pair, the chance that the recommender fitted without it recommends its item among k.
+def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
+    """For every pair, the probability that the recommender fitted without it recommends its item among k.
 
-    A learner with ``places_without_each_view`` (a closed form) is asked for it; a fixed list is looked up; others go
+    A learner with ``leave_one_out_ranks`` (a closed form) is asked for it; a fixed list is looked up; others go
     through ``scores_without_each_view``, or through their one fitted policy where ``ignores_own_views`` says that
     suffices.
 
@@ -182,10 +182,10 @@ def hit_chances(profiles: Profiles, learner: Learner, k: int, *, name: str | Non
     name = name or learner.name
     inner: Any = getattr(learner, "inner", learner)
     log = profiles.to_log()
-    if hasattr(inner, "places_without_each_view"):
-        places: tuple[Any, Any] | None = inner.places_without_each_view(log, n_items=profiles.n_items, unseen=True)
+    if hasattr(inner, "leave_one_out_ranks"):
+        places: tuple[Any, Any] | None = inner.leave_one_out_ranks(log, n_items=profiles.n_items, unseen=True)
         if places is not None:
-            return chance_of_places(*places, k)
+            return probability_of_ranks(*places, k)
     listed: NDArray[np.bool_] | None = None
     if getattr(inner, "ignores_own_views", False):
         policy = inner.fit(log, n_items=profiles.n_items, seed=0)
@@ -193,11 +193,11 @@ def hit_chances(profiles: Profiles, learner: Learner, k: int, *, name: str | Non
             listed = np.isfinite(scores_of(policy, profiles.users[:1])[0])
             if listed.sum() <= k:
                 return listed[profiles.items].astype(np.float64)
-    above, level_with = _exhaustive_places(name, learner, log, Views.of(log), profiles.n_items, True, 0)
-    chances = chance_of_places(above, level_with, k)
-    return chances if listed is None else np.where(listed[profiles.items], chances, 0.0)
+    above, n_tied = _exhaustive_places(name, learner, log, Views.of(log), profiles.n_items, True, 0)
+    probabilities = probability_of_ranks(above, n_tied, k)
+    return probabilities if listed is None else np.where(listed[profiles.items], probabilities, 0.0)
 
 
-def chance_of_places(above: NDArray[np.int64], level_with: NDArray[np.int64], k: int) -> Floats:
-    """P(rank <= k) where the rank is uniform on above + 1 .. above + level_with + 1."""
-    return np.clip((k - above) / (level_with + 1.0), 0.0, 1.0)
+def probability_of_ranks(above: NDArray[np.int64], n_tied: NDArray[np.int64], k: int) -> Floats:
+    """P(rank <= k) where the rank is uniform on above + 1 .. above + n_tied + 1."""
+    return np.clip((k - above) / (n_tied + 1.0), 0.0, 1.0)

@@ -38,7 +38,7 @@ from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift.judgement import PROTOCOLS, headline, judge
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulate.items import checked_users, run_in_order, simulate
-from recsim_mnar.simulate.slates import House, exposures_of
+from recsim_mnar.simulate.slates import DeployedPolicy, exposures_of
 from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ Ints = NDArray[np.int64]
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
 REFERENCES = ("house", "oracle")
-"""Lists by what only the world knows: the deployed recommender's chances, and true uplift. Shown, not picked."""
+"""Lists by what only the world knows: the deployed recommender's probabilities, and true uplift. Shown, not picked."""
 
 _BATCH_CELLS = 1 << 22
 
@@ -146,7 +146,7 @@ def compare_uplift(
     seed = check_seed(seed)
     users_seed, first = derive_seed(seed, "users"), world.params.n_periods
     longer = world.lasting(first + settings.test_periods)
-    house: Any = House(longer)  # recommends slates: not a Policy, but simulate takes it in a world of slates
+    house: Any = DeployedPolicy(longer)  # recommends slates: not a Policy, but simulate takes it in a world of slates
     report(f"simulate {settings.users:,} users under the deployed recommender")
     log = simulate(longer, house, settings.users, users_seed, executor=executor)
     exposures = exposures_of(longer, house, log, settings.users, users_seed)

@@ -278,8 +278,8 @@ def respond(
             i = lists[j, p]
             if i >= 0:
                 a, b, c, d = block(seed, stream, np.uint64(u), np.uint64(campaign * n_items + i))
-                chance = _acceptance(logit, same_bonus, strength, cluster[u], item_cluster[i], appeal[i])
-                if unit53(a, b) < chance:
+                probability = _acceptance(logit, same_bonus, strength, cluster[u], item_cluster[i], appeal[i])
+                if unit53(a, b) < probability:
                     when = day
                     if delayed:
                         when += np.floor(log64(1.0 - unit53(c, d)) / log_stay)

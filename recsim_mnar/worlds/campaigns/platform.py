@@ -150,14 +150,14 @@ class Platform:
             )
         if not (np.isfinite(table).all() and (table >= 0).all()):
             raise UserError("weights must be finite and not negative")
-        lists, chances = self._empty_lists(len(users), k)
+        lists, probabilities = self._empty_lists(len(users), k)
         with np.errstate(over="ignore"):
             _campaigns_kernel.draw_lists(
                 np.uint64(self.seed), np.uint64(Stream.POLICY), len(self.campaigns), self.day, users, table,
                 self.world.birth, self._last, self._additions["before"], self._additions["items"], self._held, lists,
-                chances,
+                probabilities,
             )  # fmt: skip
-        return lists, chances
+        return lists, probabilities
 
     def best_lists(self, scores: NDArray[Any], users: Ints | None = None, k: int | None = None) -> tuple[Lists, Floats]:
         """Lists of the items of largest score that their users do not hold; equal scores by a draw, -inf never.
@@ -176,15 +176,15 @@ class Platform:
         table = np.ascontiguousarray(scores, np.float64)
         if table.shape != (len(users), self.world.n_items):
             raise UserError(f"scores must have shape ({len(users)}, {self.world.n_items}), got {table.shape}")
-        lists, chances = self._empty_lists(len(users), k)
+        lists, probabilities = self._empty_lists(len(users), k)
         a = self._additions
         with np.errstate(over="ignore"):
             _campaigns_kernel.best_lists(
                 np.uint64(self.seed), np.uint64(Stream.POLICY), len(self.campaigns), self.day, users, table,
                 self.world.birth, self._last, a["before"], a["items"], self._held, lists,
             )  # fmt: skip
-        chances[lists >= 0] = 1.0
-        return lists, chances
+        probabilities[lists >= 0] = 1.0
+        return lists, probabilities
 
     def recommend(self, lists: Lists, propensities: Floats | None = None, users: Ints | None = None) -> Campaign:
         """Run a campaign today: users answer their lists, and add what they accept, now or later.
@@ -206,7 +206,9 @@ class Platform:
         if shown.ndim != 2 or len(shown) != len(users):
             raise UserError(f"lists must have one row for each of {len(users)} users, got shape {shown.shape}")
         self._check_lists(users, shown)
-        chances = np.where(shown >= 0, 1.0, np.nan) if propensities is None else np.asarray(propensities, np.float64)
+        probabilities = (
+            np.where(shown >= 0, 1.0, np.nan) if propensities is None else np.asarray(propensities, np.float64)
+        )
         if self._n + shown.size > len(self._additions["users"]):
             self._room(2 * len(self._additions["users"]) + shown.size)
         a, p, number = self._additions, self.world.params, len(self.campaigns)
@@ -218,7 +220,7 @@ class Platform:
                 self.world.item_cluster, self.world.appeal, _log_stay(p.delay), p.delay < 1.0, self._last, a["before"],
                 a["items"], a["users"], a["times"], a["causes"], accepted, added,
             )  # fmt: skip
-        self.campaigns.append(Campaign(number, self.day, users, shown, chances, accepted, added))
+        self.campaigns.append(Campaign(number, self.day, users, shown, probabilities, accepted, added))
         return self.campaigns[-1]
 
     def _recipients(self, users: Ints | None) -> Ints:
@@ -337,8 +339,10 @@ class Platform:
             campaign: whose acceptance (``fatigue`` scales all recommenders alike, but for the logistic).
         """
         users = self._recipients(users)
-        chances = self.acceptance(users, campaign)
-        shown = np.where(lists >= 0, np.take_along_axis(chances, np.maximum(lists, 0).astype(np.int64), axis=1), 0.0)
+        probabilities = self.acceptance(users, campaign)
+        shown = np.where(
+            lists >= 0, np.take_along_axis(probabilities, np.maximum(lists, 0).astype(np.int64), axis=1), 0.0
+        )
         return float(shown.mean())
 
 

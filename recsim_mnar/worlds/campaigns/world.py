@@ -41,7 +41,7 @@ class CampaignsParams(Params):
         activity_max: largest activity.
         user_growth: share of users who arrive after day 0, uniformly until ``n_days``.
         item_growth: share of items that appear after day 0, likewise.
-        n_days: length of the story.
+        n_days: length of the run_config.
         reference_day: the t0 of the paper, before any campaign.
         first_campaign: day of the first campaign.
         campaign_every: days between campaigns.
@@ -284,7 +284,7 @@ class CampaignsWorld(World):
         """Refused: users of one platform do not live apart from each other."""
         raise UserError(_WHOLE)
 
-    def live(
+    def trajectories(
         self,
         seed: int,
         first_user: int,

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Drawing slates with known chances: scaling chances to a number of items, and drawing that many."""
+"""Drawing slates with known probabilities: scaling probabilities to a number of items, and drawing that many."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def scale_rows(weights, size, low, high, out):
 
 
 @kernel
-def draw_independently(seeds, stream, users, periods, chance, shown):
-    """``shown[r, i]`` = 1 with probability ``chance[r, i]``, each cell by its own draw; (n, I) uint8."""
-    n, n_items = chance.shape
+def draw_independently(seeds, stream, users, periods, probability, shown):
+    """``shown[r, i]`` = 1 with probability ``probability[r, i]``, each cell by its own draw; (n, I) uint8."""
+    n, n_items = probability.shape
     for r in range(n):
         first = np.uint64(periods[r]) * np.uint64(n_items)
         for i in range(n_items):
             a, b, _c, _d = block(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i))
-            shown[r, i] = np.uint8(unit53(a, b) < chance[r, i])
+            shown[r, i] = np.uint8(unit53(a, b) < probability[r, i])
 
 
 @kernel
-def draw_slates(seeds, stream, users, periods, starts, chance, order, slates):
-    """Draw ``slates.shape[1]`` distinct items a row, item i among them with probability ``chance[r, i]``.
+def draw_slates(seeds, stream, users, periods, starts, probability, order, slates):
+    """Draw ``slates.shape[1]`` distinct items a row, item i among them with probability ``probability[r, i]``.
 
-    Systematic sampling: the items stand in a random order on a line, item i over a length of ``chance[r, i]``, and
+    Systematic sampling: the items stand in a random order on a line, item i over a length of ``probability[r, i]``, and
     those at the points u, u + 1, u + 2, ... are drawn. The items of a slate come out in the order of the line.
 
     Args:
@@ -64,11 +64,11 @@ def draw_slates(seeds, stream, users, periods, starts, chance, order, slates):
         users: see above.
         periods: see above.
         starts: (n,) u in [0, 1).
-        chance: (n, I) at most 1, rows summing to the size of a slate.
+        probability: (n, I) at most 1, rows summing to the size of a slate.
         order: (I,) int32, a place to work.
         slates: (n, N) int32, out.
     """
-    n, n_items = chance.shape
+    n, n_items = probability.shape
     size = slates.shape[1]
     for r in range(n):
         first = np.uint64(periods[r]) * np.uint64(n_items)
@@ -80,7 +80,7 @@ def draw_slates(seeds, stream, users, periods, starts, chance, order, slates):
             order[i], order[j] = order[j], order[i]
         reached, k = 0.0, 0
         for i in range(n_items):
-            reached += chance[r, order[i]]
+            reached += probability[r, order[i]]
             if k < size and reached > starts[r] + k:
                 slates[r, k] = order[i]
                 k += 1

@@ -87,13 +87,15 @@ def _shrunk(part: Floats, whole: Floats, weight: float) -> Floats:
     return (part + weight * part.mean(axis=0)) / (whole + weight * whole.mean(axis=0))
 
 
-def ranked_propensities(preference: Any, n_recommended: int, *, law: str = "power", exponent: float = 1.0) -> Floats:
+def ranked_propensities(
+    preference: Any, n_recommended: int, *, rank_decay: str = "power", exponent: float = 1.0
+) -> Floats:
     """(U, I) propensities by each user's rank of preference, scaled to ``n_recommended`` a user and capped.
 
     Args:
         preference: (U, I); larger is recommended more.
         n_recommended: expected recommendations of a user.
-        law: ``power`` rank^-exponent, or ``log`` 1 / log2(1 + rank).
+        rank_decay: ``power`` rank^-exponent, or ``log`` 1 / log2(1 + rank).
         exponent: of the power law.
     """
     from recsim_mnar.worlds.purchases import _slates_kernel
@@ -101,7 +103,7 @@ def ranked_propensities(preference: Any, n_recommended: int, *, law: str = "powe
     preference = np.asarray(preference, np.float64)
     n_items = preference.shape[1]
     params = PurchasesParams(
-        n_items=n_items, slate_size=n_recommended, law=law, exponent=exponent, smallest_propensity=CAP,
+        n_items=n_items, slate_size=n_recommended, rank_decay=rank_decay, exponent=exponent, smallest_propensity=CAP,
         largest_propensity=1 - CAP,
     )  # fmt: skip
     order = np.argsort(-preference, axis=1, kind="stable")
@@ -172,7 +174,7 @@ def rated_world(
     )
     watching = 1.0 / (1.0 + np.exp(-logits))
     treated = 1.0 / (1.0 + np.exp(offset - predicted))
-    propensities = ranked_propensities((treated + watching) / 2, n_recommended, law="log")
+    propensities = ranked_propensities((treated + watching) / 2, n_recommended, rank_decay="log")
     world = PurchasesWorld.from_matrices(watching, treated, propensities, n_periods=n_periods)
     return RatedWorld(world, predicted, watching)
 

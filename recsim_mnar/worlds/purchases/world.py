@@ -21,7 +21,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.numerics import elementary
 from recsim_mnar.rng import Stream, check_seed
-from recsim_mnar.worlds.base import Lanes, Moment, World
+from recsim_mnar.worlds.base import Lanes, Transition, World
 from recsim_mnar.worlds.params import Params
 
 Floats = NDArray[np.float64]
@@ -51,9 +51,9 @@ class PurchasesParams(Params):
         sigma_effect: standard deviation of the rest of what it adds, personal to user and item.
         deployment: the house recommender shows items by chance ``uniform``, by the item's rank of offset
             (``popularity``) or by the rank of the user's (P(Y^T) + P(Y^C)) / 2 (``personalised``).
-        law: weight of rank r from 1: ``power`` r^-exponent, ``log`` 1 / log2(1 + r).
+        rank_decay: weight of rank r from 1: ``power`` r^-exponent, ``log`` 1 / log2(1 + r).
         exponent: of the power law.
-        smallest_propensity: no cell is recommended by the house with a smaller chance; above 0.
+        smallest_propensity: no cell is recommended by the house with a smaller probability; above 0.
         largest_propensity: nor with a larger one; below 1.
         slates: the house draws each item by itself (``independent``) or slates of exactly N items (``fixed``).
         catalogue_seed: of the items.
@@ -70,7 +70,7 @@ class PurchasesParams(Params):
     effect_popularity: float = -0.4
     sigma_effect: float = 0.7
     deployment: str = "personalised"
-    law: str = "power"
+    rank_decay: str = "power"
     exponent: float = 0.5
     smallest_propensity: float = 1e-3
     largest_propensity: float = 0.9
@@ -93,7 +93,7 @@ class PurchasesParams(Params):
                 raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
         for name, known in (
             ("deployment", DEPLOYMENTS),
-            ("law", LAWS),
+            ("rank_decay", LAWS),
             ("slates", ("independent", "fixed")),
         ):
             if getattr(self, name) not in known:
@@ -102,7 +102,7 @@ class PurchasesParams(Params):
         if not 0 < low <= high < 1:
             raise UserError(
                 f"smallest_propensity and largest_propensity must satisfy 0 < smallest <= largest < 1, got {low:g} and "
-                f"{high:g}: uplift needs a chance of both to be shown and not to be shown"
+                f"{high:g}: uplift needs a probability of both to be shown and not to be shown"
             )
         if not low * self.n_items <= self.slate_size <= high * self.n_items:
             raise UserError(
@@ -149,7 +149,7 @@ class PurchasesWorld(World):
         params: the synthetic model.
         control: (U, I) P(Y^C) that is used instead of the model's; user u is row u mod U.
         treated: (U, I) P(Y^T), likewise.
-        propensities: (U, I) or (1, I) chances with which the house recommends, instead of ``deployment``; in (0, 1).
+        propensities: (U, I) or (1, I) probabilities of being recommended, instead of ``deployment``'s; in (0, 1).
     """
 
     name: ClassVar[str] = "purchases"
@@ -180,7 +180,7 @@ class PurchasesWorld(World):
         if propensities is not None:
             self._house = self._matrix(propensities, "propensities")
             if not np.all((self._house > 0) & (self._house < 1)):
-                raise UserError("propensities must lie in (0, 1): uplift needs a chance of both")
+                raise UserError("propensities must lie in (0, 1): uplift needs a probability of both")
 
     def _matrix(self, values: Any, name: str) -> Floats:
         matrix = np.ascontiguousarray(values, np.float64)
@@ -302,13 +302,11 @@ class PurchasesWorld(World):
         """See :meth:`World.open_lanes`."""
         return PurchasesLanes(self, n_lanes, keep_truth=keep_truth)
 
-    def live(
+    def trajectories(
         self, seed: int, first_user: int, n_users: int, distribution: Floats | None, *, keep_truth: bool = False
     ) -> dict[str, NDArray[Any]]:
         """Refused: a policy that names one item makes no slate."""
-        raise UserError(
-            "the purchases world recommends slates: use recsim_mnar.simulate.slates"
-        )
+        raise UserError("the purchases world recommends slates: use recsim_mnar.simulate.slates")
 
 
 def rank_weights(n_items: int, params: PurchasesParams) -> Floats:
@@ -316,7 +314,7 @@ def rank_weights(n_items: int, params: PurchasesParams) -> Floats:
     if params.deployment == "uniform":
         return np.ones(n_items)
     rank = np.arange(1, n_items + 1, dtype=np.float64)
-    if params.law == "log":
+    if params.rank_decay == "log":
         logs = elementary.log(rank + 1.0)
         return logs[0] / logs
     return elementary.exp(-params.exponent * elementary.log(rank))
@@ -384,7 +382,7 @@ class PurchasesLanes(Lanes):
         """Truth: E[tau] of all items, (n, I), for what judges."""
         return self._treated - self._control
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
         """See :meth:`Lanes.begin`: nothing has happened yet."""
         for seed in np.unique(seeds):
             rows = seeds == seed
@@ -392,18 +390,18 @@ class PurchasesLanes(Lanes):
             self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
         self.user[which], self._seeds[which] = users, seeds
         self.step[which], self.time[which], self.n_decisions[which] = 0, 0, 0
-        return Moment(np.zeros(len(which) + 1, np.int64), self._columns(0), np.ones(len(which), np.bool_))
+        return Transition(np.zeros(len(which) + 1, np.int64), self._columns(0), np.ones(len(which), np.bool_))
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Moment:
+    def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Transition:
         """See :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one for each item, or one a user."""
         slates = checked_slates(np.asarray(actions).reshape(len(which), -1), len(which), self._world.n_items)
-        chance = np.zeros((len(which), self._world.n_items))
+        probability = np.zeros((len(which), self._world.n_items))
         given = np.broadcast_to(np.asarray(propensities, np.float64).reshape(len(which), -1), slates.shape)
-        np.put_along_axis(chance, slates, given, axis=1)
-        return self.show(which, flags_of(slates, self._world.n_items), chance)
+        np.put_along_axis(probability, slates, given, axis=1)
+        return self.show(which, flags_of(slates, self._world.n_items), probability)
 
-    def show(self, which: NDArray[np.int64], shown: Flags, chance: Floats) -> Moment:
-        """A period in which lanes ``which`` are shown these items: (n, I) flags and chances."""
+    def show(self, which: NDArray[np.int64], shown: Flags, probability: Floats) -> Transition:
+        """A period in which lanes ``which`` are shown these items: (n, I) flags and probabilities."""
         from recsim_mnar.worlds.purchases import _purchases_kernel
 
         n = len(which)
@@ -429,14 +427,14 @@ class PurchasesLanes(Lanes):
         columns["event"][:] = np.where(recommended, schema.BANDIT, schema.ORGANIC)
         columns["item"][:] = np.where(recommended, -1, item)
         columns["action"][:] = np.where(recommended, item, -1)
-        columns["propensity"][:] = np.where(recommended, chance[lane, item], np.nan)
+        columns["propensity"][:] = np.where(recommended, probability[lane, item], np.nan)
         columns["reward"][:] = np.where(recommended, bought[lane, item], np.nan)
         if self._keep_truth:
             columns["click_probability"][:] = np.where(recommended, self._treated[which[lane], item], np.nan)
         self.step[which] += count
         self.time[which] += 1
         self.n_decisions[which] += 1
-        return Moment(starts, columns, self.n_decisions[which] < self._world.params.n_periods)
+        return Transition(starts, columns, self.n_decisions[which] < self._world.params.n_periods)
 
     def _columns(self, n: int) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.models.factorization import Form, factorise
+from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.worlds.ratings.observation import MARGINALS, rerank
 
 RANKS = (5, 10, 20)
@@ -35,7 +35,7 @@ class Completion:
     """
 
     ratings: NDArray[np.float64]
-    form: Form
+    form: FactorizationConfig
     accuracy: dict[str, float]
 
 
@@ -51,10 +51,10 @@ def complete(
     held = rng.uniforms(seed, rng.Stream.FIT, np.arange(len(ratings)), 2) < 0.1
     train, test = ratings.select(~held), ratings.select(held)
     accuracy: dict[str, float] = {}
-    best, chosen = -1.0, Form()
+    best, chosen = -1.0, FactorizationConfig()
     for rank in ranks:
         for penalty in penalties:
-            form = Form(rank=rank, penalty=penalty)
+            form = FactorizationConfig(rank=rank, penalty=penalty)
             fit = factorise(
                 train, None, form, seed=seed, solver="als", max_iterations=30, value_tolerance=1e-4, warn=False
             )

@@ -68,9 +68,9 @@ def popularity_propensities(appeal: Any, density: float) -> Floats:
         if scale * falling[certain] <= 1.0:
             by_rank[certain:] = scale * falling[certain:]
             break
-    chance = np.empty(n)
-    chance[np.argsort(-appeal, kind="stable")] = by_rank
-    return chance
+    probability = np.empty(n)
+    probability[np.argsort(-appeal, kind="stable")] = by_rank
+    return probability
 
 
 def rerank(scores: Any, marginals: Any = MARGINALS) -> Floats:

@@ -21,7 +21,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.rng import Stream, check_seed, derive_seed
-from recsim_mnar.worlds.base import Lanes, Moment, World
+from recsim_mnar.worlds.base import Lanes, Transition, World
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.ratings.observation import (
     MARGINALS,
@@ -177,11 +177,11 @@ class RatingsWorld(World):
 
     def describe(self) -> dict[str, Any]:
         """See :meth:`World.describe`; a given matrix is named by its digest."""
-        story = super().describe()
+        run_config = super().describe()
         if self.matrix is not None and self.propensities is not None:
             digest = hashlib.sha256(self.matrix.astype("<i1").tobytes() + self.propensities.astype("<f8").tobytes())
-            story["matrix"] = {"users": len(self.matrix), "sha256": digest.hexdigest()}
-        return story
+            run_config["matrix"] = {"users": len(self.matrix), "sha256": digest.hexdigest()}
+        return run_config
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -271,7 +271,7 @@ class RatingsWorld(World):
         """See :meth:`World.open_lanes`."""
         return RatingsLanes(self, n_lanes, keep_truth=keep_truth)
 
-    def live(
+    def trajectories(
         self, seed: int, first_user: int, n_users: int, distribution: Floats | None, *, keep_truth: bool = False
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`World.live`."""
@@ -284,11 +284,11 @@ class RatingsWorld(World):
             drawn = rng.policy_uniforms(seed, users, decision)
             if cumulative is None or distribution is None:
                 actions = np.minimum((drawn * self.n_items).astype(np.int64), self.n_items - 1)
-                chance = np.full(n_users, 1.0 / self.n_items)
+                probability = np.full(n_users, 1.0 / self.n_items)
             else:
                 actions = np.minimum(np.searchsorted(cumulative, drawn, side="right"), self.n_items - 1)
-                chance = distribution[actions]
-            parts.append(lanes.take(which, actions.astype(np.int32), chance).columns)
+                probability = distribution[actions]
+            parts.append(lanes.take(which, actions.astype(np.int32), probability).columns)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         order = np.argsort(columns["user"], kind="stable")
         return {name: values[order] for name, values in columns.items()}
@@ -349,7 +349,7 @@ class RatingsLanes(Lanes):
         """See :attr:`Lanes.state`: here what each item would earn, (n, I)."""
         return self._earns.astype(np.float64)
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
         """See :meth:`Lanes.begin`: users reveal their ratings."""
         world = self._world
         n = len(which)
@@ -378,7 +378,7 @@ class RatingsLanes(Lanes):
         columns["observation_propensity"][:] = p[lane, item]
         return self._moment(starts, columns, np.ones(n, np.bool_))
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Moment:
+    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Transition:
         """See :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
         columns = _columns(len(which))
         columns["user"][:], columns["step"][:], columns["time"][:] = (
@@ -396,11 +396,11 @@ class RatingsLanes(Lanes):
         alive = self.n_decisions[which] < self._world.params.n_decisions
         return self._moment(np.arange(len(which) + 1), columns, alive)
 
-    def _moment(self, starts: Any, columns: dict[str, NDArray[Any]], alive: NDArray[np.bool_]) -> Moment:
+    def _moment(self, starts: Any, columns: dict[str, NDArray[Any]], alive: NDArray[np.bool_]) -> Transition:
         if self._keep_truth:
             shown = columns["event"] == schema.BANDIT
             columns[self._world.truth_column] = np.where(shown, columns["reward"], np.nan)
-        return Moment(starts.astype(np.int64), columns, alive)
+        return Transition(starts.astype(np.int64), columns, alive)
 
 
 def _columns(n: int) -> dict[str, NDArray[Any]]:

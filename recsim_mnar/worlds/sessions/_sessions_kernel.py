@@ -175,7 +175,7 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
 
 
 @inlined
-def _pass_over(lanes, lane, rows, r, actions, propensities):
+def _skip_uneventful(lanes, lane, rows, r, actions, propensities):
     """Recommendations that come to nothing, one unit of time apart: rows r, r + 1, ... and the clock, no draws."""
     n = np.uint64(actions.size)
     first = np.uint64(r)
@@ -226,7 +226,7 @@ def find_runs(lanes, which, most, bandit_out, out):
 
 
 @kernel
-def pass_over(lanes, which, most, bandit_out, out):
+def skip_uneventful(lanes, which, most, bandit_out, out):
     """The uneventful decisions that lane ``which[j]`` comes to next happen, one unit of time apart: ``out[j]``."""
     lanes = Lanes(*lanes)
     for j in range(which.size):
@@ -271,7 +271,7 @@ def advance(dynamics, tables, tiers, lanes, which, first, edges, actions, propen
             begin = edges[j]
             last = edges[j + 1] - 1
             if foreseen and last > begin:
-                _pass_over(lanes, lane, rows, r, actions[begin:last], propensities[begin:last])
+                _skip_uneventful(lanes, lane, rows, r, actions[begin:last], propensities[begin:last])
                 r += last - begin
                 begin = last
             for i in range(begin, last + 1):

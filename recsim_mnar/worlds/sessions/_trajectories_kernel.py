@@ -74,11 +74,11 @@ def _decide_ahead(dynamics, seed, user, first, n_items, distribution, cumulative
     if cumulative.size == 0:
         scale = np.float64(n_items)
         last = np.int32(n_items - 1)
-        chance = 1.0 / n_items
+        probability = 1.0 / n_items
         for i in range(DECISIONS):
             a, b, _c, _d = block(seed, _S_POLICY, user, base + np.uint64(i))
             action[i] = min(np.int32(unit53(a, b) * scale), last)
-            propensity[i] = chance
+            propensity[i] = probability
     else:
         for i in range(DECISIONS):
             a, b, _c, _d = block(seed, _S_POLICY, user, base + np.uint64(i))
@@ -241,10 +241,10 @@ def _live(dynamics, tables, tiers, lanes, user, distribution, cumulative, rows, 
             action = np.int64(ahead.action[j])
             clicked = False
             if ahead.click[j] < NEVER_CLICKS or dynamics.keep_truth:
-                chance = click_probability(tables.click_factors, tables.click_offsets, omega, n_factors, action)
-                clicked = ahead.click[j] < chance
+                probability = click_probability(tables.click_factors, tables.click_offsets, omega, n_factors, action)
+                clicked = ahead.click[j] < probability
                 if dynamics.keep_truth:
-                    rows.click_probability[r] = chance
+                    rows.click_probability[r] = probability
             rows.user[r] = user
             rows.step[r] = step
             rows.time[r] = time
@@ -275,7 +275,7 @@ def _live(dynamics, tables, tiers, lanes, user, distribution, cumulative, rows, 
 
 
 @kernel
-def live(
+def trajectories(
     dynamics, tables, tiers, lanes, seed, first_user, n_users, distribution, cumulative, rows, progress, scratch, ahead
 ):
     """Whole lives of consecutive users in lane 0 under a policy that ignores them.

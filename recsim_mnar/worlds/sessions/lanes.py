@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.worlds.base import Lanes, Moment
+from recsim_mnar.worlds.base import Lanes, Transition
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
 from recsim_mnar.worlds.sessions.params import SessionsParams
 from recsim_mnar.worlds.sessions.rows import columns_of, grown, new_rows
@@ -107,13 +107,15 @@ class SessionsLanes(Lanes):
         """See :attr:`Lanes.state`: here the interests omega, (n, K)."""
         return self._arrays.omega[:, : self.n_factors]
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Moment:
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
         """See :meth:`Lanes.begin`."""
         dynamics, _tables, _tiers, arrays = self._plain
         self._kernel.begin(dynamics, arrays, which, seeds, users)
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]) -> Moment:
+    def take(
+        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
+    ) -> Transition:
         """See :meth:`Lanes.take`."""
         return self._advance(which, np.arange(len(which) + 1), actions, propensities)
 
@@ -130,20 +132,20 @@ class SessionsLanes(Lanes):
         runs: NDArray[np.int64],
         actions: NDArray[np.int32],
         propensities: NDArray[np.float64],
-    ) -> Moment:
+    ) -> Transition:
         """See :meth:`Lanes.take_runs`."""
         edges = np.zeros(len(which) + 1, np.int64)
         np.cumsum(runs, out=edges[1:])
         return self._advance(which, edges, actions, propensities)
 
-    def pass_over(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :meth:`Lanes.pass_over`; with a normal clock the time that passes is drawn, and nothing is foreseen."""
+    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
         out = np.zeros(len(which), np.int64)
         if self.dynamics.unit_clock and not self.dynamics.drift_in_bandit:
-            self._kernel.pass_over(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
+            self._kernel.skip_uneventful(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
         return out
 
-    def live(
+    def trajectories(
         self,
         seed: int,
         first_user: int,
@@ -161,22 +163,22 @@ class SessionsLanes(Lanes):
             distribution: (P,) probability of recommending each item, None for the uniform policy.
             events_a_user: about how many rows to expect.
         """
-        from recsim_mnar.worlds.sessions import _trajectories_kernel as _lives_kernel
+        from recsim_mnar.worlds.sessions import _trajectories_kernel
 
         rows = new_rows(int(n_users * events_a_user * 1.02) + 1024, self._keep_truth)
         progress = np.zeros(2, np.int64)
         ahead = _draws_ahead(self.n_factors)
         if distribution is None:
-            chance, cumulative = np.zeros(0), np.zeros(0)
+            probability, cumulative = np.zeros(0), np.zeros(0)
         else:
-            chance = np.ascontiguousarray(distribution, dtype=np.float64)
-            cumulative = np.cumsum(chance)
+            probability = np.ascontiguousarray(distribution, dtype=np.float64)
+            cumulative = np.cumsum(probability)
             # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
-            cumulative[np.flatnonzero(chance)[-1] :] = np.inf
+            cumulative[np.flatnonzero(probability)[-1] :] = np.inf
         while progress[0] < n_users:
             # So many at a time, so that Ctrl-C is heard.
             goal = min(n_users, progress[0] + _USERS_A_CALL)
-            _lives_kernel.live(
+            _trajectories_kernel.trajectories(
                 self.dynamics,
                 self.tables,
                 self.tiers,
@@ -184,7 +186,7 @@ class SessionsLanes(Lanes):
                 np.uint64(seed),
                 first_user,
                 goal,
-                chance,
+                probability,
                 cumulative,
                 rows,
                 progress,
@@ -203,7 +205,7 @@ class SessionsLanes(Lanes):
         edges: NDArray[np.int64],
         actions: NDArray[np.int32],
         propensities: NDArray[np.float64],
-    ) -> Moment:
+    ) -> Transition:
         starts = np.empty(len(which) + 1, np.int64)
         done, used = 0, 0
         while True:
@@ -224,7 +226,7 @@ class SessionsLanes(Lanes):
             self._rows = grown(self._rows, 2 * len(self._rows.user), used)
         starts[-1] = used
         columns = {name: values.copy() for name, values in columns_of(self._rows, used, self._keep_truth).items()}
-        return Moment(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)
+        return Transition(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)
 
 
 def _draws_ahead(n_factors: int) -> Any:

@@ -50,7 +50,7 @@ _FRESH = ViewSampler(0)
 def aligned(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """An array that is not filled yet, at the start of a cache line.
 
-    A vector that lies across two of them is read at half the speed, and where NumPy puts an array is chance.
+    A vector that lies across two of them is read at half the speed, and where NumPy puts an array is probability.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     room = np.empty(size + _LINE, np.uint8)

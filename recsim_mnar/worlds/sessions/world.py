@@ -105,7 +105,7 @@ class SessionsWorld(World):
         """Places for ``n_lanes`` users; ``keep_truth`` adds the column ``click_probability`` to what they return."""
         return SessionsLanes(self.params, self.catalogue, self._sampler, self._tables, n_lanes, keep_truth=keep_truth)
 
-    def live(
+    def trajectories(
         self,
         seed: int,
         first_user: int,
@@ -117,4 +117,4 @@ class SessionsWorld(World):
         """See :meth:`World.live`."""
         organic, bandit = self.expected_events(0.01)
         lanes = SessionsLanes(self.params, self.catalogue, self._sampler, self._tables, 1, keep_truth=keep_truth)
-        return lanes.live(seed, first_user, n_users, distribution, events_a_user=organic + bandit)
+        return lanes.trajectories(seed, first_user, n_users, distribution, events_a_user=organic + bandit)
