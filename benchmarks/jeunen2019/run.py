@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.compare import SETTINGS, compare, judge
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.simulate import workers
-from recsim_mnar.simulate.run_folder import write_json
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent

@@ -21,10 +21,10 @@ import numpy as np
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.log import Log
+from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.simulate import items as simulate
 from recsim_mnar.simulate import workers
-from recsim_mnar.simulate.run_folder import write_json
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import World
 

@@ -245,9 +245,9 @@ def _compare_interactions(
 
 
 def _write_comparison(folder: Path, comparison: Any, run_config: dict[str, Any]) -> None:
+    from recsim_mnar.log.files import write_json
     from recsim_mnar.protocols.compare import summary
     from recsim_mnar.report.page import write_page
-    from recsim_mnar.simulate.run_folder import write_json
 
     if comparison.log is not None:
         comparison.log.write(folder / "log")

@@ -179,11 +179,12 @@ class Objective:
     def __call__(self, x: Floats, gradient: Floats) -> float:
         """Value at ``x``; ``gradient`` is filled."""
         from recsim_mnar.models import _factorization_kernel as k
+        from recsim_mnar.numerics import _lbfgs_kernel
 
         form, e = self.form, self._edges
         gradient[e[1] :] = 0.0
         penalised = e[3] if form.biases == "regularised" else e[1]
-        value = k.penalise(x[:penalised], form.penalty, gradient[:penalised])
+        value = _lbfgs_kernel.penalise(x[:penalised], form.penalty, gradient[:penalised])
         v, w, a, b = self.parts(x)
         gv, gw, ga, gb = self.parts(gradient)
         total = gradient[e[3] :]

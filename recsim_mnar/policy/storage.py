@@ -43,7 +43,7 @@ class Stored:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted policy, not its users' states, as an ``.npz`` file (a temporary name, then renamed)."""
-        from recsim_mnar.log.table import replacing
+        from recsim_mnar.log.files import replacing
 
         arrays, parameters = self.fitted()
         kind = type(self)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.table import Log, replacing, write_table
+from recsim_mnar.log.files import replacing, write_table
+from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Learner, Policy, scores_of
 from recsim_mnar.rng import derive_seed
 

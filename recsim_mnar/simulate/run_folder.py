@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.table import Log, part_path, replacing, write_part, write_table
+from recsim_mnar.log.files import part_path, replacing, write_json, write_table
+from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.simulate.items import SHARD_USERS, checked_run, provenance, run_in_order, simulate_shard
 from recsim_mnar.worlds.base import World
@@ -89,12 +90,6 @@ def _remove(folder: Path, made: list[Path]) -> None:
     for empty in (folder / "log", *made):
         with contextlib.suppress(OSError):  # not there, or somebody else's file lies in it
             empty.rmdir()
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON under a temporary name, then rename it."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def simulate_to(
@@ -181,7 +176,7 @@ def _fill(
         if keep_truth:
             write_table(_truth_table(log, world.truth_column), _truth_path(folder, i))
             del log.columns[world.truth_column]
-        write_part(log, part_path(folder / "log", i))
+        write_table(log.to_arrow(), part_path(folder / "log", i))
     if keep_truth:
         _merge_truth(folder, len(firsts))
         with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.log.table import Log, replacing
+from recsim_mnar.log.files import replacing
+from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy, _Softened, fresh, scores_of
 from recsim_mnar.rng import Stream, policy_uniforms
 

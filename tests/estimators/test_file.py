@@ -12,7 +12,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.off_policy.from_file import estimate_file, records_table
-from recsim_mnar.log.columns import read_columns
+from recsim_mnar.log.column_files import read_columns
 
 ALL = ("ips", "clipped_ips", "snips")
 

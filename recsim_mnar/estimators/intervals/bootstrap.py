@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.inputs import Floats
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.rng import Stream, check_seed, uniforms
 
 _POOL_LEAST = 2000
