@@ -94,13 +94,13 @@ def weighted_leave_one_out(
         for t0, reference in at_reference.items():
             for spec, scheme in chosen.items():
                 weighing = scheme.weigh(now, reference)
-                told = {"scheme": spec, "time": float(t), "reference_time": t0, **weighing.details}
-                told["users_with_one_item"] = int((weighing.profiles.lengths() == 1).sum())
+                details = {"scheme": spec, "time": float(t), "reference_time": t0, **weighing.details}
+                details["users_with_one_item"] = int((weighing.profiles.lengths() == 1).sum())
                 for name in learners:
                     probabilities, seconds = hits(weighing.profiles, name)
                     value, low, high, n = score(weighing, probabilities, samples=samples, seed=seed, level=level)
                     records.append(
-                        Record(world, "weighted_loo", name, f"hr@{k}", value, low, high, level, n, seconds, told)
+                        Record(world, "weighted_loo", name, f"hr@{k}", value, low, high, level, n, seconds, details)
                     )
     return records
 
