@@ -26,11 +26,33 @@ from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds import make_world
 
 __all__ = [
-    "DeployedPolicy", "Exposures", "Log", "Policy", "SlatePolicy", "UserError", "additions_log", "agent_class", "agent_names",
-    "command_line", "derive_seed", "exposures_of", "feedback_loop", "learner", "make_world", "platform_log", "record",
-    "record_slates", "record_slates_vector", "record_vector", "replay", "run_campaigns", "score_users", "simulate",
-    "small_shards", "value_on_log",
-]  # fmt: skip
+    "DeployedPolicy",
+    "Exposures",
+    "Log",
+    "Policy",
+    "SlatePolicy",
+    "UserError",
+    "additions_log",
+    "agent_class",
+    "agent_names",
+    "command_line",
+    "derive_seed",
+    "exposures_of",
+    "feedback_loop",
+    "learner",
+    "make_world",
+    "platform_log",
+    "record",
+    "record_slates",
+    "record_slates_vector",
+    "record_vector",
+    "replay",
+    "run_campaigns",
+    "score_users",
+    "simulate",
+    "small_shards",
+    "value_on_log",
+]
 
 learner = registry.learner
 
