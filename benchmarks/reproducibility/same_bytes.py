@@ -22,6 +22,7 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.log import Log
 from recsim_mnar.policy import Policy, registry
+from recsim_mnar.simulate import executor as shards
 from recsim_mnar.simulate import items as simulate
 from recsim_mnar.simulate import workers
 from recsim_mnar.simulate.run_folder import write_json
@@ -109,7 +110,7 @@ def main() -> None:
     options = parser.parse_args()
     sessions = make_world("sessions", "recogym-v1", [f"n_items={options.items}", "n_flips=50", "clock=normal"])
     ratings = make_world("ratings", None, [f"n_items={options.items}"])
-    simulate.SHARD_USERS = 32  # several shards, so that workers have something to share
+    shards.SHARD_USERS = 32  # several shards, so that workers have something to share
     tables, alike = {}, True
     for world, names in ((sessions, (*AGENTS, OrderReader.name)), (ratings, RATERS)):
         table, same = compare_faces(world, names, options.users)
