@@ -15,7 +15,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy, fresh, observe_events
 from recsim_mnar.policy.checks import checked_propensities, spot_check_probabilities
-from recsim_mnar.simulate.items import SHARD_USERS, run_in_order
+from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy, fresh, observe_events
 from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.replay import innermost, learns, replay_batches, user_blocks
-from recsim_mnar.simulate.items import run_in_order
+from recsim_mnar.simulate.executor import run_in_order
 from recsim_mnar.worlds.base import World
 
 _CHUNK_BYTES = 1 << 24

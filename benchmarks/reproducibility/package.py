@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import recsim_mnar.simulate.items as simulation
+import recsim_mnar.simulate.executor as simulation
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.envs.slates import record_slates, record_slates_vector
 from recsim_mnar.errors import UserError

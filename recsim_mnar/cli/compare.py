@@ -72,11 +72,11 @@ def compare(**options: Any) -> None:
     else:
         _refuse(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
     options["world"] = options["world"] or "sessions"
-    folder = new_folder(options["out"], "compare")
+    folder = new_folder(options["out"], "compare", what="--out")
     default = _PURCHASES_AGENTS if options["world"] == "purchases" else _SESSIONS_AGENTS
     agents = names_of(default if options["agents"] is None else options["agents"], "--agents")
     began = clock()
-    with claimed(folder), progress() as report:
+    with claimed(folder, what="--out"), progress() as report:
         if options["interactions"] is not None:
             comparison, run_config = _compare_interactions(agents, options, report)
         elif options["world"] == "purchases":
@@ -106,7 +106,7 @@ def _compare_sessions(
 ) -> tuple[Any, dict[str, Any]]:
     from recsim_mnar.policy import registry
     from recsim_mnar.protocols import compare as comparing
-    from recsim_mnar.simulate.items import workers
+    from recsim_mnar.simulate.executor import workers
 
     preset = options["preset"] or "jeunen2019"
     if options["world"] != "sessions":
@@ -160,7 +160,7 @@ def _compare_purchases(
     from recsim_mnar.policy import registry
     from recsim_mnar.protocols.compare import check_protocols
     from recsim_mnar.protocols.uplift import protocol as uplift
-    from recsim_mnar.simulate.items import workers
+    from recsim_mnar.simulate.executor import workers
 
     _refuse(
         options, ("test_users", "arm_users", "truth_users"), "is of --world sessions: --train-users are all there are"
@@ -202,7 +202,7 @@ def _compare_interactions(
     from recsim_mnar.protocols.leave_one_out.protocol import leave_one_out
     from recsim_mnar.protocols.uplift import protocol as uplift
     from recsim_mnar.rng import check_seed, derive_seed
-    from recsim_mnar.simulate.items import workers
+    from recsim_mnar.simulate.executor import workers
 
     _refuse(options, _OF_PURCHASES, "is of --world purchases")
     protocols = _protocols(options, ("loocv",))

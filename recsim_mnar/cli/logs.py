@@ -31,7 +31,7 @@ def replay(
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import replay as replay_policy
     from recsim_mnar.rng import derive_seed
-    from recsim_mnar.simulate.items import workers as pool
+    from recsim_mnar.simulate.executor import workers as pool
 
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UserError(f"--out {out}: name a file that ends in .parquet or .csv")

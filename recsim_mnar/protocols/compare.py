@@ -16,7 +16,8 @@ from recsim_mnar.protocols.leave_one_out.protocol import leave_one_out
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import check_seed, derive_seed
-from recsim_mnar.simulate.items import checked_users, simulate
+from recsim_mnar.simulate.executor import checked_users
+from recsim_mnar.simulate.items import simulate
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds.base import World
 

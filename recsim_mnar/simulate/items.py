@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,13 +16,8 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy, fresh, observe_events
 from recsim_mnar.policy.checks import checked_decisions, checked_distribution, name_of
 from recsim_mnar.rng import check_seed, policy_uniforms
+from recsim_mnar.simulate.executor import checked_users, run_in_order, user_shards
 from recsim_mnar.worlds.base import Transition, World
-
-SHARD_USERS = 1024
-"""Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
-
-MOST_USERS = 1 << 32
-"""Of one log; a number above it is a slip of the keyboard, and would be noticed by what it does to memory."""
 
 _LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled."""
@@ -97,7 +90,7 @@ def iter_shards(
     executor: Executor | None = None,
     keep: bool = False,
 ) -> Iterator[Columns]:
-    """The columns of consecutive shards of :data:`SHARD_USERS` users, in order."""
+    """The columns of consecutive shards of :data:`~recsim_mnar.simulate.executor.SHARD_USERS` users, in order."""
     return map_shards(_identity, world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep)
 
 
@@ -114,10 +107,9 @@ def map_shards(
 ) -> Iterator[T]:
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    last = first_user + n_users
     jobs = (
-        functools.partial(_reduced_shard, reduce, world, policy, seed, start, min(SHARD_USERS, last - start), keep)
-        for start in range(first_user, last, SHARD_USERS)
+        functools.partial(_reduced_shard, reduce, world, policy, seed, first, n, keep)
+        for first, n in user_shards(first_user, n_users)
     )
     return run_in_order(jobs, executor)
 
@@ -138,61 +130,12 @@ def checked_run(world: World, policy: Policy, n_users: int, seed: int, first_use
     return n_users, seed
 
 
-def checked_users(name: str, n: Any) -> int:
-    """A number of users as an int.
-
-    Raises:
-        UserError: it is not a whole number from 1 to :data:`MOST_USERS`.
-    """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise UserError(f"{name} must be a whole number of at least 1, got {n}")
-    if n > MOST_USERS:
-        raise UserError(f"{name} must be at most {MOST_USERS:,}, got {n:,}: simulate several logs of other seeds")
-    return int(n)
-
-
 def _ignores_users(policy: Policy) -> bool:
     """Whether a policy runs inside the simulator's kernel."""
     if getattr(policy, "is_uniform", False):
         return True
     fixed = getattr(policy, "fixed_distribution", None)
     return fixed is not None and fixed() is not None
-
-
-def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> Iterator[T]:
-    """Results of jobs in their order; at most a few are under way or waiting, whatever their number."""
-    if executor is None:
-        for job in jobs:
-            yield job()
-        return
-    ahead = 2 * (getattr(executor, "_max_workers", None) or 8)
-    pending: collections.deque[Future[T]] = collections.deque()
-    try:
-        for job in jobs:
-            pending.append(executor.submit(job))
-            if len(pending) > ahead:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
-
-
-@contextlib.contextmanager
-def workers(n: int | None) -> Iterator[Executor | None]:
-    """An executor of ``n`` threads (the kernels run without the interpreter's lock); None for one worker.
-
-    Raises:
-        UserError: ``n`` is below 1.
-    """
-    if n is not None and n < 1:
-        raise UserError(f"--workers must be at least 1, got {n}")
-    if n is None or n == 1:
-        yield None
-        return
-    with ThreadPoolExecutor(n) as executor:
-        yield executor
 
 
 def _identity(columns: Columns) -> Columns:
@@ -229,11 +172,11 @@ def simulate_shard(
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
     """Rows whose users are mixed, each user's in order, brought to (user, step) order."""
-    from recsim_mnar.worlds.sessions import _sessions_kernel
+    from recsim_mnar.numerics import _sorting_kernel
 
     index = np.empty(len(columns["user"]), np.int64)
     place = np.zeros(n_users + 1, np.int64)
-    _sessions_kernel.by_user(columns["user"], first_user, place, index)
+    _sorting_kernel.by_user(columns["user"], first_user, place, index)
     return {name: values[index] for name, values in columns.items()}
 
 

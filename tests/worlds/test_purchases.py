@@ -96,7 +96,7 @@ def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name
     log = simulate(world, policy, 25, 2)
     with workers(3) as executor:
         monkeypatch.setattr(slates, "_CELLS", 7 * 12)
-        monkeypatch.setattr("recsim_mnar.simulate.items.SHARD_USERS", 10)
+        monkeypatch.setattr("recsim_mnar.simulate.executor.SHARD_USERS", 10)
         assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
     exposures = exposures_of(world, policy, log, 25, 2)
     shown = log.is_bandit

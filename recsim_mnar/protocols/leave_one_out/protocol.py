@@ -20,7 +20,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Learner, Policy, scores_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate.items import run_in_order
+from recsim_mnar.simulate.executor import run_in_order
 
 CANDIDATES = ("all", "unseen", "auto")
 

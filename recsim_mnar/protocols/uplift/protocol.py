@@ -37,7 +37,8 @@ from recsim_mnar.protocols.compare import Comparison, check_protocols
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift.judgement import PROTOCOLS, headline, judge
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate.items import checked_users, run_in_order, simulate
+from recsim_mnar.simulate.executor import checked_users, run_in_order
+from recsim_mnar.simulate.items import simulate
 from recsim_mnar.simulate.slates import DeployedPolicy, exposures_of
 from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
