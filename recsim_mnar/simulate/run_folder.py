@@ -18,8 +18,9 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log, part_path, replacing, write_part, write_table
 from recsim_mnar.policy.base import Policy
+from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
-from recsim_mnar.simulate.items import checked_run, provenance, simulate_shard
+from recsim_mnar.simulate.items import as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.worlds.base import World
 
 PART_SHARDS = 8
@@ -101,7 +102,7 @@ def write_json(path: Path, value: Any) -> None:
 def simulate_to(
     folder: Path,
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int,
     *,
@@ -135,6 +136,7 @@ def simulate_to(
         UserError: the folder holds something else, or a run of other parameters; or as
             :func:`recsim_mnar.simulate.items.simulate`.
     """
+    policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     manifest = folder / MANIFEST
@@ -154,7 +156,7 @@ def simulate_to(
 def _fill(
     folder: Path,
     world: World,
-    policy: Policy,
+    policy: Policy | SlatePolicy,
     run_config: dict[str, Any],
     executor: Executor | None,
     progress: Callable[[int], None],
