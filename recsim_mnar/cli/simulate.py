@@ -112,7 +112,7 @@ def _train_seed(seed: int) -> int:
 def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -> Any:
     """The policy of a name, fitted on ``train_users`` other users under the uniform policy."""
     if spec == "house" and world.name == "purchases":
-        from recsim_mnar.simulate.slates import DeployedPolicy
+        from recsim_mnar.policy.slates import DeployedPolicy
 
         return DeployedPolicy(world)
     if spec == "house":

@@ -18,7 +18,7 @@ from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.simulate.slates import SlatePolicy
+from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.worlds.base import Transition
 from recsim_mnar.worlds.purchases.world import PurchasesWorld, checked_slates
 

@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, observe_events
-from recsim_mnar.policy.checks import checked_decisions, checked_distribution, name_of
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.capabilities import Forgets, LearnsFromOutcomes, able, has_fixed_distribution
+from recsim_mnar.policy.checks import checked_decisions, checked_distribution
+from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.simulate.executor import checked_users, run_in_order, user_shards
 from recsim_mnar.worlds.base import Transition, World
@@ -28,7 +31,7 @@ T = TypeVar("T")
 
 def simulate(
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int = 0,
     *,
@@ -40,7 +43,9 @@ def simulate(
 
     Args:
         world: where they live.
-        policy: what recommends; it is not changed (every shard acts through a fresh copy).
+        policy: what recommends: a :class:`~recsim_mnar.policy.base.Policy`, what ``as_policy`` makes one of, or in a
+            world of slates a :class:`~recsim_mnar.policy.slates.SlatePolicy`. It is not changed (every shard acts
+            through a fresh copy).
         n_users: how many, at least 1.
         seed: of the users and of the policy's uniforms, in [0, 2**64).
         first_user: id of the first.
@@ -54,7 +59,8 @@ def simulate(
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity.
     """
-    if executor is None and _ignores_users(policy):
+    policy = as_recommender(world, policy)
+    if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
         # Nothing to share out and nobody to ask: all lives go into one table as they are made.
         n_users, seed = checked_run(world, policy, n_users, seed, first_user)
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
@@ -65,24 +71,46 @@ def simulate(
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
-def provenance(world: World, policy: Policy, n_users: int, seed: int, first_user: int = 0) -> dict[str, Any]:
+def provenance(
+    world: World, policy: Policy | SlatePolicy, n_users: int, seed: int, first_user: int = 0
+) -> dict[str, Any]:
     """What suffices to make a log again."""
-    from recsim_mnar import __version__
-
-    describe = getattr(policy, "describe", None)
     return {
-        "package": f"recsim-mnar {__version__}",
-        "world": world.describe(),
-        "policy": describe() if describe else {"name": type(policy).__name__},
+        **made_by(world),
+        "policy": policy.describe(),
         "seed": int(seed),
         "first_user": int(first_user),
         "n_users": int(n_users),
     }
 
 
+def made_by(world: World) -> dict[str, Any]:
+    """The head of every log's provenance: package and world."""
+    from recsim_mnar import __version__
+
+    return {"package": f"recsim-mnar {__version__}", "world": world.describe()}
+
+
+def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
+    """What a user brings, as this world asks for it: a policy, or one that recommends slates.
+
+    Raises:
+        UserError: as :func:`recsim_mnar.policy.adapting.as_policy`.
+    """
+    if _asks_for_slates(world):
+        return as_slate_policy(policy, world.params)  # type: ignore[arg-type]
+    if isinstance(policy, SlatePolicy):
+        raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
+    return as_policy(policy)
+
+
+def _asks_for_slates(world: World) -> bool:
+    return bool(getattr(world, "slates", False))
+
+
 def iter_shards(
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int,
     *,
@@ -97,7 +125,7 @@ def iter_shards(
 def map_shards(
     reduce: Callable[[Columns], T],
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int,
     *,
@@ -106,6 +134,7 @@ def map_shards(
     keep: bool = False,
 ) -> Iterator[T]:
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
+    policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
     jobs = (
         functools.partial(_reduced_shard, reduce, world, policy, seed, first, n, keep)
@@ -114,28 +143,20 @@ def map_shards(
     return run_in_order(jobs, executor)
 
 
-def checked_run(world: World, policy: Policy, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
+def checked_run(
+    world: World, policy: Policy | SlatePolicy, n_users: int, seed: int, first_user: int
+) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
     n_users = checked_users("n_users", n_users)
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
     seed = check_seed(seed)
-    if not hasattr(policy, "n_items"):
-        raise UserError(f"policy {name_of(policy)!r} must have an attribute n_items")
     if policy.n_items != world.n_items:
         raise UserError(
-            f"policy {name_of(policy)!r} knows {policy.n_items} items, "
+            f"policy {policy.name!r} knows {policy.n_items} items, "
             f"the world has {world.n_items}: fit it on a log of this world"
         )
     return n_users, seed
-
-
-def _ignores_users(policy: Policy) -> bool:
-    """Whether a policy runs inside the simulator's kernel."""
-    if getattr(policy, "is_uniform", False):
-        return True
-    fixed = getattr(policy, "fixed_distribution", None)
-    return fixed is not None and fixed() is not None
 
 
 def _identity(columns: Columns) -> Columns:
@@ -143,28 +164,29 @@ def _identity(columns: Columns) -> Columns:
 
 
 def _reduced_shard(
-    reduce: Callable[[Columns], T], world: World, policy: Policy, seed: int, first: int, n: int, keep: bool
+    reduce: Callable[[Columns], T], world: World, policy: Any, seed: int, first: int, n: int, keep: bool
 ) -> T:
     return reduce(simulate_shard(world, policy, seed, first, n, keep_truth=keep))
 
 
 def simulate_shard(
-    world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: World, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Columns:
     """The columns of a few users, ordered by (user, step)."""
-    if getattr(world, "slates", False):
+    recommender = as_recommender(world, policy)
+    if isinstance(recommender, SlatePolicy):
         from recsim_mnar.simulate import slates
 
-        return slates.simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
-    if getattr(policy, "is_uniform", False):
+        return slates.simulate_shard(world, recommender, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
+    policy = recommender
+    if policy.is_uniform:
         return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
-    fixed = getattr(policy, "fixed_distribution", None)
-    distribution = fixed() if fixed is not None else None
+    distribution = policy.fixed_distribution()
     if distribution is not None:
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     moments: list[Columns] = []
-    for transition, _lanes, _which in drive(world, fresh(policy), seed, first_user, n_users, keep_truth=keep_truth):
+    for transition, _lanes, _which in drive(world, policy.fresh(), seed, first_user, n_users, keep_truth=keep_truth):
         moments.append(transition.columns)
     columns = {name: np.concatenate([m[name] for m in moments]) for name in moments[0]}
     return in_user_order(columns, first_user, n_users)
@@ -191,9 +213,9 @@ def drive(
     next_user = first_user
     waiting = np.zeros(0, np.int64)
     free = np.arange(n_lanes)
-    forget = getattr(policy, "forget", None)
-    in_runs = getattr(policy, "batches_decisions", False)
-    learn = None if in_runs else getattr(policy, "learn", None)
+    in_runs = policy.batches_decisions
+    forgets = able(policy, Forgets) is not None
+    learns = not in_runs and able(policy, LearnsFromOutcomes) is not None
     while True:
         while len(free) and next_user < last:
             arriving = np.arange(next_user, min(next_user + len(free), last))
@@ -203,8 +225,8 @@ def drive(
             policy.reset(arriving)
             yield transition, lanes, which
             show(world, policy, transition)
-            if forget is not None and not transition.alive.all():
-                forget(arriving[~transition.alive])
+            if forgets and not transition.alive.all():
+                policy.forget(arriving[~transition.alive])
             waiting = np.concatenate([waiting, which[transition.alive]])
             free = np.concatenate([free, which[~transition.alive]])
         if len(waiting) == 0:
@@ -224,12 +246,12 @@ def drive(
         else:
             transition = lanes.take(waiting, actions, propensities)
         yield transition, lanes, waiting
-        if learn is not None:
-            learn(users, actions, transition.columns["reward"][transition.starts[:-1]])
+        if learns:
+            policy.learn(users, actions, transition.columns["reward"][transition.starts[:-1]])
         show(world, policy, transition)
         if not transition.alive.all():
-            if forget is not None:
-                forget(users[~transition.alive])
+            if forgets:
+                policy.forget(users[~transition.alive])
             free = np.concatenate([free, waiting[~transition.alive]])
             waiting = waiting[transition.alive]
 

@@ -19,8 +19,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import part_path, replacing, write_json, write_table
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
+from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
-from recsim_mnar.simulate.items import checked_run, provenance, simulate_shard
+from recsim_mnar.simulate.items import as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.worlds.base import World
 
 PART_SHARDS = 8
@@ -96,7 +97,7 @@ def _remove(folder: Path, made: list[Path]) -> None:
 def simulate_to(
     folder: Path,
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int,
     *,
@@ -130,6 +131,7 @@ def simulate_to(
         UserError: the folder holds something else, or a run of other parameters; or as
             :func:`recsim_mnar.simulate.items.simulate`.
     """
+    policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     manifest = folder / MANIFEST
@@ -149,7 +151,7 @@ def simulate_to(
 def _fill(
     folder: Path,
     world: World,
-    policy: Policy,
+    policy: Policy | SlatePolicy,
     run_config: dict[str, Any],
     executor: Executor | None,
     progress: Callable[[int], None],

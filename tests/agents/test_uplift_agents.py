@@ -175,8 +175,9 @@ def test_a_log_of_purchases_is_its_exposures():
 @pytest.mark.verify
 def test_they_act_in_the_purchases_world():
     """ULBPR, fitted on the house's log, causes more purchases than slates drawn uniformly: a t test over users."""
+    from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
     from recsim_mnar.simulate import simulate
-    from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy, exposures_of
+    from recsim_mnar.simulate.slates import exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
     world = PurchasesWorld(PurchasesParams(n_items=60, n_periods=6, slate_size=6, slates="fixed"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,15 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner, Policy, scores_of
+from recsim_mnar.policy.adapting import as_learner, fitted
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.capabilities import (
+    ChoosesSettings,
+    CountsLeaveOneOut,
+    ScoresWithoutViews,
+    able,
+    rewrapped,
+)
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulate.executor import run_in_order
@@ -113,6 +120,7 @@ def leave_one_out(
             do the exhaustive form.
     """
     _check_arguments(n_items, folds, ks, level, candidates)
+    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
     views = Views.of(log)
     n_views = np.diff(views.starts)
@@ -187,15 +195,9 @@ def _with_choices(
     ready, seconds = {}, []
     for name, learner in learners.items():
         began = time.perf_counter()
-        inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
-        choose = getattr(inner, "chosen_on", None)
-        if choose is not None:
-            chosen = choose(log, n_items=n_items, seed=derive_seed(seed, "fit"))
-            if inner is learner:
-                learner = chosen
-            else:
-                learner = copy.copy(learner)
-                learner.inner = chosen  # type: ignore[attr-defined]
+        choosing = able(learner, ChoosesSettings)
+        if choosing is not None:
+            learner = rewrapped(learner, choosing.chosen_on(log, n_items=n_items, seed=derive_seed(seed, "fit")))
         ready[name] = learner
         seconds.append(time.perf_counter() - began)
     return ready, seconds
@@ -220,7 +222,7 @@ def _fold(
     ranks, seconds = [], []
     for name, learner in learners.items():
         began = time.perf_counter()
-        policy = learner.fit(train, n_items=n_items, seed=derive_seed(seed, "fit"))
+        policy = fitted(learner, train, n_items=n_items, seed=derive_seed(seed, "fit"))
         above, n_tied = _places(name, policy, views, eligible, held, unseen)
         ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
         seconds.append(time.perf_counter() - began)
@@ -241,7 +243,7 @@ def _places(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, u
     items = views.items[held]
     fixed = policy.fixed_distribution() is not None and not unseen
     if fixed:
-        score = np.asarray(scores_of(policy, views.users[:1])[0], dtype=np.float64)
+        score = np.asarray(policy.scores(views.users[:1])[0], dtype=np.float64)
         _check_scores(name, score[None], 1, policy.n_items)
         ordered = np.sort(score)
         right = np.searchsorted(ordered, score[items], side="right")
@@ -257,7 +259,7 @@ def _places(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, u
         users = originals if distinct else np.arange(part.stop - part.start)
         policy.reset_training_users(users, originals)
         policy.observe(users[place], seen)
-        scores = _check_scores(name, scores_of(policy, users), len(users), policy.n_items)
+        scores = _check_scores(name, policy.scores(users), len(users), policy.n_items)
         policy.forget(users)
         _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
     return above, n_tied
@@ -313,26 +315,24 @@ def _exhaustive_places(
     name: str, learner: Learner, log: Log, views: Views, n_items: int, unseen: bool, seed: int
 ) -> tuple[Ints, Ints]:
     """As ``_places`` for every view, each with the agent as fitted without it."""
-    inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
     owner = views.owners()
-    places = getattr(inner, "leave_one_out_ranks", None)
-    if places is not None:
-        found: tuple[Ints, Ints] | None = places(log, n_items=n_items, unseen=unseen)
+    counting = able(learner, CountsLeaveOneOut)
+    if counting is not None:
+        found = counting.leave_one_out_ranks(log, n_items=n_items, unseen=unseen)
         if found is not None:
             return found
-    if getattr(inner, "ignores_own_views", False):
-        policy = inner.fit(log, n_items=n_items, seed=derive_seed(seed, "fit"))
+    if learner.ignores_own_views:
+        policy = fitted(learner, log, n_items=n_items, seed=derive_seed(seed, "fit"))
         return _places(name, policy, views, owner, np.arange(len(views.items)), unseen)
-    without = getattr(inner, "scores_without_each_view", None)
-    if without is None:
+    scoring = able(learner, ScoresWithoutViews)
+    if scoring is None:
         raise UserError(
             f"agent {name!r} cannot leave out every view without refitting: use folds (exhaustive=False), or give it a "
             "method scores_without_each_view"
         )
     above, n_tied = np.empty(len(views.items), np.int64), np.empty(len(views.items), np.int64)
     chunk = max(1, _SCORES_AT_A_TIME // n_items)
-    chunks: Iterator[tuple[Ints, NDArray[Any]]] = without(log, n_items=n_items, chunk=chunk)
-    for held, scores in chunks:
+    for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
         place, seen = _remaining(views, owner[held], held) if unseen else (held[:0], views.items[:0])
         a, b = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
         _count(name, _check_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
