@@ -14,6 +14,9 @@ from recsim_mnar.worlds import make_world
 
 DEFAULT_TRAIN_USERS = 2000
 
+DEPLOYED_NAMES = ("deployed", "house")
+"""How ``--policy`` names a world's own recommender; the second is what version 0.1.0 called it."""
+
 
 @click.command()
 @click.option("--world", required=True, help="A world's name.")
@@ -22,7 +25,9 @@ DEFAULT_TRAIN_USERS = 2000
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
 )
 @click.option(
-    "--policy", required=True, help="What recommends: a name, package.module:Class, or house (campaigns, purchases)."
+    "--policy",
+    required=True,
+    help="What recommends: a name, package.module:Class, or deployed (campaigns, purchases: the world's own).",
 )
 @click.option("--users", type=int, required=True, help="How many users.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the users and the policy.")
@@ -37,7 +42,7 @@ def simulate(**options: Any) -> None:
     """Simulate users under a policy; writes OUT/log in Parquet parts.
 
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
-    what users hold then, or "house" for the platform's own weights.
+    what users hold then, or "deployed" for the platform's own weights.
     """
     from recsim_mnar.simulate.executor import checked_users
     from recsim_mnar.simulate.run_folder import claimed
@@ -69,7 +74,7 @@ def _simulate_users(options: dict[str, Any]) -> None:
                 options["users"],
                 checked_seed(options["seed"]),
                 training=None
-                if options["policy"] == "house"
+                if options["policy"] in DEPLOYED_NAMES
                 else {"policy": "random", "n_users": options["train_users"], "seed": _train_seed(options["seed"])},
                 keep_truth=options["truth"],
                 resume=options["resume"],
@@ -96,7 +101,7 @@ def _simulate_platform(options: dict[str, Any]) -> None:
     from recsim_mnar.simulate.platform import platform_to
 
     world: Any = make_world("campaigns", options["preset"], (*options["settings"], f"n_users={options['users']}"))
-    recommender = None if options["policy"] == "house" else registry.learner(options["policy"])
+    recommender = None if options["policy"] in DEPLOYED_NAMES else registry.learner(options["policy"])
     rows = platform_to(options["out"], world, checked_seed(options["seed"]), recommender, keep_truth=options["truth"])
     console().print(
         f"{options['users']:,} users, {rows:,} events in {options['out'] / 'log'}", soft_wrap=True, highlight=False
@@ -111,12 +116,12 @@ def _train_seed(seed: int) -> int:
 
 def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -> Any:
     """The policy of a name, fitted on ``train_users`` other users under the uniform policy."""
-    if spec == "house" and world.name == "purchases":
+    if spec in DEPLOYED_NAMES and world.name == "purchases":
         from recsim_mnar.policy.slates import DeployedPolicy
 
         return DeployedPolicy(world)
-    if spec == "house":
-        raise UserError(f"--policy house: only campaigns and purchases have it, the {world.name} world has not")
+    if spec in DEPLOYED_NAMES:
+        raise UserError(f"--policy {spec}: only campaigns and purchases have it, the {world.name} world has not")
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.rng import derive_seed

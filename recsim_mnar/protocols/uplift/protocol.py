@@ -35,7 +35,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_learner, as_policy, fitted
 from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.capabilities import FitsExposures, able, is_softened
-from recsim_mnar.policy.slates import DeployedPolicy
+from recsim_mnar.policy.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.compare import Comparison, check_protocols
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift.judgement import PROTOCOLS, headline, judge
@@ -49,7 +49,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
-REFERENCES = ("house", "oracle")
+REFERENCES = (DEPLOYED, "oracle")
 """Lists by what only the world knows: the deployed recommender's probabilities, and true uplift. Shown, not picked."""
 
 _BATCH_CELLS = 1 << 22
@@ -134,7 +134,7 @@ def compare_uplift(
 
     Args:
         world: with known truth.
-        learners: by name; ``house`` and ``oracle`` are added as references.
+        learners: by name; ``deployed`` and ``oracle`` are added as references.
         protocols: of :data:`PROTOCOLS`; the truth always runs.
         settings: sizes.
         seed: of users, purchases, recommendations and training.
@@ -150,10 +150,10 @@ def compare_uplift(
     seed = check_seed(seed)
     users_seed, first = derive_seed(seed, "users"), world.params.n_periods
     longer = world.lasting(first + settings.test_periods)
-    house: Any = DeployedPolicy(longer)  # recommends slates: not a Policy, but simulate takes it in a world of slates
+    deployed = DeployedPolicy(longer)
     report(f"simulate {settings.users:,} users under the deployed recommender")
-    log = simulate(longer, house, settings.users, users_seed, executor=executor)
-    exposures = exposures_of(longer, house, log, settings.users, users_seed)
+    log = simulate(longer, deployed, settings.users, users_seed, executor=executor)
+    exposures = exposures_of(longer, deployed, log, settings.users, users_seed)
     users = np.arange(settings.users)
     truth = world.outcomes_of(users_seed, users)
 
@@ -162,7 +162,7 @@ def compare_uplift(
     views = purchases_as_views(past)
     jobs = [functools.partial(_trained, name, learner, past, views, seed) for name, learner in learners.items()]
     agents = dict(zip(learners, run_in_order(jobs, executor), strict=True))
-    agents["house"] = _Ranking(world.house_propensities(users_seed, users), {"reference": True})
+    agents[DEPLOYED] = _Ranking(world.house_propensities(users_seed, users), {"reference": True})
     agents["oracle"] = _Ranking(truth.uplift, {"reference": True})
     lists = {name: top_items(a.scores, settings.length, seed=_ties(seed, name)) for name, a in agents.items()}
 
@@ -202,8 +202,8 @@ def compare_uplift(
 
 
 _NOTE = (
-    "house (the deployed recommender) and oracle know the truth: they are shown for comparison and cannot be picked. "
-    "Uplift is in purchases caused, an item shown in a period."
+    "deployed (the world's own recommender) and oracle know the truth: they are shown for comparison and cannot be "
+    "picked. Uplift is in purchases caused, an item shown in a period."
 )
 
 
