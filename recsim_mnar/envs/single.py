@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from recsim_mnar.envs.user_queue import UserQueue, rewards_of
 from recsim_mnar.envs.validation import checked_options, first_user, one_integer
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.base import LaneWorld, World
+from recsim_mnar.worlds.checks import decision_world
 
 Observation = NDArray[np.float32]
 
@@ -23,7 +24,7 @@ RATING_LIMIT = 5.0
 """Upper bound of a rating."""
 
 
-def observation_space(world: World) -> Any:
+def observation_space(world: LaneWorld) -> Any:
     """Flat, an entry an item: the user's view counts so far, or ratings revealed so far (0 for none)."""
     return gym.spaces.Box(0.0, RATING_LIMIT if world.rates else COUNT_LIMIT, (world.n_items,), np.float32)
 
@@ -48,7 +49,8 @@ class WorldEnv(gym.Env[Observation, np.int64]):
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
     def __init__(self, world: World) -> None:
-        check_decides(world)
+        world = decision_world(world, "this environment")
+        world.decides()
         self.world = world
         self.observation_space = observation_space(world)
         self.action_space = gym.spaces.Discrete(world.n_items)
@@ -113,11 +115,3 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         if not 0 <= chosen < self.world.n_items:
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
         return chosen
-
-
-def check_decides(world: World) -> None:
-    """Refuse a world whose users never come to a decision: ``reset`` could not return."""
-    if getattr(world.params, "p_organic_to_bandit", 1.0) == 0.0:
-        raise UserError(
-            "p_organic_to_bandit = 0: no user ever sees a recommendation; set it above 0 for an environment"
-        )

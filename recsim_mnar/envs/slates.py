@@ -20,7 +20,8 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.worlds.base import Transition
-from recsim_mnar.worlds.purchases.world import PurchasesWorld, checked_slates
+from recsim_mnar.worlds.purchases.lanes import checked_slates
+from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 Array = NDArray[Any]
 

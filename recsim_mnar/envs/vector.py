@@ -11,12 +11,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.single import check_decides, observation_space
+from recsim_mnar.envs.single import observation_space
 from recsim_mnar.envs.user_queue import UserQueue, organic_rows, rewards_of
 from recsim_mnar.envs.validation import as_array, checked_count, checked_options, first_user
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
-from recsim_mnar.worlds.base import Transition, World
+from recsim_mnar.worlds.base import LaneWorld, SlateWorld, Transition, World
+from recsim_mnar.worlds.checks import decision_world
 
 Array = NDArray[Any]
 
@@ -45,7 +46,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        check_decides(world)
+        lived: LaneWorld = world if isinstance(world, SlateWorld) else decision_world(world, "this environment")
+        lived.decides()
         num_envs = checked_count("num_envs", num_envs)
         if max_episode_steps is not None:
             max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
@@ -55,14 +57,14 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
             known = ", ".join(mode.value for mode in AutoresetMode)
             raise UserError(f"unknown autoreset_mode {autoreset_mode!r}; known: {known}") from None
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
-        self.world = world
+        self.world = lived
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.single_observation_space = observation_space(world)
+        self.single_observation_space = observation_space(lived)
         self.single_action_space = gym.spaces.Discrete(world.n_items)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._queue = UserQueue(world, num_envs)
+        self._queue = UserQueue(lived, num_envs)
         self._all = np.ones(num_envs, np.bool_)
         self._counts = np.zeros((num_envs, world.n_items), np.float32)
         self._elapsed = np.zeros(num_envs, np.int64)
