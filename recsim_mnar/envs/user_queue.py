@@ -102,6 +102,14 @@ class UserQueue:
             self._next[queue] += 1
         return np.array(users, np.int64)
 
+    def features(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(n, n_user_features) of the users in these lanes."""
+        out = np.empty((len(which), self.world.n_user_features), np.float32)
+        for seed in np.unique(self._seeds[which]):
+            rows = self._seeds[which] == seed
+            out[rows] = self.world.features_of(int(seed), self.lanes.user[which[rows]])
+        return out
+
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Transition:
         """These lanes are shown these items."""
         return self.lanes.take(which, actions, self._certain[: len(which)])

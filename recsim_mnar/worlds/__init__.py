@@ -3,6 +3,7 @@
 from recsim_mnar.worlds.base import DecisionWorld, Lanes, PlatformWorld, SlateWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world
 from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.plain import PlainLanes
 from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world, worlds
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Entry",
     "Lanes",
     "Params",
+    "PlainLanes",
     "PlatformWorld",
     "SlateWorld",
     "Transition",

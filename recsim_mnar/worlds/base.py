@@ -61,9 +61,12 @@ class LaneWorld(World):
     Attributes:
         rates: whether organic events are ratings, whose value is the row's ``reward`` and whose propensity of being
             revealed is the column ``observation_propensity``.
+        n_user_features: how many features of a user whoever recommends may see; where there are any,
+            :meth:`features_of` gives them, and an environment's observation is they.
     """
 
     rates: ClassVar[bool] = False
+    n_user_features: int = 0
 
     @abc.abstractmethod
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
@@ -87,19 +90,16 @@ class LaneWorld(World):
         truth_column = self.truth_column if keep_truth else None
         return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
 
+    def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(n, n_user_features) what whoever recommends may know of users of a seed before they did anything."""
+        return np.zeros((len(users), self.n_user_features), np.float32)
+
     def decides(self) -> None:
         """Raise UserError where the parameters let no user ever come to a decision."""
 
 
 class DecisionWorld(LaneWorld):
-    """Users live apart from each other, and are recommended one item at a time.
-
-    Attributes:
-        n_user_features: how many features of a user whoever recommends may see; where there are any,
-            :meth:`features_of` gives them, and an environment's observation is they.
-    """
-
-    n_user_features: int = 0
+    """Users live apart from each other, and are recommended one item at a time."""
 
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
         """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them.
@@ -111,10 +111,6 @@ class DecisionWorld(LaneWorld):
             f"the {self.name} world does not say its expected rewards: define reward_means(state), and state in its "
             "lanes"
         )
-
-    def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, n_user_features) what whoever recommends may know of users of a seed before they did anything."""
-        return np.zeros((len(users), self.n_user_features), np.float32)
 
     def trajectories(
         self,

@@ -105,6 +105,13 @@ WORLDS: dict[str, Entry] = {
             "personalised",
             "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)",
         ),
+        Entry(
+            "features",
+            "recsim_mnar.worlds.features.world",
+            "FeatureWorld",
+            "quick",
+            "users and items are rows of feature matrices, your own or drawn; rewards are clicks or numbers",
+        ),
     )
 }
 """The package's own worlds; :func:`worlds` adds those that other packages announce."""
@@ -188,10 +195,13 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
     changed = params.with_keywords(settings) if isinstance(settings, Mapping) else params.with_settings(settings)
     try:
         made = kind(changed) if kind.params_class is not World.params_class else kind()  # type: ignore[call-arg]
-    except UserError:
-        raise
-    except Exception as error:  # an own world's code may raise anything
-        raise UserError(f"world {entry.name!r} cannot be made: {described(error)}") from error
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:  # from inside, not of the call
+            raise
+        raise UserError(
+            f"world {entry.name!r} cannot be made: its __init__ must take its parameters and nothing else "
+            f"({described(error)})"
+        ) from error
     return as_world(made)
 
 

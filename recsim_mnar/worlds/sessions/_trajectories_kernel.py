@@ -5,10 +5,10 @@ The draws of a life are addressed by counters of their own (decision, organic ev
 events ahead, many side by side; and of the recommendations all but a few do nothing but follow one another: between two
 that may be clicked or that end a bandit session, rows are written without a question asked.
 
-What follows what, the clock, clicks and rows are those of ``_sessions_kernel``; the loop is not. There the state lies in
-arrays and every draw is made at its event, because anything may happen in between; here it lies in registers, and draws
-come in vectors. Lived through the lanes, the same users cost 5 to 9 times as much an event (350 to 530 ns against 48 to 61
-at 10 items, 520 to 575 against 79 to 108 at 200, one core). A test holds both to the same bytes.
+What follows what, the clock, clicks and rows are those of ``_sessions_kernel``; the loop is not. There the state lies
+in arrays and every draw is made at its event, because anything may happen in between; here it lies in registers, and
+draws come in vectors. Lived through the lanes, the same users cost 5 to 9 times as much an event (350 to 530 ns against
+48 to 61 at 10 items, 520 to 575 against 79 to 108 at 200, one core). A test holds both to the same bytes.
 """
 
 from __future__ import annotations
