@@ -170,7 +170,7 @@ def _matrix(name: str, values: Any) -> Floats:
     if bad.any():
         row, column = np.argwhere(bad)[0].tolist()
         raise UserError(
-            f"{name} must hold finite numbers of float32's range, got {matrix[row, column]} in row {row}, column {column}"
+            f"{name} must hold finite float32 numbers, got {matrix[row, column]} in row {row}, column {column}"
         )
     return matrix
 
