@@ -10,9 +10,9 @@ from recsim_mnar.cli.console import print_list
 @click.command()
 def worlds() -> None:
     """List the worlds."""
-    from recsim_mnar.worlds import WORLDS
+    from recsim_mnar.worlds.registry import listed
 
-    print_list([(name, entry.summary) for name, entry in sorted(WORLDS.items())])
+    print_list(listed())
 
 
 @click.command()
@@ -34,6 +34,6 @@ def estimators() -> None:
 @click.command()
 def presets() -> None:
     """List the presets of every world."""
-    from recsim_mnar.worlds import WORLDS
+    from recsim_mnar.worlds.registry import listed_presets
 
-    print_list([(f"{world} {name}", text) for world, entry in WORLDS.items() for name, text in entry.presets().items()])
+    print_list(listed_presets())
