@@ -16,7 +16,8 @@ from recsim_mnar.policy import registry
 from recsim_mnar.protocols.ab_test import ab_test, truth
 from recsim_mnar.protocols.compare import PROTOCOLS, Settings, compare, judge
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.protocols.records import Record, ratio_interval
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.protocols.records import Record
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 from twins.policies import MostViewed, OrderReader, Uniform
