@@ -309,6 +309,7 @@ class RatingMFPolicy(GreedyPolicy):
     """
 
     batches_decisions = False  # it learns from every answer
+    predicts_ratings = True
 
     def __init__(
         self,

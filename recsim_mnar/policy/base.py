@@ -40,11 +40,13 @@ class Policy(abc.ABC):
         batches_decisions: whether a user may stand in one call of ``act`` several times, once for each of decisions
             between which nothing is observed: so for a policy whose state ``act`` leaves as it is and that does not
             ``learn``. ``simulate`` then asks for many decisions at once.
+        predicts_ratings: whether its ``scores`` are predicted ratings, on the scale of those that users give.
     """
 
     n_items: int
     name: str = "policy"
     batches_decisions: bool = False
+    predicts_ratings: bool = False
 
     def reset(self, users: Ints) -> None:
         """These users begin (again): forget what was seen of them. ``users``: (n,) distinct user ids."""

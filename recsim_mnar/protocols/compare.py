@@ -116,7 +116,7 @@ def compare(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
     experiment.prepare(trial)
-    records = [record for one in chosen for record in one.judge(trial)] + experiment.truth(trial)
+    records = [replace(r, protocol=one.name) for one in chosen for r in one.judge(trial)] + experiment.truth(trial)
     records = [_as_reference(r) if r.agent in references else r for r in records]
     return _told(experiment, chosen, records, trial, tie)
 
@@ -154,7 +154,7 @@ def _told(
     """Hold the rankings against the truth and say what comes of it."""
     rankings = experiment.rankings(chosen, records, trial.settings)
     judgements = judge(records, rankings, tie=tie)
-    notes = experiment.notes(trial)
+    notes = experiment.notes(trial, records)
     if len({r.agent for r in records if not r.details.get("reference")}) == 1:
         notes.append("There is one agent, so there is nothing to choose and no protocol to judge.")
     targets = experiment.targets(trial.settings)

@@ -101,7 +101,7 @@ class Experiment(abc.ABC):
         """The log that is written beside the results, and its second part."""
         return trial.test_log, trial.exposures
 
-    def notes(self, trial: Trial) -> list[str]:
+    def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """Sentences about the setting that a reader should know."""
         return []
 

@@ -269,18 +269,16 @@ def headline(judgements: Sequence[Judgement], say_best: Callable[[Judgement], st
     for judgement in judgements:
         picks.setdefault((judgement.outcome, judgement.pick, *judgement.tied_with), []).append(judgement)
     right = [j for key, group in picks.items() if key[0] == BEST for j in group]
-    parts = [f"{_and([j.title for j in right])} {_verb(right)} it" if right else "no metric picks it"]
+    parts = [f"{_titles(right)} it" if right else "no metric picks it"]
     for (outcome, *names), group in picks.items():
         if outcome == BEST:
             continue
         price = "which cannot be told from it" if outcome == INDISTINGUISHABLE else f"which costs {group[0].loss}"
-        parts.append(f"{_and([j.title for j in group])} {_verb(group)} {' or '.join(names)}, {price}")
+        parts.append(f"{_titles(group)} {' or '.join(names)}, {price}")
     return f"{say_best(judgements[0])}: {'; '.join(parts)}."
 
 
-def _verb(judgements: Sequence[Judgement]) -> str:
-    return "picks" if len(judgements) == 1 else "pick"
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _titles(judgements: Sequence[Judgement]) -> str:
+    """Who picks: titles without the target's name, which the sentence has said, and the verb."""
+    names = [j.title.removesuffix(f" of {j.target}") for j in judgements]
+    return f"{names[0]} picks" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} pick"

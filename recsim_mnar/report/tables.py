@@ -8,6 +8,9 @@ from typing import Any
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
 
+_MOST_INTERVALS = 6
+"""Columns of a table on a screen that has room for intervals beside its values; the report has them always."""
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -60,17 +63,19 @@ def comparison_table(comparison: Comparison) -> Any:
 
     cells = grid(comparison)
     level = comparison.records[0].level if comparison.records else 0.95
-    table = Table(title=f"value [{level:.0%} interval]", title_justify="left")
+    narrow = len(cells.heads) <= _MOST_INTERVALS
+    table = Table(title=f"value [{level:.0%} interval]" if narrow else "value", title_justify="left")
     table.add_column("agent", no_wrap=True)
     for head in cells.heads:
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(head, justify="right", no_wrap=narrow)
     for agent, row in cells.rows:
         shown = []
         for record, best in zip(row, cells.best, strict=True):
             if record is None:
                 shown.append("-")
                 continue
-            text = f"{number(record.value)} [dim]\\[{number(record.low)}, {number(record.high)}][/dim]"
+            limits = f" [dim]\\[{number(record.low)}, {number(record.high)}][/dim]"
+            text = number(record.value) + (limits if narrow else "")
             shown.append(f"[bold]{text}[/bold]" if record.value == best else text)
         table.add_row(agent, *shown)
     return table

@@ -231,16 +231,23 @@ def _records(
 
 
 class LeaveOneOut(Protocol):
-    """Leave-one-out of views: hit rates of what was held out."""
+    """Leave-one-out of views: hit rates of what was held out.
+
+    Args:
+        folds: views of each user that are held out, one at a time; 0 for what the comparison's settings say, or 10.
+    """
 
     name = "loocv"
     summary = "leave-one-out: how often an agent ranks a held-out view first"
     metrics = ("hr@1",)
     needs = frozenset({"test_log"})
 
+    def __init__(self, folds: int = 0) -> None:
+        self.folds = folds
+
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
-        folds = study.settings.folds
+        folds = self.folds or study.settings.to_dict().get("folds", 10)
         study.report(f"leave-one-out, {folds} folds")
         return leave_one_out(
             study.log(),

@@ -146,6 +146,7 @@ class PurchasesExperiment(Experiment):
         users = np.arange(sizes.users)
         truth = world.outcomes_of(users_seed, users)
         rankings = self._rankings(trial, first)
+        trial.policies = {name: own.policy for name, own in rankings.items() if own.policy is not None}
         rankings["house"] = RankedItems(world.house_propensities(users_seed, users), {"reference": True})
         rankings["oracle"] = RankedItems(truth.uplift, {"reference": True})
         lists = {
@@ -183,7 +184,7 @@ class PurchasesExperiment(Experiment):
         listed = with_paired_differences(listed, users, level)
         return [record for pair in zip(listed, ranked, strict=True) for record in pair]
 
-    def notes(self, trial: Trial) -> list[str]:
+    def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""
         return [
             "house (the deployed recommender) and oracle know the truth: they are shown for comparison and cannot be "

@@ -32,10 +32,12 @@ class RankedItems:
     Attributes:
         scores: (U, I).
         details: what the records should tell of them.
+        policy: whose scores they are; None of what only the world knows.
     """
 
     scores: Floats
     details: dict[str, Any] = field(default_factory=dict)
+    policy: Policy | None = None
 
 
 def until(exposures: Exposures, period: int) -> Exposures:
@@ -86,7 +88,8 @@ def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int)
         scores = _scores(policy, views, past.n_users)
     except UserError as error:
         raise UserError(f"agent {name!r}: {error}") from None
-    return RankedItems(scores, {"spec": learner.name, "learns_from": "exposures" if fit else "purchases"})
+    details = {"spec": learner.name, "learns_from": "exposures" if fit else "purchases"}
+    return RankedItems(scores, details, policy)
 
 
 def _scores(policy: Policy, views: Log, n_users: int) -> Floats:
