@@ -81,7 +81,7 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
     width = _width(len(agents) * max(1.0, 0.28 * len(series)))
     entry = 0.55 + 0.085 * max(map(len, series))  # inches that one takes in the legend
     columns = max(1, min(len(series), int(width / entry)))
-    figure, axes = _axes(width, 3.6 + 0.25 * -(-len(series) // columns))
+    figure, axes = axes_of(width, 3.6 + 0.25 * -(-len(series) // columns))
     place = {agent: i for i, agent in enumerate(agents)}
     apart = min(0.22, 0.75 / len(series))
     dash = min(14.0, 72 * 0.8 * apart * (width - 1) / len(agents))  # points; no wider than the series stand apart
@@ -111,7 +111,7 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
     axes.set_ylabel(label)
     axes.set_xlim(-0.6, len(agents) - 0.4)
     figure.legend(frameon=False, ncols=columns, loc="outside upper left")  # outside: room is made for it
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def _sampling(record: Record) -> tuple[float, float]:
@@ -124,7 +124,7 @@ def _sampling(record: Record) -> tuple[float, float]:
 def _bars(records: Sequence[Record], label: str, colour: str) -> str:
     import numpy as np
 
-    figure, axes = _axes(_width(len(records)), 3.6)
+    figure, axes = axes_of(_width(len(records)), 3.6)
     values = np.array([r.value for r in records])
     errors = np.array([[r.value - r.low for r in records], [r.high - r.value for r in records]])
     axes.bar(range(len(records)), values, width=0.6, color=colour, alpha=0.85)
@@ -135,7 +135,7 @@ def _bars(records: Sequence[Record], label: str, colour: str) -> str:
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     axes.set_xlim(-0.7, len(records) - 0.3)
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def _width(places: float) -> float:
@@ -143,7 +143,8 @@ def _width(places: float) -> float:
     return min(max(5.0, 1.15 * places + 1.2), 10.5)
 
 
-def _axes(width: float, height: float):  # type: ignore[no-untyped-def]  # matplotlib publishes no complete types
+def axes_of(width: float, height: float):  # type: ignore[no-untyped-def]  # matplotlib publishes no complete types
+    """A figure of so many inches, and its axes in the report's style."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -156,7 +157,8 @@ def _axes(width: float, height: float):  # type: ignore[no-untyped-def]  # matpl
     return figure, axes
 
 
-def _svg(figure) -> str:  # type: ignore[no-untyped-def]  # same
+def svg_of(figure) -> str:  # type: ignore[no-untyped-def]  # same
+    """A figure as SVG text, the same bytes for the same figure."""
     import matplotlib
 
     buffer = io.StringIO()
