@@ -45,7 +45,7 @@ _FLAGS = {"params": "set"}
     "--option", "options", multiple=True, metavar="NAME=VALUE",
     help="An option of this world's comparison (`recsim-mnar protocols` lists them); may be repeated."
 )  # fmt: skip
-@click.option("--tie", type=float, default=0.0, help="A cost up to this share of the best true value is none.")
+@click.option("--tie", type=float, default=None, help="A cost up to this share of the best true value is none.")
 @click.option("--logging", default=None, help="Sessions: the logging policy.  [default: user-popularity]")
 @click.option("--clip", type=float, default=None, help="Largest weight of clipped IPS.  [default: 15; purchases: none]")
 @click.option("--length", type=int, default=None, help="Purchases: items of a list, N.  [default: 10]")
@@ -109,18 +109,35 @@ def setup_of(options: dict[str, Any]) -> Setup:
     given = {name: options[name] for name in OPTION_FLAGS if options[name] is not None}
     if options["metrics"] is not None:
         given["metrics"] = ",".join(names_of(options["metrics"], "--metrics"))
+    world, more = options["world"] or "sessions", _pairs(options["options"], "--option")
+    _check_options(
+        world, {**{name: f"--{name.replace('_', '-')}" for name in given}, **dict.fromkeys(more, "--option")}
+    )
     setup = Setup(
-        world=options["world"] or "sessions",
+        world=world,
         preset=options["preset"],
         params=_pairs(options["params"], "--set"),
         agents=_named(options["agents"], "--agents"),
         references=_named(options["references"], "--references") or (),
         protocols=_named(options["protocols"], "--protocols"),
-        options={**given, **_pairs(options["options"], "--option")},
-        tie=options["tie"],
+        options={**given, **more},
+        tie=options["tie"] or 0.0,
     )
     setup.resolved()
     return setup
+
+
+def _check_options(world: str, flags: dict[str, str]) -> None:
+    """Raise UserError, naming the flag, for an option that the world's comparison has not."""
+    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.worlds import make_world
+
+    experiment = experiment_of(make_world(world))
+    for name, flag in flags.items():
+        try:
+            experiment.field_of(name)
+        except UserError as error:
+            raise UserError(f"{flag}: {error}") from None
 
 
 def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
@@ -140,7 +157,8 @@ def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
 def _refuse(options: dict[str, Any], names: Any, why: str) -> None:
     """Raise UserError for an option that is given and means nothing here."""
     for name in names:
-        if options[name] not in (None, False, (), 0.0):
+        value = options[name]
+        if not (value is None or value is False or value == ()):
             raise UserError(f"--{_FLAGS.get(name, name).replace('_', '-')} {why}")
 
 
@@ -170,11 +188,12 @@ def _compare(setup: Setup, options: dict[str, Any], report: Report) -> tuple[Com
 def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policy import registry
+    from recsim_mnar.protocols.base import protocol as find_protocol
     from recsim_mnar.protocols.own_data import compare_interactions
     from recsim_mnar.simulate.items import workers
 
     for protocol in _named(options["protocols"], "--protocols") or ():
-        if protocol != "loocv":
+        if find_protocol(protocol).name != "loocv":
             raise UserError(
                 f"--protocols {protocol} needs a world: with --interactions only loocv runs, there is no truth and no "
                 "propensity"

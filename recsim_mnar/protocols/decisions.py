@@ -74,6 +74,10 @@ class DecisionExperiment(Experiment):
         """See :meth:`Experiment.targets`."""
         return (Target("ctr", "CTR"),)
 
+    def further_agents(self, settings: Settings) -> list[str]:
+        """See :meth:`Experiment.further_agents`."""
+        return [settings.logging]
+
     def prepare(self, trial: Trial) -> None:
         """See :meth:`Experiment.prepare`."""
         sizes, n_items = trial.settings, trial.n_items

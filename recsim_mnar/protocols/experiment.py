@@ -67,16 +67,28 @@ class Experiment(abc.ABC):
         Raises:
             UserError: an option that this comparison has not, or a value that is refused.
         """
-        known = list(self.settings_type().to_dict())
         values: dict[str, Any] = dict(self.presets.get(preset or "", {}))
         for name, value in (options or {}).items():
-            field = self.aliases.get(name, name)
-            if field not in known:
-                there = [*known, *self.aliases]
-                raise UserError(f"{name.replace('_', '-')}: this world's comparison has no option {name!r}; "
-                                f"{nearest(name, there)}")  # fmt: skip
-            values[field] = value
+            values[self.field_of(name)] = value
         return self.settings_type.from_dict(values)
+
+    def field_of(self, option: str) -> str:
+        """The setting that an option names.
+
+        Raises:
+            UserError: this comparison has none of that name.
+        """
+        known = list(self.settings_type().to_dict())
+        field = self.aliases.get(option, option)
+        if field not in known:
+            raise UserError(
+                f"this world's comparison has no option {option!r}; {nearest(option, [*known, *self.aliases])}"
+            )
+        return field
+
+    def further_agents(self, settings: Any) -> list[str]:
+        """Names of agents in the settings, which are needed and not judged."""
+        return []
 
     def spec_of(self, agent: str, settings: Any) -> str:
         """What an agent's name stands for here."""

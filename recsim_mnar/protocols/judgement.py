@@ -91,7 +91,7 @@ class Judgement:
 
     def sentence(self) -> str:
         """For a person."""
-        subject = self.title[0].upper() + self.title[1:]
+        subject = as_subject(self.title)
         of_it = "" if self.cost_share is None else " of"
         price = f"{self.loss}{of_it} the {self.target}"
         if self.ranks_nothing:
@@ -254,6 +254,11 @@ def rank_correlation(values: Mapping[str, float], true: Mapping[str, float]) -> 
     if len(names) < 2 or len({values[n] for n in names}) == 1 or len({true[n] for n in names}) == 1:
         return math.nan
     return float(kendalltau([values[n] for n in names], [true[n] for n in names]).statistic)
+
+
+def as_subject(title: str) -> str:
+    """A title at the beginning of a sentence; a name of code, as ``package.module:Class``, stays as it is."""
+    return title if ":" in title else title[0].upper() + title[1:]
 
 
 def headline(judgements: Sequence[Judgement], say_best: Callable[[Judgement], str]) -> str:

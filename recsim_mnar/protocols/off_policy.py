@@ -109,7 +109,7 @@ class OffPolicy(Protocol):
 
     name = "off_policy"
     summary = "off-policy estimates from a log with propensities: clipped IPS and others"
-    metrics = ("clipped_ips",)
+    metrics: Sequence[str] = ("clipped_ips",)
     needs = frozenset({"test_log", "propensities"})
 
     def __init__(self, estimators: str = "") -> None:

@@ -52,7 +52,7 @@ class Setup:
         if len(set(names)) < len(names):
             raise UserError(f"agent {next(n for n in names if names.count(n) > 1)} is named twice")
         specs = {name: experiment.spec_of(name, settings) for name in names}
-        for spec in specs.values():
+        for spec in [*specs.values(), *experiment.further_agents(settings)]:
             registry.learner(spec)
         return Resolved(self, preset, world, settings, specs)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.protocols.judgement import BEST, INDISTINGUISHABLE, OUTCOMES
+from recsim_mnar.protocols.judgement import BEST, INDISTINGUISHABLE, OUTCOMES, as_subject
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def _summarised(key: tuple[str, ...], own: list[dict[str, Any]], level: float) -
 
 def _sentence(row: dict[str, Any]) -> str:
     n = row["catalogues"]
-    subject = row["title"][0].upper() + row["title"][1:]
+    subject = as_subject(row["title"])
     alike = row[INDISTINGUISHABLE]["count"]
     told = f", one that cannot be told from it in {alike}" if alike else ""
     cost = row["cost_share"]

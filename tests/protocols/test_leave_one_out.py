@@ -9,8 +9,8 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Learner, Policy, registry, scores_of
 from recsim_mnar.log.views import Views
+from recsim_mnar.policy import Learner, Policy, registry, scores_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 

@@ -87,6 +87,10 @@ class CampaignsExperiment(Experiment):
         """See :meth:`Experiment.targets`."""
         return (Target("accepted", "accepted share"),)
 
+    def further_agents(self, settings: CampaignsSettings) -> list[str]:
+        """See :meth:`Experiment.further_agents`."""
+        return [] if settings.recommender == "house" else [settings.recommender]
+
     def prepare(self, trial: Trial) -> None:
         """See :meth:`Experiment.prepare`."""
         world, sizes = trial.world, trial.settings

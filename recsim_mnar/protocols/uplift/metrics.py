@@ -46,10 +46,11 @@ class Uplift(Protocol):
 
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
-        sizes, own = study.settings, study.data
+        sizes, own, exposures = study.settings, study.data, study.exposures
+        assert exposures is not None
         study.report(f"offline metrics, {sizes.test_periods} further periods")
         periods = range(own.first, own.last)
-        jobs = [functools.partial(_offline, study.exposures, own.lists[name], periods, sizes, name)
+        jobs = [functools.partial(_offline, exposures, own.lists[name], periods, sizes, name)
                 for name in own.rankings]  # fmt: skip
         records = []
         for name, (estimates, seconds) in zip(own.rankings, run_in_order(jobs, study.executor), strict=True):
