@@ -1,39 +1,85 @@
 """Simulated people, recommendations and logs whose known truth judges evaluation protocols."""
 
-from pathlib import Path
+import importlib as _importlib
+from pathlib import Path as _Path
+from typing import Any as _Any
 
-from recsim_mnar._start import leave_quietly_on_interrupt
+from recsim_mnar._start import leave_quietly_on_interrupt as _leave_quietly_on_interrupt
 
-leave_quietly_on_interrupt()  # before Gymnasium and NumPy, which take the better part of a command's start
+_leave_quietly_on_interrupt()  # before Gymnasium and NumPy, which take the better part of a command's start
 
-import gymnasium  # noqa: E402  (the watch comes first)
+import gymnasium as _gymnasium  # noqa: E402  (the watch comes first)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+
+# Where each public name is defined; it is imported when it is first asked for: `import recsim_mnar` stays light.
+_DEFINED_IN = {
+    "Learner": "policy",
+    "Log": "log",
+    "Policy": "policy",
+    "difference": "estimators",
+    "estimate_value": "estimators",
+    "make_world": "worlds",
+}
+_MODULES = (
+    "agents",
+    "datasets",
+    "envs",
+    "errors",
+    "estimators",
+    "log",
+    "models",
+    "policy",
+    "propensities",
+    "protocols",
+    "replay",
+    "report",
+    "rng",
+    "simulate",
+    "testing",
+    "truth",
+    "worlds",
+)
+__all__ = ["__version__", *_DEFINED_IN, *_MODULES]
+
+
+def __getattr__(name: str) -> _Any:
+    """Import a public name or a module of the package when it is first asked for."""
+    if name in _DEFINED_IN:
+        return getattr(_importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
+    if name in _MODULES:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 # Installed, the agents lie inside this package; in a checkout they lie beside it, and Python started there imports the
 # checkout even where the package is installed.
-_beside = Path(__file__).resolve().parents[1]
-if not Path(__file__).with_name("agents").exists() and (_beside / "agents" / "state" / "acting.py").exists():
+_beside = _Path(__file__).resolve().parents[1]
+if not _Path(__file__).with_name("agents").exists() and (_beside / "agents" / "state" / "acting.py").exists():
     __path__.append(str(_beside))
 
-gymnasium.register(
+_gymnasium.register(
     id="recsim_mnar/Sessions-v0",
     entry_point="recsim_mnar.envs:sessions_env",
     vector_entry_point="recsim_mnar.envs:sessions_vector_env",
 )
 
-gymnasium.register(
+_gymnasium.register(
     id="recsim_mnar/Campaigns-v0",
     entry_point="recsim_mnar.envs:campaigns_env",
 )
 
-gymnasium.register(
+_gymnasium.register(
     id="recsim_mnar/Ratings-v0",
     entry_point="recsim_mnar.envs:ratings_env",
     vector_entry_point="recsim_mnar.envs:ratings_vector_env",
 )
 
-gymnasium.register(
+_gymnasium.register(
     id="recsim_mnar/Purchases-v0",
     entry_point="recsim_mnar.envs.slates:purchases_env",
     vector_entry_point="recsim_mnar.envs.slates:purchases_vector_env",

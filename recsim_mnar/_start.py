@@ -11,7 +11,7 @@ from typing import Any
 
 def leave_quietly_on_interrupt() -> None:
     """Where this process is the command line, watch for interrupts until it does so itself; elsewhere do nothing."""
-    by_module = ("-m", "recsim_mnar.cli") in itertools.pairwise(sys.orig_argv)
+    by_module = ("-m", "recsim_mnar") in itertools.pairwise(sys.orig_argv)
     if by_module or os.path.basename(sys.argv[0] if sys.argv else "") == "recsim-mnar":
         signal.signal(signal.SIGINT, _leave)
 

@@ -103,6 +103,16 @@ def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> 
     return out
 
 
+def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64]:
+    """Standard normals, (n,): one each of users 0 .. n - 1 of the stream, at the address ``index``."""
+    from recsim_mnar.numerics import _rng_kernel
+
+    words = np.ascontiguousarray(blocks(seed, stream, np.arange(n), index)[:, 0])
+    out = np.empty(n)
+    _rng_kernel.map_normal(words, out)
+    return out
+
+
 def _addresses(users: ArrayLike, indices: ArrayLike) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     users_, indices_ = np.broadcast_arrays(np.atleast_1d(np.asarray(users)), np.atleast_1d(np.asarray(indices)))
     return (

@@ -20,7 +20,9 @@ import pytest
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.policy.base import Policy, observe_events, scores_of
+from recsim_mnar.policy.adapting import scores_of
+from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
 from recsim_mnar.policy.checks import checked_decisions
 
 _SEED = 20190912
@@ -125,10 +127,7 @@ class PolicyContract:
         """With ``batches_decisions``, several decisions for a user in one call are as in several calls."""
         if not policy.batches_decisions:
             return
-        learner = policy
-        while hasattr(learner, "inner"):
-            learner = learner.inner
-        assert type(learner).learn is Policy.learn, "a policy that learns must be asked decision by decision"
+        assert able(policy, LearnsFromOutcomes) is None, "a policy that learns must be asked decision by decision"
         self.observe_events(policy, users, views)
         runs = 1 + np.arange(self.n_users) % 4
         asked = np.repeat(users, runs)

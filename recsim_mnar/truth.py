@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, observe_events
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
 from recsim_mnar.policy.checks import checked_distribution
-from recsim_mnar.replay import innermost, learns, replay_batches, user_blocks
-from recsim_mnar.simulate.items import run_in_order
+from recsim_mnar.replay import replay_batches, user_blocks
+from recsim_mnar.simulate.executor import run_in_order
 from recsim_mnar.worlds.base import World
 
 _CHUNK_BYTES = 1 << 24
@@ -53,6 +55,7 @@ def sums_by_user(
 
     Arguments and errors as there. Returns (U,) decisions and, by name, (U,) sums of expected rewards, users ascending.
     """
+    policies = {name: as_policy(policy) for name, policy in policies.items()}
     blocks = user_blocks(log["user"])
     jobs = (functools.partial(_sums, world, log, policies, seed, first, last) for first, last in blocks)
     parts = list(run_in_order(jobs, executor))
@@ -102,9 +105,8 @@ def _sums(
         np.float64
     )
     user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
-    acting = {name: fresh(policy) for name, policy in policies.items()}
-    one_by_one = {name: learns(innermost(policy)) for name, policy in acting.items()}
-    stepwise = any(one_by_one.values())
+    acting = {name: policy.fresh() for name, policy in policies.items()}
+    stepwise = any(able(policy, LearnsFromOutcomes) is not None for policy in acting.values())
     sums = {name: np.zeros(len(users)) for name in policies}
     for policy in acting.values():
         policy.reset(users)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
+import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,117 +18,233 @@ import recsim_mnar.agents
 
 CORE = Path(recsim_mnar.__file__).parent
 AGENTS = Path(recsim_mnar.agents.__file__).parent
+ROOT = "recsim_mnar"
 
-# What each layer may import of the package, from the ground up; a module not named here may import anything but agents.
-AGENTS_MAY = {
-    "recsim_mnar.policy.base",
-    "recsim_mnar.log.table",
-    "recsim_mnar.log.exposures",
-    "recsim_mnar.propensities.observation",
-    "recsim_mnar.models.factorization",
-    "recsim_mnar.estimators",
-    "recsim_mnar.rng",
-    "recsim_mnar.errors",
-    "recsim_mnar.log.schema",
-    "recsim_mnar.numerics.jit",
-    "recsim_mnar.numerics._rng_kernel",
-    "recsim_mnar.agents",
+GROUND = {"errors", "numerics", "rng"}
+# What each place may import, from the ground up: a folder, a module of the root, or one module of a folder. A place may
+# always import itself; what is not named here is a breach, and so is a module that belongs to no place.
+MAY = {
+    "errors": set(),
+    "numerics": {"errors"},
+    "rng": {"errors", "numerics"},
+    "log": GROUND,
+    "policy": GROUND | {"log"},
+    "propensities": GROUND | {"log"},
+    "estimators": GROUND | {"log", "propensities"},
+    "datasets": GROUND | {"log", "propensities"},
+    # Doubly robust learning minimises the loss that the estimators state.
+    "models": GROUND | {"log", "estimators.ratings"},
+    "worlds": GROUND | {"log.schema", "log.ratings", "log.rows", "models", "datasets"},
+    "simulate": GROUND | {"log", "policy", "worlds"},
+    "replay": GROUND | {"log", "policy", "simulate.executor"},
+    "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
+    "testing": GROUND | {"log", "policy", "worlds", "simulate", "replay"},
+    "envs": GROUND | {"log", "policy", "worlds", "simulate"},
+    "protocols": GROUND
+    | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"},
+    "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "protocols"},
+    "report": GROUND | {"log", "estimators", "protocols", "studies"},
+    "cli": GROUND
+    | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
+    | {"envs", "protocols", "studies", "report", "testing", "_start"},
+    "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
+    "_start": set(),
+    "__main__": {"cli"},
+    ROOT: {"_start", "errors"},
 }
-GROUND = ("errors", "schema", "rng", "elementary", "_jit", "_rng_kernel")
-NOT_ABOVE = {
-    "worlds": ("envs", "simulate", "replay", "truth", "protocols", "report", "cli", "estimators", "policy", "log"),
-    "estimators": ("worlds", "envs", "simulate", "replay", "truth", "protocols", "report", "cli"),
-    "log": ("worlds", "envs", "simulate", "replay", "truth", "protocols", "report", "cli", "estimators", "policy"),
-    "exposures": (
-        "worlds",
-        "envs",
-        "simulate",
-        "replay",
-        "truth",
-        "protocols",
-        "report",
-        "cli",
-        "estimators",
-        "policy",
-    ),
-    "policy": ("worlds", "envs", "simulate", "replay", "truth", "protocols", "report", "cli", "estimators"),
-    "envs": ("protocols", "report", "cli", "truth", "replay"),
-    "simulate": ("protocols", "report", "cli", "truth", "replay", "envs"),
-    "replay": ("protocols", "report", "cli", "truth", "envs", "worlds"),
-    "protocols": ("report", "cli", "envs"),
-    "report": ("cli", "console", "envs", "worlds"),
+# What must not be reached by any way round, whatever stands between.
+NEVER = {
+    "log": {"policy", "worlds", "simulate", "estimators", "models"},
+    "policy": {"worlds", "simulate", "replay", "truth", "envs", "estimators", "protocols"},
+    "estimators": {"policy", "worlds", "simulate", "replay", "truth", "envs", "protocols"},
+    "worlds": {"policy", "simulate", "replay", "truth", "envs", "protocols"},
+    "envs": {"protocols", "truth", "replay", "report", "cli"},
+    "replay": {"worlds", "truth", "envs", "protocols"},
+    "agents": {"worlds", "simulate", "replay", "truth", "envs", "protocols", "studies", "report", "cli", "testing"},
+    **{place: {"agents"} for place in ("simulate", "truth", "testing", "protocols", "studies", "report", "cli")},
 }
 
 
-def modules(folder, name):
-    for path in sorted(folder.rglob("*.py")):
-        if folder == CORE and AGENTS in path.parents:
-            continue
-        parts = path.relative_to(folder).with_suffix("").parts
-        yield ".".join([name, *parts]).removesuffix(".__init__"), path
+def sources(core: Path, agents: Path) -> dict[str, Path]:
+    """Every module by its name; packages by theirs."""
+    found = {}
+    for folder, package in ((core, ROOT), (agents, f"{ROOT}.agents")):
+        for path in sorted(folder.rglob("*.py")):
+            if folder == core and agents in path.parents:
+                continue
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join([package, *parts]).removesuffix(".__init__")] = path
+    return found
 
 
-def imports(path, *, run_time_only=False):
-    """Modules imported anywhere in a file (``if TYPE_CHECKING`` left out)."""
-    tree = ast.parse(path.read_text())
-    hidden = {
-        id(node)
-        for guard in ast.walk(tree)
-        if isinstance(guard, ast.If) and "TYPE_CHECKING" in ast.unparse(guard.test)
-        for node in ast.walk(guard)
-    }
-    for node in ast.walk(tree):
-        if id(node) in hidden:
-            continue
+def imports(path: Path, known: dict[str, Path]) -> set[str]:
+    """Modules of the package that a file imports anywhere, ``if TYPE_CHECKING`` included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                found.add(module if module in known else str(node.module))
+    return {name for name in found if name == ROOT or name.startswith(f"{ROOT}.")}
 
 
-def test_agents_know_no_world_and_no_truth():
-    for name, path in modules(AGENTS, "recsim_mnar.agents"):
-        for used in imports(path):
-            if used == "recsim_mnar" or not used.startswith("recsim_mnar"):
+def place(module: str) -> str:
+    """The folder or module of the root to which a module belongs."""
+    return ROOT if module == ROOT else module.split(".")[1]
+
+
+def is_kernel(path: Path) -> bool:
+    """Whether a module is compiled."""
+    return path.name.startswith("_") and path.name.endswith("_kernel.py")
+
+
+@functools.cache
+def graph() -> dict[str, set[str]]:
+    """Who imports whom."""
+    known = sources(CORE, AGENTS)
+    return {name: imports(path, known) - {name} for name, path in known.items()}
+
+
+def reached(start: str, edges: dict[str, set[str]]) -> dict[str, str]:
+    """Every module that can be reached, with the one that imports it; packages are not passed through."""
+    came: dict[str, str] = {}
+    waiting = [start]
+    while waiting:
+        here = waiting.pop()
+        for there in edges.get(here, ()):
+            if there not in came and there != ROOT:
+                came[there] = here
+                waiting.append(there)
+    return came
+
+
+def breaches(edges: dict[str, set[str]]) -> Iterator[str]:
+    """Each import that the house forbids, in words."""
+    for module, used in sorted(edges.items()):
+        here = place(module)
+        if here not in MAY:
+            yield f"{module} belongs to no place of the house"
+            continue
+        for other in sorted(used):
+            there = place(other)
+            if there not in (here, ROOT) and not any(
+                f"{other}.".startswith(f"{ROOT}.{allowed}.") for allowed in MAY[here]
+            ):
+                yield f"{module} imports {other}"
+        for other, by in reached(module, edges).items():
+            if place(other) in NEVER.get(here, ()):
+                yield f"{module} reaches {other} by {by}"
+
+
+def circle(edges: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle; none: an empty list."""
+    left = {name: {other for other in used if other in edges and other != ROOT} for name, used in edges.items()}
+    while left:
+        free = {name for name, used in left.items() if not used & left.keys()}
+        if not free:
+            on_circle = {name for name in left if name in reached(name, left)}
+            return sorted(on_circle)
+        left = {name: used for name, used in left.items() if name not in free}
+    return []
+
+
+def test_everyone_imports_only_what_the_house_allows():
+    assert list(breaches(graph())) == []
+
+
+def test_no_circle():
+    assert circle(graph()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "said"),
+    [
+        (
+            "recsim_mnar.log.planted",
+            "from recsim_mnar.policy.base import Policy",
+            "log.planted imports recsim_mnar.policy.base",
+        ),
+        (
+            "recsim_mnar.numerics.planted",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from recsim_mnar.log.table import Log",
+            "numerics.planted imports recsim_mnar.log.table",
+        ),
+        (
+            "recsim_mnar.worlds.planted",
+            "from recsim_mnar.log import table",
+            "worlds.planted imports recsim_mnar.log.table",
+        ),
+        ("recsim_mnar.shed", "", "recsim_mnar.shed belongs to no place"),
+        ("recsim_mnar.models.planted", "import recsim_mnar.worlds.base", "svd reaches recsim_mnar.worlds.base by"),
+        ("recsim_mnar.log.schema", "from recsim_mnar.log.table import Log", "circle"),
+    ],
+)
+def test_a_planted_breach_is_found(tmp_path, module, line, said):
+    """Under TYPE_CHECKING, of one module of a folder, in a new folder, by a way round, in a circle."""
+    known = sources(CORE, AGENTS)
+    edges = dict(graph())
+
+    def plant(name, code):
+        path = tmp_path / "planted.py"
+        path.write_text((known[name].read_text() if name in known else "") + f"\n{code}\n")
+        known[name] = path
+        edges[name] = imports(path, known) - {name}
+
+    plant(module, line)
+    if "svd" in said:
+        plant("recsim_mnar.agents.factors.svd", "from recsim_mnar.models import planted")
+    if said == "circle":
+        assert {"recsim_mnar.log.schema", "recsim_mnar.log.table"} <= set(circle(edges))
+    else:
+        assert any(said in breach for breach in breaches(edges)), list(breaches(edges))
+
+
+def test_nobody_imports_the_privates_of_another_module():
+    known = sources(CORE, AGENTS)
+    for name, path in known.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith(ROOT)):
                 continue
-            allowed = any(used == may or used.startswith(may + ".") for may in AGENTS_MAY)
-            assert allowed, f"{name} imports {used}"
+            if (node.module or "").endswith("_kernel") and is_kernel(path):
+                continue  # compiled into one another; test_python_calls_no_kernel holds the rest
+            for alias in node.names:
+                private = alias.name.startswith("_") and not alias.name.startswith("__")
+                assert not private or f"{node.module}.{alias.name}" in known, f"{name}: {node.module}.{alias.name}"
 
 
-def test_the_core_never_imports_agents():
-    for name, path in modules(CORE, "recsim_mnar"):
-        assert not any(used.startswith("recsim_mnar.agents") for used in imports(path)), name
+def test_only_worlds_compare_the_names_of_worlds():
+    """Elsewhere a world is asked what it can do."""
+    from recsim_mnar.worlds import WORLDS
+
+    for name, path in sources(CORE, AGENTS).items():
+        if place(name) == "worlds":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Compare, ast.MatchValue)):
+                words = {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)}
+                assert not words & set(WORLDS), f"{name}, line {node.lineno}: {ast.unparse(node)}"
 
 
-@pytest.mark.parametrize("layer", NOT_ABOVE)
-def test_dependencies_point_one_way(layer):
-    for name, path in modules(CORE, "recsim_mnar"):
-        if name == f"recsim_mnar.{layer}" or name.startswith(f"recsim_mnar.{layer}."):
-            for used in imports(path):
-                for above in NOT_ABOVE[layer]:
-                    assert not (used + ".").startswith(f"recsim_mnar.{above}."), f"{name} imports {used}"
-
-
-def test_the_ground_imports_only_the_ground():
-    for part in GROUND:
-        for used in imports(CORE / f"{part}.py"):
-            if used.startswith("recsim_mnar."):
-                assert used.split(".")[1] in GROUND, f"{part} imports {used}"
+def all_imports(path: Path) -> set[str]:
+    """Every module named by an import of a file."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
 def test_kernels_hold_nothing_else():
     found = 0
-    for folder, package in ((CORE, "recsim_mnar"), (AGENTS, "recsim_mnar.agents")):
-        for name, path in modules(folder, package):
-            if not path.name.endswith("_kernel.py"):
-                continue
-            found += 1
-            for used in imports(path):
-                root = used.split(".")[0]
-                inside = "_kernel" in used or used.startswith("recsim_mnar.numerics.jit")
-                assert root in ("numpy", "numba", "math", "collections", "__future__") or inside, f"{name}: {used}"
+    for name, path in sources(CORE, AGENTS).items():
+        if not is_kernel(path):
+            continue
+        found += 1
+        for used in all_imports(path):
+            root = used.split(".")[0]
+            inside = used.endswith("_kernel") or used == "recsim_mnar.numerics.jit"
+            assert root in ("numpy", "numba", "math", "collections", "__future__") or inside, f"{name}: {used}"
     assert found > 3
 
 
@@ -132,7 +252,7 @@ def test_python_calls_no_kernel_that_is_compiled_into_others_only():
     """There it would be a plain function: right, and a hundred times slower."""
     for folder in (CORE, AGENTS):
         for path in folder.rglob("*.py"):
-            if path.name.endswith("_kernel.py"):
+            if is_kernel(path):
                 continue
             tree = ast.parse(path.read_text())
             names = {
@@ -150,17 +270,21 @@ def test_python_calls_no_kernel_that_is_compiled_into_others_only():
 
 
 def test_every_package_is_in_the_wheel():
-    import importlib
+    """setuptools cannot find packages below a folder that is installed elsewhere, so they are listed by hand."""
+    listed = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    there = {name for name, path in sources(CORE, AGENTS).items() if path.name == "__init__.py"}
+    assert sorted(listed) == sorted(there)
 
-    for folder in (p for p in CORE.rglob("*") if p.is_dir() and (p / "__init__.py").exists()):
-        if folder != AGENTS and AGENTS not in folder.parents:
-            importlib.import_module(".".join(["recsim_mnar", *folder.relative_to(CORE).parts]))
+
+def test_kernels_alone_are_hidden_from_the_type_checker():
+    """Numba is their type checker, and one body serves several types."""
+    for name, path in sources(CORE, AGENTS).items():
+        hidden = "# mypy: ignore-errors" in path.read_text()
+        assert hidden == is_kernel(path), name
 
 
 def test_a_checkout_finds_its_agents(tmp_path):
     """Python started in a checkout imports the checkout, where the agents lie beside the package, not in it."""
-    import shutil
-
     shutil.copytree(CORE, tmp_path / "recsim_mnar", ignore=shutil.ignore_patterns("agents", "__pycache__"))
     shutil.copytree(AGENTS, tmp_path / "agents", ignore=shutil.ignore_patterns("__pycache__"))
     code = "import recsim_mnar.agents.baselines as b; print(b.__file__)"

@@ -108,7 +108,7 @@ def test_simulate_writes_log_truth_and_catalogue(simulated):
 
 def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
     """SIGINT half-way, then --resume: one line, status 130, whole parts only, and in the end the same log."""
-    command = [sys.executable, "-m", "recsim_mnar.cli", "simulate", "--world", "sessions", "--policy", "random",
+    command = [sys.executable, "-m", "recsim_mnar", "simulate", "--world", "sessions", "--policy", "random",
                "--users", "60000", "--seed", "2", "--truth", "--workers", "1"]  # fmt: skip
     out = tmp_path / "broken"
     process = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -134,7 +134,7 @@ def test_an_interrupt_while_modules_are_read_is_one_line(tmp_path):
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "recsim_mnar.cli", "worlds"]
+    command = [sys.executable, "-m", "recsim_mnar", "worlds"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 

@@ -81,7 +81,7 @@ def test_any_number_of_processes_chooses_the_same(real, tmp_path):
     data = real.load_coat(make_coat(tmp_path / "coat"))
     sides = real.Sides.of(data.user_features, data.item_features)
     problem = real.Problem(data.train, {"released": data.train.at(data.propensities)}, sides, 2, 7, 20)
-    forms = [real.Form(rank=2, penalty=penalty).to_dict() for penalty in (1e-3, 1e-2)]
+    forms = [real.FactorizationConfig(rank=2, penalty=penalty).to_dict() for penalty in (1e-3, 1e-2)]
     candidates = [{"kind": "mf", "propensities": "released", "form": form} for form in forms]
     candidates += real.joint_candidates("released", forms[0], real.QUICK)
     candidates.append({"kind": "side", "propensities": "released", "form": sides.form().to_dict()})

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of the factor agents: scores of all items from a user's vector."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

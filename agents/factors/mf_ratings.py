@@ -24,6 +24,7 @@ from recsim_mnar.models.factorization import (
     fold_in,
     split_folds,
 )
+from recsim_mnar.numerics.checks import flag, whole_number
 from recsim_mnar.policy.base import Ints, Learner, Policy
 
 if TYPE_CHECKING:
@@ -198,10 +199,7 @@ class RatingMF(Learner):
             raise UserError("biases must be regularised or free: without offsets a user without ratings has no ranking")
         if score not in SCORES:
             raise UserError(f"score must be one of {', '.join(SCORES)}, got {score!r}")
-        if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
-            raise UserError(f"folds must be a whole number of at least 2, got {folds!r}")
-        if not isinstance(unrated, bool):
-            raise UserError(f"unrated must be true or false, got {unrated!r}")
+        folds, unrated = whole_number(folds, "folds", 2), flag(unrated, "unrated")
         self.form = FactorizationConfig(rank=rank, penalty=penalty, biases=biases, loss=loss)
         self.folds, self.score, self.unrated = folds, score, unrated
 

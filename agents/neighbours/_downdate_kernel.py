@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of exhaustive leave-one-out of the item neighbourhood: scores as fitted without one view."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of the neighbourhood agents: item similarities, score updates, nearest users."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@
 Sums are of integers, so no order of addition and no subtraction changes a bit: leaving a pair out of the sums is the
 same as never having added it.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of the causal neighbours: weighted means of what similar users or items did with and without."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

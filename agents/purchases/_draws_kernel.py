@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of the training draws: users and items of the observed classes, in constant time."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@
 A row of a table is [factors, padded with zeros to d | bias, response, zeros], float32; d and the row length are
 multiples of 8. A table of a coupled model holds the rows without recommendation first, then those with it.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of acting greedily: the best items of a row of scores, and the choice among tied ones."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of the table from user ids to slots: open addressing with linear probing."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of the users' view histories, and of the policies that act by view counts."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analysis import analyse, markdown
 
-from recsim_mnar.simulate.run_folder import write_json
+from recsim_mnar.log.files import write_json
 from recsim_mnar.studies import processes, run_study
 from recsim_mnar.studies.settings import read_settings, seeds_from
 

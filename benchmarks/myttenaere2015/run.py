@@ -26,8 +26,8 @@ from analysis import figure_numbers, markdown, study_numbers  # noqa: E402
 from pictures import draw  # noqa: E402
 from platforms import control_of, figures_of, study_of, world_of  # noqa: E402
 
+from recsim_mnar.log.files import write_json  # noqa: E402
 from recsim_mnar.protocols.records import plain  # noqa: E402
-from recsim_mnar.simulate.run_folder import write_json  # noqa: E402
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

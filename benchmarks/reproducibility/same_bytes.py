@@ -1,140 +1,204 @@
-"""One seed, one log: sha256 of the log of every agent through every face.
+"""One seed, one log: digests of the columns of every registered agent's logs, in every world, by every interface.
 
-    python benchmarks/reproducibility/same_bytes.py [--users N] [--items P] [--json FILE]
+    python benchmarks/reproducibility/same_bytes.py [--users N] [--items P] [--only WORLD] [--json FILE]
+        [--compare benchmarks/reproducibility/digests.json]
 
-Faces: ``simulate`` with 1, 2 and 7 workers (threads, and two processes), the single environment, and the vector
-environment with 1, 64 and 1,000 lanes. The environments' logs are rebuilt from what ``reset`` and ``step`` return. In
-the ratings world the propensities of observation are hashed too.
-Ends with status 1 where any two differ.
+Users who live apart (sessions, ratings, purchases): ``simulate`` with 1, 2 and 7 workers (threads, and two processes),
+the single environment, the vector environment with 1, 8 and 100 lanes (their logs rebuilt from what ``reset`` and
+``step`` return), and the command line. The campaigns' platform: ``run_campaigns``, its environment, and the command
+line. These logs must be alike. So must be the truth columns, the columns of ``replay`` and the exposures in memory and
+from the command line. Beside them stand digests of what each fitted policy answers for fixed users, of the catalogues,
+and of what else an agent can do in a world. Provenance has no part in any. An agent that a world refuses is written
+down as ``refused``.
+
+``--json`` writes ``{settings, made_with, digests: {world: {agent: {interface: digest}}}}``, sorted. ``--compare`` holds
+this run against such a file, agent by agent: before and after a change of the package that must change no byte. Both
+are to come from one machine: what is fitted with BLAS and LAPACK may round otherwise on another. ``digests.json`` is
+of the default sizes.
+
+Ends with status 1 where interfaces that must be alike are not, or where this run differs from FILE.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import os
+import platform as machine
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
+from interfaces import Digests, Setting, alike, of_users, on_exposures
+from package import agent_names, small_shards
+from platform_interfaces import of_platform
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.recording import record, record_vector
-from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, registry
-from recsim_mnar.simulate import items as simulate
-from recsim_mnar.simulate import workers
-from recsim_mnar.simulate.run_folder import write_json
-from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.base import World
+Tables = dict[str, dict[str, Digests]]
 
+SHORT = "+updates=20000+factors=12"
+PARAMETERS = {
+    **dict.fromkeys(("bpr", "rmf", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce"), SHORT),
+    "constant-list": "+items=3;1;4",
+}
+"""What agents are given so that a fit is short; or ranks more than one item."""
 
-class OrderReader(Policy):
-    """Written outside the package: the last item viewed or the first, so the order of views matters."""
-
-    name = "(foreign) order-reader"
-
-    def __init__(self, n_items: int) -> None:
-        self.n_items = n_items
-        self.ends: dict[int, tuple[int, int]] = {}
-
-    def observe(self, users, items):
-        for user, item in zip(users.tolist(), items.tolist(), strict=True):
-            self.ends[user] = (self.ends.get(user, (item, item))[0], item)
-
-    def reset(self, users):
-        for user in users.tolist():
-            self.ends.pop(user, None)
-
-    def act(self, users, uniforms):
-        ends = np.array([self.ends[user] for user in users.tolist()])
-        actions = np.where(uniforms < 0.5, ends[:, 1], ends[:, 0])
-        return actions, np.where(ends[:, 0] == ends[:, 1], 1.0, 0.5)
-
-    def probabilities(self, users):
-        out = np.zeros((len(users), self.n_items))
-        for row, user in enumerate(users.tolist()):
-            for item in self.ends[user]:
-                out[row, item] += 0.5
-        return out
-
-    def fresh(self):
-        return OrderReader(self.n_items)
-
-
-AGENTS = (
-    "random",
-    "constant",
-    "popularity",
-    "user-popularity",
-    "user-popularity-greedy",
-    "svd",
-    "item-knn",
-    "user-knn",
-    "item-knn+temperature=0.3",
-    "user-knn+epsilon=0.2",
-)
+EXPOSURE_AGENTS = ("bpr", "rmf", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce", "cubn", "cibn")
+FOREIGN = "interfaces:OrderReader"
+SOFTENED = ("item-knn+temperature=0.3", "user-knn+epsilon=0.2")
 RATERS = (
-    "random",
-    "popularity",
-    "user-popularity",
     "mf-naive-ratings+penalty=0.0002",
     "mf-ips-ratings+penalty=0.0002+unrated=true",
     "mf-ips-ratings+penalty=0.0002+temperature=0.3",
 )
+ON_EXPOSURES = ", on exposures"
 
 
-def digests(world: World, policy: Policy, n_users: int, seed: int) -> dict[str, str]:
-    """The log's sha256 through every face."""
-    found = {}
-    for n in (1, 2, 7):
-        with workers(n) as executor:
-            log = simulate.simulate(world, policy, n_users, seed, executor=executor)
-            found[f"simulate, {n} workers"] = log.digest(optional=True)
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
-        log = simulate.simulate(world, policy, n_users, seed, executor=processes)
-        found["simulate, 2 processes"] = log.digest(optional=True)
-    found["single environment"] = record(WorldEnv(world), policy, n_users, seed).digest(optional=True)
-    for lanes in (1, 64, 1000):
-        log = record_vector(WorldVectorEnv(world, lanes), policy, n_users, seed)
-        found[f"vector, {lanes} lanes"] = log.digest(optional=True)
-    return found
+def settings_of(n_users: int, n_items: int, executors: Mapping[str, Executor | None]) -> dict[str, Setting]:
+    """The worlds by the name under which they are reported, and who acts there: everybody, or where a world is met a
+    second time some."""
+    everyone = tuple(name + PARAMETERS.get(name, "") for name in agent_names())
+    on_exposures_too = (name + PARAMETERS.get(name, "") + ON_EXPOSURES for name in EXPOSURE_AGENTS)
+    few = ("random", "user-popularity", "item-knn")
+    apart = {"n_users": n_users, "n_train": 5 * n_users, "executors": executors}
+    sessions = {"n_items": n_items, "n_flips": min(50, n_items // 2)}
+    purchases = {"n_items": n_items, "n_periods": 4, "slate_size": 6, "base": -2.5}
+    platform = {"n_users": 20 * n_users, "n_items": n_items, "n_days": 530}
+    return {
+        "sessions": Setting(
+            "sessions", "recogym-v1", {**sessions, "clock": "normal"}, (*everyone, *SOFTENED, FOREIGN), **apart
+        ),
+        "sessions, drifting": Setting(
+            "sessions", "recogym-v1", {**sessions, "sigma_omega": 0.4, "drift_in_bandit": True}, few, **apart
+        ),
+        "sessions, many items": Setting("sessions", "recogym-v1", {"n_items": 20 * n_items}, few[:2], **apart),
+        "ratings": Setting("ratings", "quick", {"n_items": n_items}, (*everyone, *RATERS, FOREIGN), **apart),
+        "ratings, once": Setting(
+            "ratings", "quick", {"n_items": n_items, "repeat_pays": False, "observation": "popularity"}, few, **apart
+        ),
+        "campaigns": Setting("campaigns", "growing", platform, ("organic", "house", *everyone), **apart),
+        "campaigns, viadeo": Setting(
+            "campaigns", "viadeo", {**platform, "n_items": 180}, ("organic", "house"), **apart
+        ),
+        "purchases": Setting(
+            "purchases", "personalised", {**purchases, "slates": "fixed"},
+            ("house", *everyone, FOREIGN, *on_exposures_too), **apart,
+        ),
+        "purchases, independent": Setting(
+            "purchases", "popularity", {**purchases, "rank_decay": "log"}, ("house", *few), **apart
+        ),
+    }  # fmt: skip
+
+
+def digests_of(setting: Setting, agent: str) -> Digests:
+    """Every digest of an agent in a world."""
+    if setting.world == "campaigns":
+        return of_platform(setting, agent)
+    if agent.endswith(ON_EXPOSURES):
+        return on_exposures(setting, agent.removesuffix(ON_EXPOSURES))
+    return of_users(setting, agent)
+
+
+def run(settings: Mapping[str, Setting]) -> tuple[Tables, bool]:
+    """All digests, printed as they come, and whether all are alike that must be."""
+    tables: Tables = {}
+    all_alike = True
+    for world, setting in settings.items():
+        tables[world] = {}
+        print(f"{world}: {setting.preset}, {dict(setting.params)}")
+        for agent in setting.agents:
+            tables[world][agent] = found = digests_of(setting, agent)
+            differ = alike(found)
+            all_alike &= not differ
+            refused = sorted(name for name, value in found.items() if value == "refused")
+            verdict = f"{len(found)} digests" + (f", refused: {', '.join(refused)}" if refused else "")
+            print(f"  {agent:<50} {together(found)}  {verdict}", flush=True)
+            for group in differ:
+                print(f"    NOT ALIKE: { {name: d for name, d in found.items() if name.startswith(group)} }")
+    return tables, all_alike
+
+
+def together(found: Digests) -> str:
+    """One digest of all of an agent's."""
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def comparison(before: Tables, after: Tables) -> Iterator[tuple[str, str, str, str, str]]:
+    """(world, agent, before, after, what differs) of every agent of either."""
+    for world in sorted({*before, *after}):
+        old, new = before.get(world, {}), after.get(world, {})
+        for agent in sorted({*old, *new}):
+            a, b = old.get(agent, {}), new.get(agent, {})
+            differ = sorted(name for name in {*a, *b} if a.get(name) != b.get(name))
+            yield world, agent, together(a) if a else "-", together(b) if b else "-", ", ".join(differ)
+
+
+def compare(before: Tables, after: Tables) -> bool:
+    """Print the table; whether all is equal."""
+    rows = list(comparison(before, after))
+    print(f"\n{'world':<24} {'agent':<50} {'before':<12}  {'after':<12}  equal")
+    for world, agent, a, b, differ in rows:
+        print(f"{world:<24} {agent:<50} {a:<12}  {b:<12}  {'NO: ' + differ if differ else 'yes'}")
+    changed = sum(bool(row[-1]) for row in rows)
+    print(f"{len(rows) - changed} of {len(rows)} equal")
+    return bool(rows) and not changed
+
+
+def made_with() -> dict[str, str]:
+    """What may round a fit otherwise."""
+    libraries = {name: version(name) for name in ("numpy", "scipy", "numba")}
+    return {"python": machine.python_version(), "machine": machine.machine(), **libraries}
+
+
+def write(file: Path, value: object) -> None:
+    """As sorted JSON, under a temporary name that is then changed."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
+    os.replace(temporary, file)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=60)
+    parser.add_argument("--users", type=int, default=40, help="users of a log")
     parser.add_argument("--items", type=int, default=600)
+    parser.add_argument("--only", action="append", metavar="WORLD", help="this world alone; may be repeated")
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--compare", type=Path, default=None, metavar="FILE", help="written by --json before")
     options = parser.parse_args()
-    sessions = make_world("sessions", "recogym-v1", [f"n_items={options.items}", "n_flips=50", "clock=normal"])
-    ratings = make_world("ratings", None, [f"n_items={options.items}"])
-    simulate.SHARD_USERS = 32  # several shards, so that workers have something to share
-    tables, alike = {}, True
-    for world, names in ((sessions, (*AGENTS, OrderReader.name)), (ratings, RATERS)):
-        table, same = compare_faces(world, names, options.users)
-        tables[world.name] = table
-        alike &= same
+    sizes = {"users": options.users, "items": options.items}
+    before: Tables = {}
+    if options.compare:
+        earlier = json.loads(options.compare.read_text())
+        before = earlier["digests"]
+        if earlier["settings"] != sizes:
+            parser.error(f"--compare {options.compare}: it was made with {earlier['settings']}, this run is of {sizes}")
+        if earlier["made_with"] != made_with():
+            print(f"{options.compare} was made with {earlier['made_with']}, this run is with {made_with()}")
+    small_shards(16)
+    with ExitStack() as stack:
+        executors = {
+            "1 worker": None,
+            "2 threads": stack.enter_context(ThreadPoolExecutor(2)),
+            "7 threads": stack.enter_context(ThreadPoolExecutor(7)),
+            "2 processes": stack.enter_context(ProcessPoolExecutor(2, mp_context=get_context("spawn"))),
+        }
+        settings = settings_of(options.users, options.items, executors)
+        if options.only:
+            unknown = sorted({*options.only} - {*settings})
+            if unknown:
+                parser.error(f"--only {unknown[0]!r}: the worlds are {', '.join(settings)}")
+            settings = {world: settings[world] for world in options.only}
+            before = {world: before[world] for world in options.only if world in before}
+        tables, good = run(settings)
     if options.json:
-        write_json(options.json, tables)
-    sys.exit(0 if alike else 1)
-
-
-def compare_faces(world: World, names: tuple[str, ...], n_users: int) -> tuple[dict[str, dict[str, str]], bool]:
-    """Every agent's digests in a world, and whether all faces agree."""
-    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
-    train = simulate.simulate(world, uniform, 300, seed=9)
-    table, alike = {}, True
-    print(f"{world.name} world")
-    for name in names:
-        foreign = name == OrderReader.name
-        policy = OrderReader(world.n_items) if foreign else registry.learner(name).fit(train, n_items=world.n_items)
-        table[name] = found = digests(world, policy, n_users, seed=4)
-        same = len(set(found.values())) == 1
-        alike &= same
-        verdict = f"all {len(found)} alike" if same else str(found)
-        print(f"{name:<48} {next(iter(found.values()))}  {verdict}", flush=True)
-    return table, alike
+        write(options.json, {"settings": sizes, "made_with": made_with(), "digests": tables})
+    if options.compare:
+        good &= compare(before, tables)
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":

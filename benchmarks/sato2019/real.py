@@ -18,8 +18,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import evaluate_lists, top_items
 from recsim_mnar.log.exposure_index import CLASSES
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.files import write_json
 from recsim_mnar.propensities.exposure import recent, shares
-from recsim_mnar.simulate.run_folder import write_json
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 LOGS = ("dunnhumby", "tafeng")

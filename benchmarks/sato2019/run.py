@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.simulate.run_folder import write_json  # noqa: E402
+from recsim_mnar.log.files import write_json  # noqa: E402
 
 PARTS = ("illustration", "statistics", "semisynthetic", "dunnhumby", "density", "tafeng")
 

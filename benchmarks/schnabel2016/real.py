@@ -29,11 +29,11 @@ from selection import Candidate, Problem, Workers, apart, fit_hl  # noqa: E402
 from recsim_mnar import rng  # noqa: E402
 from recsim_mnar.datasets.rating_studies import RatingStudy, load_coat, load_yahoo_r3  # noqa: E402
 from recsim_mnar.errors import UserError  # noqa: E402
+from recsim_mnar.log.files import write_json  # noqa: E402
 from recsim_mnar.log.ratings import Ratings  # noqa: E402
 from recsim_mnar.models.factorization import FactorizationConfig  # noqa: E402
 from recsim_mnar.models.product_kernel import Sides  # noqa: E402
 from recsim_mnar.propensities import observation as propensity  # noqa: E402
-from recsim_mnar.simulate.run_folder import write_json  # noqa: E402
 
 LOADERS = {"coat": load_coat, "yahoo": load_yahoo_r3}
 

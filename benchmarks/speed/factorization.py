@@ -28,9 +28,9 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
 
+from recsim_mnar.log.files import write_json  # noqa: E402
 from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings, _alternate  # noqa: E402
 from recsim_mnar.numerics.lbfgs import minimise  # noqa: E402
-from recsim_mnar.simulate.run_folder import write_json  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 SIZES = {"ML-100K": (943, 1682, 100_000), "Yahoo R3": (15_400, 1000, 311_704)}

@@ -95,7 +95,7 @@ def main() -> int:
     for name, reason in failed.items():
         print(f"  failed: {name}: {reason}")
     if a.json:
-        from recsim_mnar.simulate.run_folder import write_json
+        from recsim_mnar.log.files import write_json
 
         write_json(
             a.json,

@@ -24,9 +24,9 @@ from floors import machine
 from table import Row
 
 from recsim_mnar.log import Log
+from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.run_folder import write_json
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent

@@ -167,9 +167,9 @@ def _in_folder(options: dict[str, Any], job: Callable[[dict[str, Any], Report], 
     from recsim_mnar.report.files import write_comparison
     from recsim_mnar.simulate.run_folder import claimed, new_folder
 
-    folder = new_folder(options["out"], "compare")
+    folder = new_folder(options["out"], "compare", what="--out")
     elapsed = clock()
-    with claimed(folder), progress() as report:
+    with claimed(folder, what="--out"), progress() as report:
         comparison, run_config = job(options, report)
         report("write the report")
         write_comparison(folder, comparison, run_config, elapsed())
@@ -177,7 +177,7 @@ def _in_folder(options: dict[str, Any], job: Callable[[dict[str, Any], Report], 
 
 
 def _compare(setup: Setup, options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
-    from recsim_mnar.simulate.items import workers
+    from recsim_mnar.simulate.executor import workers
 
     resolved = setup.resolved()
     with workers(n_workers(options["workers"])) as executor:
@@ -190,7 +190,7 @@ def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comp
     from recsim_mnar.policy import registry
     from recsim_mnar.protocols.base import protocol as find_protocol
     from recsim_mnar.protocols.own_data import compare_interactions
-    from recsim_mnar.simulate.items import workers
+    from recsim_mnar.simulate.executor import workers
 
     for protocol in _named(options["protocols"], "--protocols") or ():
         if find_protocol(protocol).name != "loocv":

@@ -52,9 +52,11 @@ def _own_method(frame: FrameType) -> str | None:
     """The method of a policy or learner that a frame runs, unless the code is this package's."""
     if (str(frame.f_globals.get("__name__")) + ".").startswith("recsim_mnar."):
         return None
+    from recsim_mnar.policy.adapting import role_of
+
     actor: Any = frame.f_locals.get("self")
-    if not (callable(getattr(actor, "act", None)) or callable(getattr(actor, "fit", None))):
+    what = role_of(actor)
+    if what is None:
         return None
-    what = "policy" if hasattr(actor, "act") else "agent"
     kind = type(actor)
     return f"{what} '{kind.__module__}:{kind.__qualname__}': its {frame.f_code.co_name}()"

@@ -26,11 +26,12 @@ def replay(
     log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path
 ) -> None:
     """Add a column a policy to LOG: the probability with which it would have taken each logged action."""
-    from recsim_mnar.log.table import Log, write_table
+    from recsim_mnar.log.files import write_table
+    from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import replay as replay_policy
     from recsim_mnar.rng import derive_seed
-    from recsim_mnar.simulate.items import workers as pool
+    from recsim_mnar.simulate.executor import workers as pool
 
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UserError(f"--out {out}: name a file that ends in .parquet or .csv")
@@ -102,8 +103,8 @@ def estimate(
 ) -> None:
     """Estimate what target policies would have earned on LOG: a Parquet or CSV file, or a folder of parts."""
     from recsim_mnar.estimators.off_policy.from_file import estimate_file, records_table
+    from recsim_mnar.log.files import write_json
     from recsim_mnar.protocols.records import plain
-    from recsim_mnar.simulate.run_folder import write_json
 
     if json_file is not None:
         checked_file(json_file, "--json")

@@ -39,7 +39,7 @@ def simulate(**options: Any) -> None:
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
     what users hold then, or "house" for the platform's own weights.
     """
-    from recsim_mnar.simulate.items import checked_users
+    from recsim_mnar.simulate.executor import checked_users
     from recsim_mnar.simulate.run_folder import claimed
 
     n_workers(options["workers"])
@@ -47,7 +47,7 @@ def simulate(**options: Any) -> None:
     checked_users("--train-users", options["train_users"])
     if options["world"] == "campaigns" and options["resume"]:
         raise UserError("--resume: a platform is simulated whole, in one go; leave --resume away")
-    with claimed(options["out"], resume=options["resume"]):
+    with claimed(options["out"], resume=options["resume"], what="--out"):
         if options["world"] == "campaigns":
             _simulate_platform(options)
         else:
@@ -55,7 +55,7 @@ def simulate(**options: Any) -> None:
 
 
 def _simulate_users(options: dict[str, Any]) -> None:
-    from recsim_mnar.simulate.items import workers
+    from recsim_mnar.simulate.executor import workers
     from recsim_mnar.simulate.run_folder import simulate_to
 
     world: Any = make_world(options["world"], options["preset"], options["settings"])
@@ -112,7 +112,7 @@ def _train_seed(seed: int) -> int:
 def _fitted(spec: str, world: Any, train_users: int, seed: int, executor: Any) -> Any:
     """The policy of a name, fitted on ``train_users`` other users under the uniform policy."""
     if spec == "house" and world.name == "purchases":
-        from recsim_mnar.simulate.slates import DeployedPolicy
+        from recsim_mnar.policy.slates import DeployedPolicy
 
         return DeployedPolicy(world)
     if spec == "house":

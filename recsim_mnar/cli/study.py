@@ -49,7 +49,7 @@ def run_to_folder(
 
     if resume and out is None:
         raise UserError("--resume: name the study's folder with --out")
-    folder = Path(out) if out is not None and resume else new_folder(out, "study")
+    folder = Path(out) if out is not None and resume else new_folder(out, "study", what="--out")
     _run({"worlds": list(setups), "seeds": seeds_from(n_catalogues, first_seed), "seed": seed}, folder, resume, workers)
 
 

@@ -118,12 +118,12 @@ def _compare(
             _true(float(rewards[lane]) == reward, f"{where}: reward {rewards[lane]}, single {reward}")
             _true(bool(terminated[lane]) == done, f"{where}: terminated {terminated[lane]}, single {done}")
             _true(bool(truncated[lane]) == cut, f"{where}: truncated {truncated[lane]}, single {cut}")
-            info = lane_info(infos, lane)
+            stated = lane_info(infos, lane)
             if mode is AutoresetMode.SAME_STEP and (done or cut):
-                final = info.pop("final_info")
-                _same(info.pop("final_obs"), observation, final, info, f"{where}, final")
+                final = stated.pop("final_info")
+                _same(stated.pop("final_obs"), observation, final, info, f"{where}, final")
                 observation, info = single.reset()
-            _same(observations[lane], observation, info, info, where)
+            _same(observations[lane], observation, stated, info, where)
             ended[lane] = (done or cut) and mode is AutoresetMode.NEXT_STEP
         over = terminated | truncated
         if mode is AutoresetMode.DISABLED and over.any():
@@ -140,13 +140,13 @@ def _random_actions(env: gym.vector.VectorEnv[Any, Any, Any], generator: np.rand
     return generator.integers(space.n, size=env.num_envs)  # type: ignore[attr-defined]
 
 
-def _same(a: Any, b: Any, lane: dict[str, Any], single: dict[str, Any], where: str) -> None:
+def _same(a: Any, b: Any, of_lane: dict[str, Any], of_single: dict[str, Any], where: str) -> None:
     _equal(a, b, f"{where}: observations differ")
     # An empty sequence says no more than an absent key, and a vector environment may leave it out.
-    stated, info = ({k: v for k, v in d.items() if not (isinstance(v, tuple) and not v)} for d in (single, lane))
-    _true(set(info) == set(stated), f"{where}: info has {sorted(info)}, the single environment's {sorted(stated)}")
-    for key, value in stated.items():
-        _true(_alike(info[key], value), f"{where}: info[{key!r}] is {info[key]!r}, the single environment's {value!r}")
+    lane, single = ({k: v for k, v in d.items() if not (isinstance(v, tuple) and not v)} for d in (of_lane, of_single))
+    _true(set(lane) == set(single), f"{where}: info has {sorted(lane)}, the single environment's {sorted(single)}")
+    for key, value in single.items():
+        _true(_alike(lane[key], value), f"{where}: info[{key!r}] is {lane[key]!r}, the single environment's {value!r}")
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -18,7 +18,7 @@ from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.simulate.slates import SlatePolicy
+from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.worlds.base import Transition
 from recsim_mnar.worlds.purchases.world import PurchasesWorld, checked_slates
 
@@ -203,22 +203,22 @@ def record_slates_vector(env: PurchasesVectorEnv, policy: SlatePolicy, n_users: 
     """:func:`record_slates` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
     recorder = _Recorder(policy.fresh(), seed)
     _observation, infos = env.reset(seed=seed)
-    info = [lane_info(infos, lane) for lane in range(env.num_envs)]
-    recorder.begin(info)
+    latest = [lane_info(infos, lane) for lane in range(env.num_envs)]
+    recorder.begin(latest)
     ended = np.zeros(env.num_envs, np.bool_)
-    while any(not over and info["user"] < n_users for info, over in zip(info, ended, strict=True)) or (
+    while any(not over and info["user"] < n_users for info, over in zip(latest, ended, strict=True)) or (
         max(recorder.builder.users) < n_users - 1
     ):
         acting = np.flatnonzero(~ended)
         slates = np.zeros((env.num_envs, policy.params.slate_size), np.int64)
         if len(acting):
-            slates[acting] = recorder.decide([info[lane] for lane in acting])
+            slates[acting] = recorder.decide([latest[lane] for lane in acting])
         _observation, _rewards, terminated, truncated, infos = env.step(slates)
         after = [lane_info(infos, lane) for lane in range(env.num_envs)]
         if len(acting):
-            recorder.after([info[lane] for lane in acting], [after[lane] for lane in acting], slates[acting])
+            recorder.after([latest[lane] for lane in acting], [after[lane] for lane in acting], slates[acting])
         recorder.begin([after[lane] for lane in np.flatnonzero(ended)])
-        info, ended = after, terminated | truncated
+        latest, ended = after, terminated | truncated
     return recorder.builder.log(n_users)
 
 

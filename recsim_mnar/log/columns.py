@@ -1,255 +1,153 @@
-"""The columns of a log file that estimators read: Parquet, CSV or a folder of parts, checked as they come in."""
+"""Columns of numbers and of ids as they arrive, made into what kernels read; one clear line for what cannot be read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.off_policy.inputs import Clusters, column
+from recsim_mnar.errors import UserError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-_CSV = {".csv": ",", ".tsv": "\t", ".txt": ","}
-_PARQUET = (".parquet", ".pq")
+
+def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
+    """``values`` as a contiguous (n,) float64 array; no copy where it is one already.
+
+    Args:
+        values: a sequence of numbers, an array, a pandas Series or a pyarrow array.
+        name: of the column, for messages.
+        rows: the length it must have.
+
+    Raises:
+        UserError: not real numbers, masked values, not one-dimensional, or of another length.
+    """
+    try:
+        values = values if getattr(getattr(values, "dtype", None), "kind", None) else np.asarray(values)
+        real = values.dtype.kind not in "cmM"  # complex numbers, durations and dates would be converted
+        array = np.ascontiguousarray(values, dtype=np.float64) if real else values
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"column {name!r} must hold numbers; convert it first") from None
+    if not real:
+        raise UserError(f"column {name!r} must hold real numbers, it holds {values.dtype}; convert it first")
+    if np.ndim(values) != 1:
+        raise UserError(f"column {name!r} must be one-dimensional, got shape {np.shape(values)}")
+    if rows is not None and array.size != rows:
+        raise UserError(f"column {name!r} has {array.size} rows and 'reward' has {rows}; give one value a row")
+    refuse_masked(values, name)
+    return array
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise UserError for masked values: NumPy drops the mask where it makes a plain array, and they would count."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        row = int(np.argmax(np.ma.getmaskarray(values)))
+        raise UserError(f"column {name!r}, row {row} (counted from 0): the value is masked; drop the row or fill it in")
+
+
+def finite_column(values: Any, name: str, rows: int) -> Floats:
+    """As :func:`column`, and every value finite."""
+    array = column(values, name, rows=rows)
+    refuse_rows(~np.isfinite(array), array, name, "is not a finite number; drop the row or mend the value")
+    return array
+
+
+def refuse_rows(
+    bad: NDArray[np.bool_], values: Floats, name: str, why: str, numbers: NDArray[np.integer] | None = None
+) -> None:
+    """Raise UserError for the first bad row of a column; ``numbers`` are the rows' own in a file."""
+    if bad.any():
+        row = int(np.argmax(bad))
+        number = row if numbers is None else int(numbers[row])
+        raise UserError(f"column {name!r}, row {number} (counted from 0): {values[row]:g} {why}")
 
 
 @dataclass(frozen=True)
-class LogColumns:
-    """The columns of a file that estimators read, bandit rows only.
+class Clusters:
+    """Which rows belong together.
 
     Attributes:
-        reward: (n,).
-        propensity: (n,).
-        cluster: the user of each row, or None.
-        others: further columns by name, (n,) each.
-        numbers: (n,) row numbers in the file, or None where every row was kept.
+        codes: (n,) int64, equal for rows of one cluster; consecutive rows where ``order`` is None.
+        order: (n,) a stable permutation that brings the rows of a cluster together, or None where they are already.
     """
 
-    reward: NDArray[np.float64]
-    propensity: NDArray[np.float64]
-    cluster: Clusters | None
-    others: dict[str, NDArray[np.float64]]
-    numbers: NDArray[np.int64] | None
+    codes: Ints
+    order: Ints | None
+
+    @staticmethod
+    def of(values: Any, rows: int, name: str = "cluster") -> Clusters | None:
+        """Clusters from ids of any kind, sorted or not; None where ``values`` is None.
+
+        Raises:
+            UserError: another length, or a missing id.
+        """
+        if values is None:
+            return None
+        if isinstance(values, Clusters):
+            return values
+        array = np.asarray(values)
+        if array.shape != (rows,):
+            raise UserError(f"column {name!r} has shape {array.shape} and 'reward' has {rows} rows; give one id a row")
+        refuse_masked(values, name)
+        if array.dtype.kind in "iub":
+            codes = np.ascontiguousarray(array).astype(np.int64, copy=False)
+            if rows < 2 or bool(np.all(codes[1:] >= codes[:-1])):
+                return Clusters(codes, None)
+        else:
+            codes = _factorize(array, name)
+        order = np.argsort(codes, kind="stable")
+        if np.array_equal(order, np.arange(rows)):
+            return Clusters(codes, None)
+        return Clusters(codes, order)
+
+    def together(self, values: NDArray[Any]) -> NDArray[Any]:
+        """``values`` with the rows of a cluster side by side."""
+        return values if self.order is None else values[self.order]
+
+    @property
+    def number(self) -> int:
+        """How many clusters there are."""
+        return self.dense()[1]
+
+    def dense(self) -> tuple[Ints, int]:
+        """Codes 0 .. k-1 in the order of the original rows, numbered by sorted code, and k."""
+        together = self.together(self.codes)
+        steps = np.zeros(together.size, np.int64)
+        np.cumsum(together[1:] != together[:-1], out=steps[1:])
+        number = int(steps[-1]) + 1 if steps.size else 0
+        if self.order is None:
+            return steps, number
+        codes = np.empty_like(steps)
+        codes[self.order] = steps
+        return codes, number
 
 
-def read_columns(
-    path: str | Path,
-    names: Sequence[str],
-    *,
-    cluster: str | None = None,
-    reward: str = "reward",
-    propensity: str = "propensity",
-) -> LogColumns:
-    """Read the bandit rows of a log file, only the columns that are needed.
-
-    Args:
-        path: as in :func:`recsim_mnar.estimators.off_policy.from_file.estimate_file`.
-        names: number columns beside reward and propensity.
-        cluster: column of user ids, None for ``user`` where there is such a column.
-        reward: column of rewards.
-        propensity: column of propensities.
-
-    Raises:
-        UserError: no such file or column, no rows, a missing cluster id, values that are not numbers.
-    """
-    parts = _parts(Path(path))
-    known = _column_names(parts[0])
-    wanted = [reward, propensity, *names]
-    for name in wanted if cluster is None else [*wanted, cluster]:
-        if name not in known:
-            raise UserError(f"{parts[0].name} has no column {name!r}; {nearest(name, known)}")
-    if cluster is None and "user" in known:
-        cluster = "user"
-    every = list(dict.fromkeys([*wanted, *([cluster] if cluster else []), *(["event"] if "event" in known else [])]))
-    table = _read(parts, every, None if cluster in wanted else cluster)
-    if table.num_rows == 0:
-        raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
-    numbers = None
-    if "event" in table.column_names:
-        keep = _is_bandit(table.column("event"))
-        if not keep.any():
-            raise UserError(f"{Path(path).name} holds no bandit rows: {_events(table.column('event'))}")
-        if not keep.all():
-            numbers = np.flatnonzero(keep)
-    columns = {name: _numbers(table.column(name), name, numbers) for name in dict.fromkeys(wanted)}
-    clusters = None if cluster is None else _clusters(table.column(cluster), cluster, numbers)
-    return LogColumns(columns[reward], columns[propensity], clusters, {name: columns[name] for name in names}, numbers)
+def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
+    """Sums of ``values`` (n,) over each user, in the order of the users' codes; the values themselves without users."""
+    if clusters is None:
+        return values
+    together = clusters.together(clusters.codes)
+    starts = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
+    return np.add.reduceat(clusters.together(values), starts)
 
 
-def _parts(path: Path) -> list[Path]:
-    """The files of a log, in the order of their names."""
-    if not path.exists():
-        raise UserError(f"no file or folder {str(path)!r}; give a Parquet or CSV file, or a folder of parts")
-    if path.is_dir():
-        for folder in (path, path / "log"):
-            for endings in (_PARQUET, tuple(_CSV)):
-                found = sorted(p for p in folder.glob("*") if p.suffix.lower() in endings)
-                if found:
-                    return found
-        raise UserError(f"folder {str(path)!r} holds no Parquet or CSV parts")
-    if path.suffix.lower() not in (*_PARQUET, *_CSV):
-        raise UserError(f"{path.name} is neither Parquet nor CSV; name it .parquet, .csv or .tsv")
-    if path.stat().st_size == 0:
-        raise UserError(f"{path.name} is empty; give a log with at least one row")
-    return [path]
+def _factorize(array: NDArray[Any], name: str) -> Ints:
+    """Codes of ids that are not integers."""
+    if array.dtype.kind == "f":
+        missing = np.isnan(array)
+        codes = np.unique(array, return_inverse=True)[1].astype(np.int64)
+    else:
+        import pandas as pd
 
-
-def _column_names(part: Path) -> list[str]:
-    import pyarrow as pa
-
-    try:
-        if part.suffix.lower() in _PARQUET:
-            import pyarrow.parquet as pq
-
-            return list(pq.read_schema(part).names)
-        with part.open(encoding="utf-8-sig", newline="") as lines:
-            import csv
-
-            return [name.strip() for name in next(csv.reader(lines, delimiter=_CSV[part.suffix.lower()]), [])]
-    except (OSError, pa.ArrowException, UnicodeDecodeError):
-        raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
-
-
-def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
-    """The columns ``names`` of all parts; ``ids`` is one whose values are compared, never computed with."""
-    import pyarrow as pa
-
-    tables = []
-    for part in parts:
-        columns = _column_names(part)
-        for name in names:
-            if name not in columns:
-                raise UserError(f"part {part.name} has no column {name!r}, which the other parts have")
-            if columns.count(name) > 1:
-                raise UserError(f"column {name!r} appears twice in the header of {part.name}; keep or rename one")
-        try:
-            if part.suffix.lower() in _PARQUET:
-                import pyarrow.parquet as pq
-
-                tables.append(pq.read_table(part, columns=names))
-            else:
-                from pyarrow import csv
-
-                delimiter = _CSV[part.suffix.lower()]
-                types = {} if ids is None else {ids: pa.string()}  # a number too large for int64 would become a double
-                tables.append(
-                    csv.read_csv(
-                        part,
-                        read_options=csv.ReadOptions(column_names=columns, skip_rows=1),
-                        parse_options=csv.ParseOptions(delimiter=delimiter),
-                        convert_options=csv.ConvertOptions(
-                            include_columns=names, column_types=types, strings_can_be_null=True
-                        ),
-                    )
-                )
-        except (OSError, KeyError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{part.name} cannot be read: {reason}; check the file") from None
-    try:
-        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException:
-        raise UserError("the parts of the log hold columns of different types; write them with one schema") from None
-    if ids is not None and parts[0].suffix.lower() in _CSV:
-        table = table.set_column(names.index(ids), ids, _whole(table.column(ids)))
-    return table
-
-
-def _whole(text: Any) -> Any:
-    """Ids of a CSV file as int64 where all of them are such numbers (1.0 too, as pandas writes them), else as text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    text = pc.utf8_trim_whitespace(text)
-    try:
-        return text.cast(pa.int64())
-    except pa.ArrowInvalid:
-        pass
-    try:
-        numbers = text.cast(pa.float64())
-        exact = pc.all(pc.less(pc.abs(numbers), 2.0**53)).as_py()
-        return numbers.cast(pa.int64()) if exact else text
-    except pa.ArrowInvalid:
-        return text
-
-
-def _is_bandit(column: Any) -> NDArray[np.bool_]:
-    """Which rows are recommendations, from names (organic, bandit) or codes (0, 1)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    try:
-        bandit = pc.equal(column, "bandit" if _is_text(column.type) else 1)
-    except pa.ArrowNotImplementedError:  # dates, lists, ...
-        return np.zeros(len(column), dtype=bool)
-    return np.asarray(pc.fill_null(bandit, False).to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _events(column: Any) -> str:
-    """Why a column ``event`` marks no recommendation."""
-    import pyarrow as pa
-
-    try:
-        met = [value for value in column.unique().to_pylist() if value is not None]
-    except pa.ArrowNotImplementedError:
-        met = [column.type]
-    unknown = [str(value) for value in met if value not in ("organic", 0)]
-    if not unknown:
-        return "its column 'event' says so, and nothing was recommended in it"
-    listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-    return f"its column 'event' holds {listed}; write bandit (or 1) where something was recommended"
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _numbers(values: Any, name: str, rows: NDArray[np.int64] | None) -> NDArray[np.float64]:
-    import pyarrow as pa
-
-    kind = values.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        if pa.types.is_null(kind):
-            raise UserError(f"column {name!r} is empty; fill it in")
-        raise UserError(f"column {name!r} must hold numbers, it holds {kind}; convert it first")
-    array = values.to_numpy()
-    if array.dtype == object:  # booleans with nulls
-        array = np.array([np.nan if value is None else float(value) for value in array])
-    return column(array if rows is None else array[rows], name)
-
-
-def _clusters(values: Any, name: str, rows: NDArray[np.int64] | None) -> Clusters | None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    absent = values.is_null()
-    if _is_text(values.type):
-        absent = pc.or_(absent, pc.fill_null(pc.equal(values, ""), True))
-    missing = np.asarray(absent.to_numpy(zero_copy_only=False), dtype=bool)
+        found, ids = pd.factorize(array)
+        codes = found.astype(np.int64)
+        missing = codes < 0
+        if array.dtype.kind in "OUT":
+            missing |= np.isin(codes, np.flatnonzero(np.asarray(ids, dtype=object) == ""))
     if missing.any():
-        bad = np.flatnonzero(missing) if rows is None else rows[missing[rows]]
-        if bad.size:
-            raise UserError(
-                f"column {name!r}, row {int(bad[0])} (counted from 0): the id is missing; give every row one"
-            )
-    if values.null_count and rows is not None:  # in rows that are left out: with them integers would become floats
-        kept = np.zeros(len(values), dtype=bool)
-        kept[rows] = True
-        values, rows = values.filter(pa.array(kept)), None
-    array = values.to_numpy()
-    array = array if rows is None else array[rows]
-    return Clusters.of(array, array.size, name)
+        row = int(np.argmax(missing))
+        raise UserError(f"column {name!r}, row {row} (counted from 0): the id is missing; give every row one")
+    return codes

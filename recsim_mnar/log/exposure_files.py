@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.table import replacing, write_table
+from recsim_mnar.log.files import replacing, write_table
 
 FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
 _META_KEY = b"recsim_mnar_exposures"

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files, part_path, replacing, write_table
 
 _META_KEY = b"recsim_mnar"
-PART_PATTERN = "part-*.parquet"
 
 
 @dataclass
@@ -256,40 +256,33 @@ class Log:
             raise UserError(f"{folder} exists and is not empty: name another folder, or remove it first")
         folder.mkdir(parents=True, exist_ok=True)
         for i, part in enumerate(self.split(max(1, -(-len(self) // rows_per_part)))):
-            write_part(part, part_path(folder, i))
+            write_table(part.to_arrow(), part_path(folder, i))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
-        """Read a folder of parts, a Parquet file, or a CSV or TSV file.
+        """Read a folder of parts, a Parquet file, or a CSV or TSV file (see :func:`recsim_mnar.log.files.part_files`).
 
         Raises:
             UserError: nothing there, or not a log.
         """
-        path = Path(path)
-        parts = part_files(path)
-        if path.suffix.lower() in {".csv", ".tsv"}:
-            return cls._read_csv(path)
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        logs = []
-        for part in parts:
-            try:
-                logs.append(cls.from_arrow(pq.read_table(part), str(part)))
-            except (pa.ArrowInvalid, OSError) as error:
-                raise UserError(f"{part} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+        logs = [cls._read_part(part) for part in part_files(Path(path))]
         return logs[0] if len(logs) == 1 else cls.concat(logs)
 
     @classmethod
-    def _read_csv(cls, path: Path) -> Log:
+    def _read_part(cls, path: Path) -> Log:
         import pyarrow as pa
         import pyarrow.csv as pacsv
+        import pyarrow.parquet as pq
 
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
         try:
-            table = pacsv.read_csv(path, parse_options=pacsv.ParseOptions(delimiter=delimiter))
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
+            if path.suffix.lower() in PARQUET:
+                table = pq.read_table(path)
+            else:
+                parsing = pacsv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
+                table = pacsv.read_csv(path, parse_options=parsing)
+        except (pa.ArrowInvalid, OSError) as error:
+            kind = "Parquet file" if path.suffix.lower() in PARQUET else "table"
+            raise UserError(f"{path} is not a readable {kind}: {str(error).splitlines()[0]}") from None
         return cls.from_arrow(table, str(path))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
@@ -303,76 +296,6 @@ class Log:
         target = Path(path)
         with replacing(target) as temporary:
             pacsv.write_csv(table, temporary)
-
-
-class replacing:  # noqa: N801  (used as a verb in a with-statement)
-    """``with replacing(path) as temporary``: write to ``temporary``; on success it takes the name ``path``."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-
-    def __enter__(self) -> Path:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        return self.temporary
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        if kind is None:
-            os.replace(self.temporary, self.path)
-        else:
-            self.temporary.unlink(missing_ok=True)
-
-
-def part_path(folder: Path, index: int) -> Path:
-    """Where part ``index`` of a log folder lies."""
-    return folder / f"part-{index:05d}.parquet"
-
-
-def write_part(log: Log, path: Path) -> None:
-    """Write one Parquet part under a temporary name, then rename it."""
-    write_table(log.to_arrow(), path)
-
-
-def write_table(table: Any, path: Path) -> None:
-    """Write a pyarrow Table as Parquet under a temporary name, then rename it."""
-    import pyarrow.parquet as pq
-
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", compression_level=1)
-
-
-def read_provenance(path: Path) -> dict[str, Any]:
-    """The provenance in a Parquet file's metadata; empty where there is none."""
-    import pyarrow.parquet as pq
-
-    meta = (pq.read_schema(path).metadata or {}).get(_META_KEY)
-    return dict(json.loads(meta)) if meta else {}
-
-
-def part_files(path: Path) -> list[Path]:
-    """The files of a log: the parts of a folder, in order, or the file itself.
-
-    Raises:
-        UserError: nothing there.
-    """
-    if not path.exists():
-        raise UserError(f"{path} does not exist")
-    if path.is_dir():
-        if (path / "log").is_dir():  # what ``simulate`` or ``compare`` wrote, other files beside its log
-            path = path / "log"
-        parts = sorted(p for p in path.glob("*.parquet") if not p.name.startswith("."))
-        if not parts:
-            raise UserError(f"{path} holds no Parquet parts ({PART_PATTERN})")
-        return parts
-    if path.stat().st_size == 0:
-        raise UserError(f"{path} is empty")
-    return [path]
-
-
-def iter_parts(path: str | os.PathLike[str]) -> Iterator[Log]:
-    """The parts of a log on disk, one after another, so that a log larger than memory can be passed over."""
-    for part in part_files(Path(path)):
-        yield Log.read(part)
 
 
 def _refuse(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of the factorisation of a bandit log: one pass over its rows for all the sums that a fit needs."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

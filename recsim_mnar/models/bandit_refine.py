@@ -152,11 +152,12 @@ class JointObjective:
     def __call__(self, x: Floats, gradient: Floats) -> float:
         """Value at ``x``; ``gradient`` is filled."""
         from recsim_mnar.models import _factorization_kernel as k
+        from recsim_mnar.numerics import _lbfgs_kernel
 
         away = x - self._anchors
         value = 0.0
         for part, grown, penalty in zip(self._split(away), self._split(gradient), self._penalties, strict=True):
-            value += k.penalise(part.reshape(-1), penalty, grown.reshape(-1))
+            value += _lbfgs_kernel.penalise(part.reshape(-1), penalty, grown.reshape(-1))
         m, w, b = self._split(x)
         gm, gw, gb = self._split(gradient)
         u = self._base + self.data.features @ (self._scale * m)

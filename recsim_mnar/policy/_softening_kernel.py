@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of the softening wrappers."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of logistic propensities: likelihood and gradient of a bilinear model with offsets."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
+from recsim_mnar.policy.adapting import as_learner
 from recsim_mnar.protocols.base import Protocol, Trial, check_needs, load, protocol
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Judgement, Ranking, Target, judge
@@ -112,6 +113,7 @@ def compare(
     settings = experiment.settings() if settings is None else settings
     chosen = chosen_protocols(experiment, protocols, world.name)
     _check(experiment, learners, settings, tie)
+    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     trial = Trial(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )

@@ -9,12 +9,14 @@ from typing import ClassVar
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
+from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.protocols.ab_test import truth
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Target
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.simulate.items import checked_users, simulate
+from recsim_mnar.simulate.executor import checked_users
+from recsim_mnar.simulate.items import simulate
 from recsim_mnar.worlds.params import Params
 
 
@@ -86,7 +88,7 @@ class DecisionExperiment(Experiment):
         train = simulate(trial.world, uniform, sizes.train_users, trial.seed_of("train"), executor=trial.executor)
         fit_seed = trial.seed_of("fit")
         for name, learner in trial.learners.items():
-            trial.policies[name] = learner.fit(train, n_items=n_items, seed=fit_seed)
+            trial.policies[name] = fitted(learner, train, n_items=n_items, seed=fit_seed)
         logger = registry.learner(sizes.logging).fit(train, n_items=n_items, seed=fit_seed)
         trial.train_log, trial.test_seed = train, trial.seed_of("test")
         trial.report(f"simulate {sizes.test_users:,} test users under {logger.name}")

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from recsim_mnar.log.files import write_json
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.page import write_page
-from recsim_mnar.simulate.run_folder import write_json
 
 SCHEMA = 1
 """Of results.json."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.log.table import replacing
+from recsim_mnar.log.files import replacing
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.tables import grid, number

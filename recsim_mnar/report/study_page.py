@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.log.table import replacing
+from recsim_mnar.log.files import replacing, write_json
 from recsim_mnar.protocols.judgement import BEST, COSTS, INDISTINGUISHABLE
 from recsim_mnar.report.figures import Figure, axes_of, svg_of
 from recsim_mnar.report.files import write_results
-from recsim_mnar.simulate.run_folder import write_json
 from recsim_mnar.studies.result import Study, percent
 
 OUTCOMES = {

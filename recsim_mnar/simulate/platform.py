@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.table import Log, replacing, write_table
-from recsim_mnar.policy.base import Learner, Policy, scores_of
+from recsim_mnar.log.files import replacing, write_table
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.adapting import as_policy, fitted
+from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulate.items import made_by
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.campaigns.platform import Campaign, Platform
@@ -26,11 +29,8 @@ _SCORES_AT_A_TIME = 1 << 22
 
 def platform_log(platform: Platform) -> Log:
     """The platform's log up to its present day, with the provenance that suffices to make it again."""
-    from recsim_mnar import __version__
-
     run_config = {
-        "package": f"recsim_mnar {__version__}",
-        "world": platform.world.describe(),
+        **made_by(platform.world),
         "seed": platform.seed,
         "day": platform.day,
         "campaign_days": [campaign.day for campaign in platform.campaigns],
@@ -47,11 +47,12 @@ def additions_log(platform: Platform) -> Log:
 
 def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
     """Scores of every item for each of these users of the log that the policy was fitted on; (n, n_items)."""
+    policy = as_policy(policy)
     rows = log.select(np.isin(log["user"], users))
     # Users without a row (a world in which one arrives with nothing) are told nothing.
     policy.reset_training_users(users, users)
     policy.observe(rows["user"], rows["item"])
-    scores = np.asarray(scores_of(policy, users), np.float64)
+    scores = np.asarray(policy.scores(users), np.float64)
     policy.forget(users)
     return scores
 
@@ -61,7 +62,7 @@ def lists_of(
 ) -> tuple[NDArray[np.int32], Floats]:
     """The k best items not held, for every present user, of a recommender fitted on what users hold today."""
     log, users = additions_log(platform), platform.present()
-    policy = learner.fit(log, n_items=platform.world.n_items, seed=seed)
+    policy = fitted(learner, log, n_items=platform.world.n_items, seed=seed)
     parts = [
         platform.best_lists(score_users(policy, log, part), part, k) for part in _chunks(users, platform.world.n_items)
     ]
@@ -102,7 +103,7 @@ def run_campaign(
     if recommender is None:
         return platform.recommend(*platform.draw_lists(weights))
     log, users = additions_log(platform), platform.present()
-    policy = recommender.fit(log, n_items=platform.world.n_items, seed=seed)
+    policy = fitted(recommender, log, n_items=platform.world.n_items, seed=seed)
     parts = []
     for part in _chunks(users, platform.world.n_items):
         scores = score_users(policy, log, part)

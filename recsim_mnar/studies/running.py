@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.files import write_json
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
-from recsim_mnar.simulate.run_folder import write_json
 from recsim_mnar.studies.result import Study
 from recsim_mnar.studies.tasks import Task, filled, labels_of, tasks_of
 

@@ -124,7 +124,7 @@ def test_a_class_of_ones_own():
         ("item-knn+neighbours=1+neighbours=2", "given twice"),
         ("item-knn+neighbours=none", "neighbours must be an integer"),
         ("item-knn+epsilon=much", "epsilon must be a number"),
-        ("svd+rank=0", "rank must be an integer"),
+        ("svd+rank=0", "rank must be a whole number"),
         ("no_such_module_at_all:X", "cannot be imported"),
         ("recsim_mnar.agents.neighbours.knn:ItemKN", "did you mean 'ItemKNN"),
         ("recsim_mnar.agents.neighbours.knn:inverse_norms", "must be a class"),

@@ -9,7 +9,7 @@ from scipy import stats
 from recsim_mnar.agents.purchases.bpr import BPR, RMF
 from recsim_mnar.agents.purchases.causal_neighbours import CIBN, CUBN
 from recsim_mnar.agents.purchases.dlce import DLCE
-from recsim_mnar.agents.purchases.factor_model import FactorModel, Form
+from recsim_mnar.agents.purchases.factor_model import FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.factor_policy import FactorPolicy, folded
 from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
@@ -81,7 +81,15 @@ def some_model(form, n_users=7, n_items=5, factors=6):
     return model
 
 
-@pytest.mark.parametrize("form", [Form(), Form(response=True), Form(apart_items=True), Form(True, True, True)])
+@pytest.mark.parametrize(
+    "form",
+    [
+        FactorModelConfig(),
+        FactorModelConfig(response=True),
+        FactorModelConfig(apart_items=True),
+        FactorModelConfig(True, True, True),
+    ],
+)
 def test_scores_are_the_formula(form):
     model = some_model(form)
     d, n = model.factors, 7
@@ -112,7 +120,7 @@ def test_folding_in_guesses_the_factors_of_training_users():
     from scipy import sparse
 
     g = np.random.default_rng(2)
-    model = FactorModel.start((400, 30), 4, Form(), scale=1.0, seed=3)
+    model = FactorModel.start((400, 30), 4, FactorModelConfig(), scale=1.0, seed=3)
     model.items[:, 4:8] = 0
     views = sparse.csr_array(g.poisson(0.3, (400, 30)))
     n = np.asarray(views.sum(axis=1)).ravel()
@@ -167,8 +175,9 @@ def test_a_log_of_purchases_is_its_exposures():
 @pytest.mark.verify
 def test_they_act_in_the_purchases_world():
     """ULBPR, fitted on the house's log, causes more purchases than slates drawn uniformly: a t test over users."""
+    from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
     from recsim_mnar.simulate import simulate
-    from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy, exposures_of
+    from recsim_mnar.simulate.slates import exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
     world = PurchasesWorld(PurchasesParams(n_items=60, n_periods=6, slate_size=6, slates="fixed"))

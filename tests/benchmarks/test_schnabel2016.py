@@ -100,7 +100,7 @@ def test_naive_dcg_of_rotate_is_the_published_where_everyone_dislikes_fifty_item
     truth = np.array([np.random.default_rng(u).permutation(row) for u in range(20)])
 
     some = SimpleNamespace(settings={"alpha": 0.25, "density": 0.05}, seed=1)
-    found = semi._dcg_of("all alike", semi.Form(), truth, some)
+    found = semi._dcg_of("all alike", semi.FactorizationConfig(), truth, some)
     assert found["users_with_under_50_ones"] == 0
     assert found["dcg@50"]["ROTATE"]["true"] == pytest.approx(12.90, abs=0.005)
     assert found["dcg@50"]["ROTATE"]["naive"] == pytest.approx(1.38, abs=0.02)

@@ -7,8 +7,8 @@ from recsim_mnar.envs.conformance import check_vector_env
 from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
+from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 ID = "recsim_mnar/Purchases-v0"

@@ -12,7 +12,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.off_policy.from_file import estimate_file, records_table
-from recsim_mnar.log.columns import read_columns
+from recsim_mnar.log.column_files import read_columns
 
 ALL = ("ips", "clipped_ips", "snips")
 
@@ -160,7 +160,7 @@ def test_files_that_cannot_be_read(tmp_path):
         (broken, "cannot be read"),
         (ragged, "cannot be read"),
         (tmp_path / "folder", "holds no Parquet or CSV"),
-        (tmp_path / "nothing.csv", "no file or folder"),
+        (tmp_path / "nothing.csv", "does not exist"),
         (other, "neither Parquet nor CSV"),
     ):
         with pytest.raises(UserError, match=words) as caught:

@@ -13,8 +13,8 @@ from recsim_mnar.estimators.intervals.limits import (
     small_sample_factor,
     student_limits,
 )
-from recsim_mnar.estimators.off_policy.inputs import Floats, user_sums
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores
+from recsim_mnar.log.columns import Floats, user_sums
 
 
 def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, float]) -> tuple[float, float]:

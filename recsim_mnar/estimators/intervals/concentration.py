@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from recsim_mnar.estimators.off_policy.inputs import Floats
+from recsim_mnar.log.columns import Floats
 
 
 def empirical_bernstein(values: Floats, bound: float, level: float) -> tuple[float, float]:

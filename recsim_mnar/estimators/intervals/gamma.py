@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.estimators.intervals.limits import degrees_of_freedom, gamma_limits, gamma_step, small_sample_factor
-from recsim_mnar.estimators.off_policy.inputs import Clusters, Floats, user_sums
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.log.columns import Clusters, Floats, user_sums
 
 
 def gamma_of_rows(

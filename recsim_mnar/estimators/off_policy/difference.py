@@ -10,10 +10,10 @@ import numpy as np
 from recsim_mnar.estimators.intervals.gamma import gamma_of_rows
 from recsim_mnar.estimators.intervals.limits import gamma_limits, student_limits
 from recsim_mnar.estimators.off_policy.from_moments import clip_parts, diagnostics, reward_bounds
-from recsim_mnar.estimators.off_policy.inputs import Clusters, Floats, user_sums
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.verdict import verdict
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.log.columns import Clusters, Floats, user_sums
 
 
 def estimate_difference(

@@ -10,7 +10,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
 from recsim_mnar.estimators.off_policy.registry import check_name
-from recsim_mnar.log.columns import read_columns
+from recsim_mnar.log.column_files import read_columns
 
 if TYPE_CHECKING:
     from rich.table import Table

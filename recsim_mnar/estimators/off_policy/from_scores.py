@@ -9,11 +9,11 @@ from recsim_mnar.estimators.intervals.clipping import hidden_part
 from recsim_mnar.estimators.intervals.gamma import gamma_of_rows
 from recsim_mnar.estimators.intervals.limits import Interval, degrees_of_freedom, gamma_limits, student_limits
 from recsim_mnar.estimators.off_policy.from_moments import diagnostics, reward_bounds
-from recsim_mnar.estimators.off_policy.inputs import user_sums
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores
 from recsim_mnar.estimators.off_policy.verdict import verdict
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.log.columns import user_sums
 
 INTERVALS = ("auto", "gamma", "delta", "bootstrap", "bernstein", "betting", "log_smoothing", "anytime")
 _GUARANTEED = {

@@ -2,67 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from recsim_mnar.log.columns import Floats, finite_column, refuse_rows
 
 HIGHEST_TARGET = 1.0 + 1e-6
 """A softmax in float32 may pass 1 by a rounding."""
-
-
-def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
-    """``values`` as a contiguous (n,) float64 array; no copy where it is one already.
-
-    Args:
-        values: a sequence of numbers, an array, a pandas Series or a pyarrow array.
-        name: of the column, for messages.
-        rows: the length it must have.
-
-    Raises:
-        UserError: not real numbers, masked values, not one-dimensional, or of another length.
-    """
-    try:
-        values = values if getattr(getattr(values, "dtype", None), "kind", None) else np.asarray(values)
-        real = values.dtype.kind not in "cmM"  # complex numbers, durations and dates would be converted
-        array = np.ascontiguousarray(values, dtype=np.float64) if real else values
-    except (TypeError, ValueError, OverflowError):
-        raise UserError(f"column {name!r} must hold numbers; convert it first") from None
-    if not real:
-        raise UserError(f"column {name!r} must hold real numbers, it holds {values.dtype}; convert it first")
-    if np.ndim(values) != 1:
-        raise UserError(f"column {name!r} must be one-dimensional, got shape {np.shape(values)}")
-    if rows is not None and array.size != rows:
-        raise UserError(f"column {name!r} has {array.size} rows and 'reward' has {rows}; give one value a row")
-    _refuse_masked(values, name)
-    return array
-
-
-def _refuse_masked(values: Any, name: str) -> None:
-    """NumPy drops the mask where it makes a plain array: what was masked would count."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        row = int(np.argmax(np.ma.getmaskarray(values)))
-        raise UserError(f"column {name!r}, row {row} (counted from 0): the value is masked; drop the row or fill it in")
-
-
-def finite_column(values: Any, name: str, rows: int) -> Floats:
-    """As :func:`column`, and every value finite."""
-    array = column(values, name, rows=rows)
-    _refuse(~np.isfinite(array), array, name, "is not a finite number; drop the row or mend the value")
-    return array
 
 
 def model_column(values: Any, name: str, reward: Floats, largest_weight: float) -> Floats:
     """As :func:`finite_column`, and fourth powers of sums of weighted values are numbers."""
     array = finite_column(values, name, reward.size)
     limit = 1e75 / (max(largest_weight, 1.0) * reward.size)
-    _refuse(np.abs(array) > limit, array, name, "is too large; use larger units, as for the reward")
+    refuse_rows(np.abs(array) > limit, array, name, "is too large; use larger units, as for the reward")
     return array
 
 
@@ -82,120 +38,23 @@ def check_rows(
         names: of the three columns, for messages.
         numbers: (n,) row numbers for messages, where the rows are a part of a file.
     """
-    _refuse(
+    refuse_rows(
         ~((propensity > 0.0) & (propensity <= 1.0)),
         propensity,
         names[1],
         "is outside (0, 1]; a logged action has a positive probability",
         numbers,
     )
-    _refuse(
+    refuse_rows(
         ~((target >= 0.0) & (target <= HIGHEST_TARGET)),
         target,
         names[2],
         "is no probability; give the target policy's probability of the logged action",
         numbers,
     )
-    _refuse(
+    refuse_rows(
         ~np.isfinite(reward), reward, names[0], "is not a finite number; drop the row or fill in the reward", numbers
     )
-
-
-def _refuse(
-    bad: NDArray[np.bool_], values: Floats, name: str, why: str, numbers: NDArray[np.integer] | None = None
-) -> None:
-    if bad.any():
-        row = int(np.argmax(bad))
-        number = row if numbers is None else int(numbers[row])
-        raise UserError(f"column {name!r}, row {number} (counted from 0): {values[row]:g} {why}")
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """Which rows belong together.
-
-    Attributes:
-        codes: (n,) int64, equal for rows of one cluster; consecutive rows where ``order`` is None.
-        order: (n,) a stable permutation that brings the rows of a cluster together, or None where they are already.
-    """
-
-    codes: Ints
-    order: Ints | None
-
-    @staticmethod
-    def of(values: Any, rows: int, name: str = "cluster") -> Clusters | None:
-        """Clusters from ids of any kind, sorted or not; None where ``values`` is None.
-
-        Raises:
-            UserError: another length, or a missing id.
-        """
-        if values is None:
-            return None
-        if isinstance(values, Clusters):
-            return values
-        array = np.asarray(values)
-        if array.shape != (rows,):
-            raise UserError(f"column {name!r} has shape {array.shape} and 'reward' has {rows} rows; give one id a row")
-        _refuse_masked(values, name)
-        if array.dtype.kind in "iub":
-            codes = np.ascontiguousarray(array).astype(np.int64, copy=False)
-            if rows < 2 or bool(np.all(codes[1:] >= codes[:-1])):
-                return Clusters(codes, None)
-        else:
-            codes = _factorize(array, name)
-        order = np.argsort(codes, kind="stable")
-        if np.array_equal(order, np.arange(rows)):
-            return Clusters(codes, None)
-        return Clusters(codes, order)
-
-    def together(self, values: NDArray[Any]) -> NDArray[Any]:
-        """``values`` with the rows of a cluster side by side."""
-        return values if self.order is None else values[self.order]
-
-    @property
-    def number(self) -> int:
-        """How many clusters there are."""
-        return self.dense()[1]
-
-    def dense(self) -> tuple[Ints, int]:
-        """Codes 0 .. k-1 in the order of the original rows, numbered by sorted code, and k."""
-        together = self.together(self.codes)
-        steps = np.zeros(together.size, np.int64)
-        np.cumsum(together[1:] != together[:-1], out=steps[1:])
-        number = int(steps[-1]) + 1 if steps.size else 0
-        if self.order is None:
-            return steps, number
-        codes = np.empty_like(steps)
-        codes[self.order] = steps
-        return codes, number
-
-
-def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
-    """Sums of ``values`` (n,) over each user, in the order of the users' codes; the values themselves without users."""
-    if clusters is None:
-        return values
-    together = clusters.together(clusters.codes)
-    starts = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
-    return np.add.reduceat(clusters.together(values), starts)
-
-
-def _factorize(array: NDArray[Any], name: str) -> Ints:
-    """Codes of ids that are not integers."""
-    if array.dtype.kind == "f":
-        missing = np.isnan(array)
-        codes = np.unique(array, return_inverse=True)[1].astype(np.int64)
-    else:
-        import pandas as pd
-
-        found, ids = pd.factorize(array)
-        codes = found.astype(np.int64)
-        missing = codes < 0
-        if array.dtype.kind in "OUT":
-            missing |= np.isin(codes, np.flatnonzero(np.asarray(ids, dtype=object) == ""))
-    if missing.any():
-        row = int(np.argmax(missing))
-        raise UserError(f"column {name!r}, row {row} (counted from 0): the id is missing; give every row one")
-    return codes
 
 
 def check_level(level: float) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.inputs import Clusters, Floats, check_clip, check_rows, column
+from recsim_mnar.estimators.off_policy.inputs import check_clip, check_rows
+from recsim_mnar.log.columns import Clusters, Floats, column
 
 N_SUMS, N_POWERS, N_TOP = 12, 25, 8
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r"))}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.inputs import Clusters, Floats, column
+from recsim_mnar.log.columns import Clusters, Floats, column
 
 
 @dataclass(frozen=True)

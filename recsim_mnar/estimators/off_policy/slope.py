@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.inputs import Clusters, column
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.log.columns import Clusters, column
 
 
 def slope(values: Sequence[float], half_widths: Sequence[float]) -> int:

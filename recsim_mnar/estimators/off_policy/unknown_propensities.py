@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.inputs import Clusters, Floats, column
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
 _WARNING = (

@@ -8,10 +8,11 @@ from typing import Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_moments import INTERVALS as MOMENT_INTERVALS
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
-from recsim_mnar.estimators.off_policy.inputs import Clusters, check_clip, check_level, column, model_column
+from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, model_column
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.log.columns import Clusters, column
 
 _FROM_MOMENTS = ("ips", "clipped_ips", "snips")
 _COMMON = ("reward_max", "replicates", "seed")

@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Cells of the ordinal factorisation with a model of what is missing: one pass over a user x item matrix."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

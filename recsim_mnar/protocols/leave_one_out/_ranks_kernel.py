@@ -1,6 +1,5 @@
 # mypy: ignore-errors
 """Jitted core of ranking: how many items score above one item, and how many as much."""
-# mypy: ignore-errors
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import time
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,14 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
+from recsim_mnar.policy.adapting import as_learner, fitted
 from recsim_mnar.policy.base import Learner
+from recsim_mnar.policy.capabilities import ChoosesSettings, able, rewrapped
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate.items import run_in_order
+from recsim_mnar.simulate.executor import run_in_order
 
 CANDIDATES = ("all", "unseen", "auto")
 
@@ -75,6 +76,7 @@ def leave_one_out(
             do the exhaustive form.
     """
     _check_arguments(n_items, folds, ks, level, candidates)
+    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
     views = Views.of(log)
     n_views = np.diff(views.starts)
@@ -149,15 +151,9 @@ def _with_choices(
     ready, seconds = {}, []
     for name, learner in learners.items():
         began = time.perf_counter()
-        inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
-        choose = getattr(inner, "chosen_on", None)
-        if choose is not None:
-            chosen = choose(log, n_items=n_items, seed=derive_seed(seed, "fit"))
-            if inner is learner:
-                learner = chosen
-            else:
-                learner = copy.copy(learner)
-                learner.inner = chosen  # type: ignore[attr-defined]
+        choosing = able(learner, ChoosesSettings)
+        if choosing is not None:
+            learner = rewrapped(learner, choosing.chosen_on(log, n_items=n_items, seed=derive_seed(seed, "fit")))
         ready[name] = learner
         seconds.append(time.perf_counter() - began)
     return ready, seconds
@@ -182,7 +178,7 @@ def _fold(
     ranks, seconds = [], []
     for name, learner in learners.items():
         began = time.perf_counter()
-        policy = learner.fit(train, n_items=n_items, seed=derive_seed(seed, "fit"))
+        policy = fitted(learner, train, n_items=n_items, seed=derive_seed(seed, "fit"))
         above, n_tied = ranks_of(name, policy, views, eligible, held, unseen)
         ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
         seconds.append(time.perf_counter() - began)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policy.base import Learner, Policy, scores_of
+from recsim_mnar.policy.adapting import fitted
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.capabilities import CountsLeaveOneOut, ScoresWithoutViews, able
 from recsim_mnar.rng import derive_seed
 
 _SCORES_AT_A_TIME = 1 << 21
@@ -34,7 +35,7 @@ def ranks_of(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, 
     items = views.items[held]
     fixed = policy.fixed_distribution() is not None and not unseen
     if fixed:
-        score = np.asarray(scores_of(policy, views.users[:1])[0], dtype=np.float64)
+        score = np.asarray(policy.scores(views.users[:1])[0], dtype=np.float64)
         _check_scores(name, score[None], 1, policy.n_items)
         ordered = np.sort(score)
         right = np.searchsorted(ordered, score[items], side="right")
@@ -50,7 +51,7 @@ def ranks_of(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, 
         users = originals if distinct else np.arange(part.stop - part.start)
         policy.reset_training_users(users, originals)
         policy.observe(users[place], seen)
-        scores = _check_scores(name, scores_of(policy, users), len(users), policy.n_items)
+        scores = _check_scores(name, policy.scores(users), len(users), policy.n_items)
         policy.forget(users)
         _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
     return above, n_tied
@@ -106,26 +107,24 @@ def exhaustive_ranks(
     name: str, learner: Learner, log: Log, views: Views, n_items: int, unseen: bool, seed: int
 ) -> tuple[Ints, Ints]:
     """As :func:`ranks_of` for every view, each with the agent as fitted without it."""
-    inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
     owner = views.owners()
-    places = getattr(inner, "leave_one_out_ranks", None)
-    if places is not None:
-        found: tuple[Ints, Ints] | None = places(log, n_items=n_items, unseen=unseen)
+    counting = able(learner, CountsLeaveOneOut)
+    if counting is not None:
+        found = counting.leave_one_out_ranks(log, n_items=n_items, unseen=unseen)
         if found is not None:
             return found
-    if getattr(inner, "ignores_own_views", False):
-        policy = inner.fit(log, n_items=n_items, seed=derive_seed(seed, "fit"))
+    if learner.ignores_own_views:
+        policy = fitted(learner, log, n_items=n_items, seed=derive_seed(seed, "fit"))
         return ranks_of(name, policy, views, owner, np.arange(len(views.items)), unseen)
-    without = getattr(inner, "scores_without_each_view", None)
-    if without is None:
+    scoring = able(learner, ScoresWithoutViews)
+    if scoring is None:
         raise UserError(
             f"agent {name!r} cannot leave out every view without refitting: use folds (exhaustive=False), or give it a "
             "method scores_without_each_view"
         )
     above, n_tied = np.empty(len(views.items), np.int64), np.empty(len(views.items), np.int64)
     chunk = max(1, _SCORES_AT_A_TIME // n_items)
-    chunks: Iterator[tuple[Ints, NDArray[Any]]] = without(log, n_items=n_items, chunk=chunk)
-    for held, scores in chunks:
+    for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
         place, seen = _remaining(views, owner[held], held) if unseen else (held[:0], views.items[:0])
         a, b = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
         _count(name, _check_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)

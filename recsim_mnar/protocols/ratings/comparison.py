@@ -13,6 +13,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
+from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
@@ -27,7 +28,8 @@ from recsim_mnar.protocols.ratings.revealed import (
 )
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.items import checked_users, simulate
+from recsim_mnar.simulate.executor import checked_users
+from recsim_mnar.simulate.items import simulate
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.ratings.world import RatingsWorld
 
@@ -114,7 +116,7 @@ class RatingsExperiment(Experiment):
         )
         losses = {}
         for name, learner in trial.learners.items():
-            policy = trial.policies[name] = learner.fit(train, n_items=world.n_items, seed=trial.seed_of("fit"))
+            policy = trial.policies[name] = fitted(learner, train, n_items=world.n_items, seed=trial.seed_of("fit"))
             scores = predictions(policy.fresh(), train, sizes.users)
             losses[name] = losses_of(policy, scores, sizes.k, derive_seed(trial.seed, f"ties/{name}"))
         trial.test_log = log_of(ratings, known, {"world": world.describe(), "seed": users_seed})

@@ -13,7 +13,7 @@ from recsim_mnar.estimators.ratings import Loss, loss, ranks
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, observe_events, scores_of
+from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.propensities.observation import naive_bayes, popularity
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.worlds.ratings.world import RatingsWorld, observe
@@ -107,7 +107,7 @@ def predictions(policy: Policy, log: Log, n_users: int) -> Floats:
         policy.reset_training_users(users, users)
         a, b = np.searchsorted(owner, [first, users[-1] + 1])
         observe_events(policy, owner[a:b], items[a:b], values[a:b])
-        out[users] = scores_of(policy, users)
+        out[users] = policy.scores(users)
         policy.forget(users)
     if np.isnan(out).any():
         raise UserError(f"agent {policy.name!r}: a score is not a number")

@@ -4,7 +4,6 @@
 Both are three times faster where users follow each other by the length of their profiles, because the processor then
 foresees the end of each row.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 

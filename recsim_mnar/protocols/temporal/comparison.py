@@ -13,6 +13,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
+from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Target, with_paired_differences
@@ -107,7 +108,7 @@ class CampaignsExperiment(Experiment):
         trial.test_log = log = platform_log(platform)
         trial.train_log = additions = additions_log(platform)
         for name, learner in trial.learners.items():
-            trial.policies[name] = learner.fit(additions, n_items=world.n_items, seed=0)
+            trial.policies[name] = fitted(learner, additions, n_items=world.n_items, seed=0)
         reference = Profiles.of(log, float(sizes.reference_day or params.reference_day), world.n_items)
         trial.data = AfterCampaigns(platform, reference, campaigns, k)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time as clock
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,9 @@ from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policy.base import Learner, scores_of
+from recsim_mnar.policy.adapting import as_learner, fitted
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.policy.capabilities import CountsLeaveOneOut, able
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.item_weights import BOUND
@@ -96,8 +97,8 @@ def weighted_leave_one_out(
         for t0, reference in at_reference.items():
             for spec, scheme in chosen.items():
                 weighing = scheme.weigh(now, reference)
-                told = {"scheme": spec, "time": float(t), "reference_time": t0, **weighing.details}
-                told["users_with_one_item"] = int((weighing.profiles.lengths() == 1).sum())
+                details = {"scheme": spec, "time": float(t), "reference_time": t0, **weighing.details}
+                details["users_with_one_item"] = int((weighing.profiles.lengths() == 1).sum())
                 for name in learners:
                     probabilities, seconds = hits(weighing.profiles, name)
                     value, low, high, n = score(weighing, probabilities, samples=samples, seed=seed, level=level)
@@ -113,7 +114,7 @@ def weighted_leave_one_out(
                             level=level,
                             n=n,
                             seconds=seconds,
-                            details=told,
+                            details=details,
                         )
                     )
     return records
@@ -194,17 +195,18 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
         UserError: the learner can do none of these.
     """
     name = name or learner.name
-    inner: Any = getattr(learner, "inner", learner)
+    learner = as_learner(learner, name=name)
     log = profiles.to_log()
-    if hasattr(inner, "leave_one_out_ranks"):
-        places: tuple[Any, Any] | None = inner.leave_one_out_ranks(log, n_items=profiles.n_items, unseen=True)
+    counting = able(learner, CountsLeaveOneOut)
+    if counting is not None:
+        places = counting.leave_one_out_ranks(log, n_items=profiles.n_items, unseen=True)
         if places is not None:
             return probability_of_ranks(*places, k)
     listed: NDArray[np.bool_] | None = None
-    if getattr(inner, "ignores_own_views", False):
-        policy = inner.fit(log, n_items=profiles.n_items, seed=0)
+    if learner.ignores_own_views:
+        policy = fitted(learner, log, n_items=profiles.n_items, seed=0)
         if policy.fixed_distribution() is not None:
-            listed = np.isfinite(scores_of(policy, profiles.users[:1])[0])
+            listed = np.isfinite(policy.scores(profiles.users[:1])[0])
             if listed.sum() <= k:
                 return listed[profiles.items].astype(np.float64)
     above, n_tied = exhaustive_ranks(name, learner, log, Views.of(log), profiles.n_items, True, 0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
-from recsim_mnar.simulate.items import run_in_order
+from recsim_mnar.simulate.executor import run_in_order
 from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 Floats = NDArray[np.float64]

@@ -19,14 +19,16 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_precision, check_length, top_items
+from recsim_mnar.policy.slates import DeployedPolicy
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift.lists import RankedItems, purchases_as_views, tie_seed, trained, until
 from recsim_mnar.protocols.uplift.metrics import record_of
-from recsim_mnar.simulate.items import checked_users, run_in_order, simulate
-from recsim_mnar.simulate.slates import DeployedPolicy, exposures_of
+from recsim_mnar.simulate.executor import checked_users, run_in_order
+from recsim_mnar.simulate.items import simulate
+from recsim_mnar.simulate.slates import exposures_of
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.purchases.world import PurchasesWorld
 

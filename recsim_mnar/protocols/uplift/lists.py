@@ -12,7 +12,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner, Policy, scores_of
+from recsim_mnar.policy.adapting import as_learner, as_policy, fitted
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.capabilities import FitsExposures, able, is_softened
 from recsim_mnar.rng import derive_seed
 
 Floats = NDArray[np.float64]
@@ -79,16 +81,19 @@ def purchases_as_views(exposures: Exposures) -> Log:
 
 def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int) -> RankedItems:
     """A learner's scores of every item for the users of the log."""
-    inner = getattr(learner, "inner", learner)
-    if getattr(learner, "softeners", ()):
+    learner = as_learner(learner, name=name)
+    if is_softened(learner):
         raise UserError(f"agent {name!r}: lists are made by rank, softening would change nothing; leave it away")
-    fit, fit_seed = getattr(inner, "fit_exposures", None), derive_seed(seed, "fit")
+    of_exposures, fit_seed = able(learner, FitsExposures), derive_seed(seed, "fit")
     try:
-        policy = fit(past, seed=fit_seed) if fit else inner.fit(views, n_items=past.n_items, seed=fit_seed)
+        if of_exposures is not None:
+            policy = as_policy(of_exposures.fit_exposures(past, seed=fit_seed))
+        else:
+            policy = fitted(learner, views, n_items=past.n_items, seed=fit_seed)
         scores = _scores(policy, views, past.n_users)
     except UserError as error:
         raise UserError(f"agent {name!r}: {error}") from None
-    details = {"spec": learner.name, "learns_from": "exposures" if fit else "purchases"}
+    details = {"spec": learner.name, "learns_from": "purchases" if of_exposures is None else "exposures"}
     return RankedItems(scores, details, policy)
 
 
@@ -102,7 +107,7 @@ def _scores(policy: Policy, views: Log, n_users: int) -> Floats:
         policy.reset_training_users(users, users)
         a, b = np.searchsorted(owner, [first, users[-1] + 1])
         policy.observe(owner[a:b], items[a:b])
-        out[users] = scores_of(policy, users)
+        out[users] = policy.scores(users)
         policy.forget(users)
     if np.isnan(out).any():
         raise UserError("a score is not a number: was its training stopped too late?")

@@ -4,7 +4,6 @@
 A user's additions are a linked list through the arrays of additions: ``last[u]`` is the newest, ``before[e]`` the one
 before it, -1 the end. Profiles are short, so walking one costs less than a table of all (user, item) pairs.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 

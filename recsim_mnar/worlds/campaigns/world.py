@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.numerics import elementary
-from recsim_mnar.rng import Stream, check_seed, uniforms
+from recsim_mnar.rng import Stream, check_seed, normals_at, uniforms
 from recsim_mnar.worlds.base import Lanes, World
 from recsim_mnar.worlds.campaigns.platform import Platform
 from recsim_mnar.worlds.params import Params
@@ -219,7 +219,7 @@ class CampaignsWorld(World):
         """(I,) the part of affinity that all users share, centred with log(1 + taste) / n_clusters."""
         p = self.params
         followed = self.log_popularity - self.log_popularity.mean()
-        own = elementary.normals(p.catalogue_seed, Stream.OFFSETS, self.n_items, 2)
+        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, 2)
         shared = p.appeal_sd * own + p.appeal_popularity * followed
         return shared - self.same_bonus / p.n_clusters
 
@@ -248,7 +248,7 @@ class CampaignsWorld(World):
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
         focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
-        spread = elementary.exp(p.weight_sd * elementary.normals(p.catalogue_seed, Stream.OFFSETS, self.n_items, 4))
+        spread = elementary.exp(p.weight_sd * normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, 4))
         weights *= np.where(focus, p.focus_boost, spread)
         order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), 5)
         tail = np.flatnonzero(self._ranks >= p.never_from)

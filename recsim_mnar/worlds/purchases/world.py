@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.numerics import elementary
+from recsim_mnar.numerics import slates as ranked
 from recsim_mnar.rng import Stream, check_seed
 from recsim_mnar.worlds.base import Lanes, Transition, World
 from recsim_mnar.worlds.params import Params
@@ -240,16 +240,12 @@ class PurchasesWorld(World):
 
     def house_propensities(self, seed: int, users: Any) -> Floats:
         """Chance with which the house recommender shows every item to users of a seed in any period, (n, I)."""
-        from recsim_mnar.worlds.purchases import _slates_kernel
-
         users = np.asarray(users, np.int64)
         p = self.params
         if self._house is not None:
             return self._house[users % len(self._house)]
         weights = self._law[self._ranks(seed, users)]
-        out = np.empty_like(weights)
-        _slates_kernel.scale_rows(weights, float(p.slate_size), p.smallest_propensity, p.largest_propensity, out)
-        return out
+        return ranked.scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
     def _ranks(self, seed: int, users: Ints) -> Ints:
         """(n, I) rank of every item from 0 by which the house recommends."""
@@ -313,11 +309,7 @@ def rank_weights(n_items: int, params: PurchasesParams) -> Floats:
     """(I,) weight of the items of rank 1, 2, ... under the parameters' deployment and law."""
     if params.deployment == "uniform":
         return np.ones(n_items)
-    rank = np.arange(1, n_items + 1, dtype=np.float64)
-    if params.rank_decay == "log":
-        logs = elementary.log(rank + 1.0)
-        return logs[0] / logs
-    return elementary.exp(-params.exponent * elementary.log(rank))
+    return ranked.rank_weights(n_items, params.rank_decay, params.exponent)
 
 
 def checked_slates(slates: Any, n: int, n_items: int) -> NDArray[np.int64]:

@@ -1,5 +1,0 @@
-"""``python -m recsim_mnar.cli``."""
-
-from recsim_mnar.cli import main
-
-main()
