@@ -170,6 +170,7 @@ class RatingMFPolicy(GreedyPolicy):
     """
 
     batches_decisions = False  # it learns from every answer
+    predicts_ratings = True
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""``recsim-mnar worlds | agents | estimators | presets``: what there is, a line each."""
+"""``recsim-mnar worlds | agents | estimators | protocols | presets``: what there is, a line each."""
 
 from __future__ import annotations
 
@@ -29,6 +29,25 @@ def estimators() -> None:
     from recsim_mnar.estimators import ESTIMATORS
 
     print_list([(name, info.title) for name, info in ESTIMATORS.items()])
+
+
+@click.command()
+def protocols() -> None:
+    """List the protocols, and the options of each world's comparison."""
+    from recsim_mnar.protocols.base import known_protocols, summary_of
+    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.worlds import WORLDS, make_world
+
+    worlds = {name: experiment_of(make_world(name)) for name in WORLDS}
+    rows = [(name, summary_of(name)) for name in known_protocols()]
+    for world, experiment in worlds.items():
+        rows += [(f"{world}: {name}", summary_of(name, experiment.own_protocols)) for name in experiment.own_protocols]
+    print_list(rows)
+    print()
+    for world, experiment in worlds.items():
+        settings = experiment.settings(experiment.preset)
+        options = ", ".join(f"{name}={value}" for name, value in settings.to_dict().items())
+        print(f"--option of --world {world}: {options}")
 
 
 @click.command()

@@ -28,7 +28,7 @@ _HANDED_ON = (
 )  # fmt: skip
 """Methods of a policy that are called as the user wrote them."""
 
-_FLAGS = ("batches_decisions", "is_uniform")
+_FLAGS = ("batches_decisions", "is_uniform", "predicts_ratings")
 
 
 def as_policy(policy: Any, *, who: str | None = None) -> Policy:

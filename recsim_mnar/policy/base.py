@@ -34,11 +34,13 @@ class Policy(abc.ABC):
             ``learn``. ``simulate`` then asks for many decisions at once.
         is_uniform: whether the action is floor(uniform * n_items) and its propensity exactly 1 / n_items, whoever the
             user: ``simulate`` then does so itself, without asking.
+        predicts_ratings: whether its ``scores`` are predicted ratings, on the scale of those that users give.
     """
 
     n_items: int
     name: str = "policy"
     batches_decisions: bool = False
+    predicts_ratings: bool = False
     is_uniform: bool = False
 
     def defines(self, method: str) -> bool:
