@@ -121,7 +121,7 @@ def bytes_of(folder):
 
 @pytest.mark.slow
 def test_any_number_of_workers_and_a_killed_study_give_the_same_bytes(tmp_path):
-    command = [sys.executable, "-m", "recsim_mnar.cli", *COMMAND, "--catalogues", "4"]
+    command = [sys.executable, "-m", "recsim_mnar", *COMMAND, "--catalogues", "4"]
     subprocess.run([*command, "--workers", "1", "--out", str(tmp_path / "one")], check=True, capture_output=True)
     subprocess.run([*command, "--workers", "2", "--out", str(tmp_path / "two")], check=True, capture_output=True)
     broken = tmp_path / "broken"
@@ -213,7 +213,7 @@ def test_a_package_outside_brings_an_agent_and_a_protocol(tmp_path):
     """They stand in one ``compare --catalogues 3``, its table and its report; the processes find them too."""
     (tmp_path / "outside.py").write_text(OUTSIDE)
     names = ["--agents", "random,popularity,outside:Last", "--protocols", "off_policy,outside:Alphabet"]
-    command = [sys.executable, "-m", "recsim_mnar.cli", *COMMAND[:-4], *names, "--catalogues", "3", "--workers", "2"]
+    command = [sys.executable, "-m", "recsim_mnar", *COMMAND[:-4], *names, "--catalogues", "3", "--workers", "2"]
     command += ["--out", "out"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
     assert "outside:Alphabet picks the best agent in" in done.stdout
