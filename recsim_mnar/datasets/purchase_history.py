@@ -132,6 +132,7 @@ def history_of(
 
 
 def flags(matrix: Any, code: int) -> Any:
+    """Every stored entry of a sparse matrix, once, holding a code; the matrix is changed."""
     matrix.sum_duplicates()
     matrix.data = np.full(matrix.nnz, code, np.uint8)
     return matrix
