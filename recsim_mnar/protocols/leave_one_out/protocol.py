@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_learner, fitted
 from recsim_mnar.policy.base import Learner, Policy
@@ -58,7 +59,7 @@ class Views:
         """The views of a log."""
         rows = np.flatnonzero(log["event"] == schema.ORGANIC)
         owner = log["user"][rows]
-        new = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(rows) else rows
+        new = user_starts(owner)
         return cls(owner[new], np.append(new, len(rows)), log["item"][rows], rows)
 
     def owners(self) -> Ints:
