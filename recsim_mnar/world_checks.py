@@ -157,7 +157,7 @@ def arrays_are_new(make: Make) -> None:
 def truth_is_the_mean(make: Make) -> None:
     """The truth column is the expected reward that ``reward_means`` states of the action shown."""
     world = make()
-    if not _states_rewards(world):
+    if not world.knows_rewards:
         return
     lanes = world.lanes(FEW_USERS, keep_truth=world.truth_column is not None)
     which = np.arange(FEW_USERS)
@@ -290,10 +290,6 @@ def _uniform_actions(world: DecisionWorld, lanes: Any, which: NDArray[np.int64],
     number = lanes.n_decisions[which] if decision is None else np.full(len(which), decision)
     drawn = rng.policy_uniforms(SEED, lanes.user[which], number)
     return np.minimum((drawn * world.n_items).astype(np.int32), world.n_items - 1)
-
-
-def _states_rewards(world: DecisionWorld) -> bool:
-    return type(world).reward_means is not DecisionWorld.reward_means
 
 
 def _same(one: Columns, other: Columns, what: str, than: str) -> None:
