@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
@@ -52,7 +53,7 @@ def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[
     """Ranges of rows that hold ``size`` users each, none divided."""
     if len(user) == 0:
         return []
-    starts = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]]))
+    starts = user_starts(user)
     edges = [*starts[::size].tolist(), len(user)]
     return list(itertools.pairwise(edges))
 
@@ -73,7 +74,7 @@ def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iter
     """
     user = log["user"][first:last]
     bandit = log["event"][first:last] == schema.BANDIT
-    begins = np.concatenate([[True], user[1:] != user[:-1]])
+    begins = user_begins(user)
     after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
     new_round = after_decision if one_by_one else after_decision & ~bandit
     counted = np.cumsum(new_round)

@@ -57,6 +57,11 @@ def sums_by_user(
     Arguments and errors as there. Returns (U,) decisions and, by name, (U,) sums of expected rewards, users ascending.
     """
     world = decision_world(world, "the value on a log")
+    if not world.knows_rewards:
+        raise UserError(
+            f"the {world.name} world does not say its expected rewards, which the value on a log needs: define "
+            "reward_means(state), and state in its lanes"
+        )
     policies = {name: as_policy(policy) for name, policy in policies.items()}
     blocks = user_blocks(log["user"])
     jobs = (functools.partial(_sums, world, log, policies, seed, first, last) for first, last in blocks)

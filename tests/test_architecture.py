@@ -40,7 +40,8 @@ MAY = {
     "simulate": GROUND | {"log", "policy", "worlds"},
     "replay": GROUND | {"log", "policy", "simulate.executor"},
     "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
-    "testing": GROUND | {"log", "policy", "worlds", "simulate", "replay"},
+    "testing": GROUND | {"log", "policy", "worlds", "simulate", "replay", "world_checks"},
+    "world_checks": GROUND | {"log", "policy", "worlds", "simulate", "envs"},
     "envs": GROUND | {"log", "policy", "worlds", "simulate"},
     "protocols": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"},

@@ -9,15 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
+def user_begins(users: ArrayLike) -> NDArray[np.bool_]:
+    """(n,) which rows are the first of their user; rows stand user by user."""
+    given: NDArray[Any] = np.asarray(users)
+    begins = np.ones(len(given), np.bool_)
+    np.not_equal(given[1:], given[:-1], out=begins[1:])
+    return begins
+
+
 def user_starts(users: ArrayLike) -> NDArray[np.int64]:
     """(U,) first row of each user in rows (n,) that stand user by user; empty where there is no row.
 
     ``np.diff(np.append(user_starts(users), len(users)))`` is how many rows each has.
     """
-    given: NDArray[Any] = np.asarray(users)
-    if len(given) == 0:
-        return np.zeros(0, np.int64)
-    return np.flatnonzero(np.concatenate([[True], given[1:] != given[:-1]]))
+    return np.flatnonzero(user_begins(users))
 
 
 def steps_within(users: ArrayLike) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files, part_path, replacing, write_table
+from recsim_mnar.log.rows import user_begins, user_starts
 
 _META_KEY = b"recsim_mnar"
 
@@ -84,10 +85,7 @@ class Log:
     def users(self) -> NDArray[np.int64]:
         """The distinct users, ascending."""
         user = self.columns["user"]
-        if len(user) == 0:
-            return user
-        first = np.concatenate([[True], user[1:] != user[:-1]])
-        return user[first]
+        return user[user_begins(user)]
 
     def select(self, rows: NDArray[Any]) -> Log:
         """The rows at a boolean mask or at indices, in their order."""
@@ -110,7 +108,7 @@ class Log:
         if n_parts < 1:
             raise UserError(f"n_parts must be at least 1, got {n_parts}")
         user = self.columns["user"]
-        starts = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]])) if len(user) else np.zeros(0, np.int64)
+        starts = user_starts(user)
         parts = min(n_parts, max(len(starts), 1))
         edges = [int(starts[i * len(starts) // parts]) if len(starts) else 0 for i in range(parts)] + [len(self)]
         return [self.select(np.arange(a, b)) for a, b in itertools.pairwise(edges)]

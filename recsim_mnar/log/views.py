@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_begins, user_starts
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -38,7 +39,7 @@ class Views:
         """The views of a log."""
         rows = np.flatnonzero(log["event"] == schema.ORGANIC)
         owner = log["user"][rows]
-        new = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(rows) else rows
+        new = user_starts(owner)
         return cls(owner[new], np.append(new, len(rows)), log["item"][rows], rows)
 
     def owners(self) -> Ints:
@@ -80,7 +81,7 @@ def view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
     from scipy import sparse
 
     users, items = views_of(log, n_items)
-    new = np.concatenate([[True], users[1:] != users[:-1]])
+    new = user_begins(users)
     row = np.cumsum(new, dtype=np.int32) - np.int32(1)
     ids = users[new]
     if np.any(ids[1:] < ids[:-1]):

@@ -101,6 +101,11 @@ class LaneWorld(World):
 class DecisionWorld(LaneWorld):
     """Users live apart from each other, and are recommended one item at a time."""
 
+    @property
+    def knows_rewards(self) -> bool:
+        """Whether the world says its expected rewards (:meth:`reward_means`)."""
+        return type(self).reward_means is not DecisionWorld.reward_means
+
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
         """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_learner, as_policy, fitted
 from recsim_mnar.policy.base import Learner, Policy
@@ -67,11 +68,9 @@ def purchases_as_views(exposures: Exposures) -> Log:
     rows = np.flatnonzero(exposures.purchased)
     rows = rows[np.lexsort((exposures.item[rows], exposures.time[rows], exposures.user[rows]))]
     user = exposures.user[rows]
-    starts = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]])) if len(user) else np.zeros(0, np.int64)
-    step = np.arange(len(user)) - np.repeat(starts, np.diff([*starts, len(user)]))
     columns: dict[str, NDArray[Any]] = {
         "user": user,
-        "step": step,
+        "step": steps_within(user),
         "time": exposures.time[rows],
         "event": np.full(len(rows), schema.ORGANIC),
         "item": exposures.item[rows],

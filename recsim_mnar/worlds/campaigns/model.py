@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from recsim_mnar.numerics import elementary
 from recsim_mnar.rng import Stream, normals_at, uniforms
 from recsim_mnar.worlds.base import PlatformWorld
+from recsim_mnar.worlds.campaigns.addresses import BIRTH, GROUP, Birth, Item
 from recsim_mnar.worlds.campaigns.params import PRESETS, CampaignsParams
 
 Floats = NDArray[np.float64]
@@ -40,7 +41,7 @@ class CampaignsModel(PlatformWorld):
     @functools.cached_property
     def _ranks(self) -> NDArray[np.int64]:
         """(I,) popularity rank of each item: items are numbered at random."""
-        draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), 0)
+        draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.RANK)
         return np.argsort(np.argsort(draws, kind="stable"))
 
     @functools.cached_property
@@ -51,14 +52,14 @@ class CampaignsModel(PlatformWorld):
     @functools.cached_property
     def item_cluster(self) -> NDArray[np.int32]:
         """(I,) group of each item."""
-        draws = uniforms(self.params.catalogue_seed, Stream.CATALOGUE, np.arange(self.n_items), 0)
+        draws = uniforms(self.params.catalogue_seed, Stream.CATALOGUE, np.arange(self.n_items), GROUP)
         return np.minimum((draws * self.params.n_clusters).astype(np.int32), self.params.n_clusters - 1)
 
     @functools.cached_property
     def birth(self) -> Floats:
         """(I,) day on which each item appears."""
         p = self.params
-        which, when = (uniforms(p.catalogue_seed, Stream.CLOCK, np.arange(self.n_items), i) for i in (0, 1))
+        which, when = (uniforms(p.catalogue_seed, BIRTH, np.arange(self.n_items), i) for i in (Birth.LATE, Birth.DAY))
         return np.where(which < p.item_growth, when * p.n_days, 0.0)
 
     @functools.cached_property
@@ -66,7 +67,7 @@ class CampaignsModel(PlatformWorld):
         """(I,) the part of affinity that all users share, centred with log(1 + taste) / n_clusters."""
         p = self.params
         followed = self.log_popularity - self.log_popularity.mean()
-        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, 2)
+        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.APPEAL)
         shared = p.appeal_sd * own + p.appeal_popularity * followed
         return shared - self.same_bonus / p.n_clusters
 
@@ -78,7 +79,7 @@ class CampaignsModel(PlatformWorld):
     @functools.cached_property
     def promoted_items(self) -> NDArray[np.int64]:
         """Items on promotion."""
-        draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), 3)
+        draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.PROMOTION)
         return np.sort(np.argsort(draws, kind="stable")[: self.params.n_promoted])
 
     def choice_weights(self, promotion: bool = False) -> Floats:
@@ -95,9 +96,10 @@ class CampaignsModel(PlatformWorld):
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
         focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
-        spread = elementary.exp(p.weight_sd * normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, 4))
+        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.HOUSE_WEIGHT)
+        spread = elementary.exp(p.weight_sd * own)
         weights *= np.where(focus, p.focus_boost, spread)
-        order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), 5)
+        order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.NEVER_SHOWN)
         tail = np.flatnonzero(self._ranks >= p.never_from)
         weights[tail[np.argsort(order[tail], kind="stable")[: p.n_never]]] = 0.0
         return weights

@@ -62,8 +62,6 @@ class FeatureParams(Params):
 
 
 PRESETS: dict[str, tuple[FeatureParams, str]] = {
-    "quick": (
-        FeatureParams(offset=-1.5),
-        "200 users and 20 items of 4 drawn features, 10 recommendations each",
-    ),
+    "quick": (FeatureParams(), "200 users and 20 items of 4 drawn features, 10 recommendations each"),
+    "clicks": (FeatureParams(offset=-3.0), "the same, some 5 % of the recommendations clicked"),
 }
