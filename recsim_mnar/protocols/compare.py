@@ -193,7 +193,13 @@ def compare(
     if "off_policy" in protocols:
         report("off-policy estimates from the log")
         records = off_policy(
-            log, policies, clip=settings.clip, level=settings.level, world=world.name, executor=executor
+            log,
+            policies,
+            clip=settings.clip,
+            level=settings.level,
+            world=world.name,
+            logging=logger,
+            executor=executor,
         )
         exact = value_on_log(world, log, policies, test_seed, executor=executor)
         result.records += [replace(r, details={**r.details, "value_on_log": exact[r.agent]}) for r in records]

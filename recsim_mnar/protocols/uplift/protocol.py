@@ -210,7 +210,7 @@ _NOTE = (
 def _record(
     protocol: str, agent: str, metric: str, estimate: Estimate, seconds: float, details: dict[str, Any]
 ) -> Record:
-    more = {**estimate.diagnostics, "method": estimate.method, "ess": estimate.ess, "verdict": estimate.verdict}
+    more = {**estimate.diagnostics, "method": estimate.method, "ess": estimate.ess, **estimate.verdict.to_dict()}
     e = estimate
     return Record(
         "purchases", protocol, agent, metric, e.value, e.low, e.high, e.level, e.n, seconds, {**more, **details}
