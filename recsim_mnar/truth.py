@@ -18,7 +18,8 @@ from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
 from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.replay import replay_batches, user_blocks
 from recsim_mnar.simulate.executor import run_in_order
-from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.base import DecisionWorld, World
+from recsim_mnar.worlds.checks import decision_world
 
 _CHUNK_BYTES = 1 << 24
 
@@ -55,6 +56,7 @@ def sums_by_user(
 
     Arguments and errors as there. Returns (U,) decisions and, by name, (U,) sums of expected rewards, users ascending.
     """
+    world = decision_world(world, "the value on a log")
     policies = {name: as_policy(policy) for name, policy in policies.items()}
     blocks = user_blocks(log["user"])
     jobs = (functools.partial(_sums, world, log, policies, seed, first, last) for first, last in blocks)
@@ -65,7 +67,7 @@ def sums_by_user(
     return decisions, {name: np.concatenate([sums[name] for _, sums in parts]) for name in policies}
 
 
-def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArray[np.float64]:
+def states_of(world: DecisionWorld, log: Log, seed: int, first: int, last: int) -> NDArray[np.float64]:
     """Hidden state at each row's decision, for rows first..last-1 (which divide no user); NaN on organic rows.
 
     The users live again: the streams are addressed, so the logged actions lead them through the same life.
@@ -73,7 +75,7 @@ def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArr
     user, action = log["user"][first:last], log["action"][first:last]
     bandit = np.flatnonzero(log["event"][first:last] == schema.BANDIT)
     users, position = np.unique(user, return_inverse=True)
-    lanes = world.open_lanes(len(users))
+    lanes = world.lanes(len(users))
     which = np.arange(len(users))
     out = np.full((last - first, lanes.state.shape[1]), np.nan)
     first_of = np.searchsorted(position[bandit], which)
@@ -96,7 +98,7 @@ def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArr
 
 
 def _sums(
-    world: World, log: Log, policies: Mapping[str, Policy], seed: int, first: int, last: int
+    world: DecisionWorld, log: Log, policies: Mapping[str, Policy], seed: int, first: int, last: int
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     states = states_of(world, log, seed, first, last)
     users = np.unique(log["user"][first:last])

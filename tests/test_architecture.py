@@ -25,6 +25,7 @@ GROUND = {"errors", "numerics", "rng"}
 # always import itself; what is not named here is a breach, and so is a module that belongs to no place.
 MAY = {
     "errors": set(),
+    "plugins": {"errors"},
     "numerics": {"errors"},
     "rng": {"errors", "numerics"},
     "log": GROUND,
@@ -34,14 +35,15 @@ MAY = {
     "datasets": GROUND | {"log", "propensities"},
     # Doubly robust learning minimises the loss that the estimators state.
     "models": GROUND | {"log", "estimators.ratings"},
-    "worlds": GROUND | {"log.schema", "log.ratings", "log.rows", "models", "datasets"},
+    "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"log", "policy", "worlds"},
     "replay": GROUND | {"log", "policy", "simulate.executor"},
     "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
     "testing": GROUND | {"log", "policy", "worlds", "simulate", "replay"},
     "envs": GROUND | {"log", "policy", "worlds", "simulate"},
     "protocols": GROUND
-    | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"},
+    | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
+    | {"plugins"},
     "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "protocols"},
     "report": GROUND | {"log", "estimators", "protocols", "studies"},
     "cli": GROUND

@@ -248,7 +248,10 @@ BAD = [
     (["compare", "--protocols="], "--protocols: name at least one"),
     (["compare", "--logging="], "unknown agent ''"),
     (["simulate", "--world", "campaigns", "--policy", "random", "--users", "5", "--workers", "0"], "--workers"),
-    (["simulate", "--world", "ratings", "--policy", "house", "--users", "5"], "only campaigns and purchases have it"),
+    (
+        ["simulate", "--world", "ratings", "--policy", "house", "--users", "5"],
+        "has no recommender of its own",
+    ),
     (["simulate", "--world", "ratings", "--policy", "random", "--users", "5", "--set", "ratings_file=/"], "a folder"),
     (["simulate", "--world", "sessions", "--policy", "rnadom", "--users", "5"], "did you mean 'random'"),
     (["replay", "missing", "--policy", "random"], "does not exist"),

@@ -157,6 +157,9 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
 def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Singular values and right vectors, ``rank`` of them: the Rayleigh-Ritz values of a block Krylov space of A'A.
 
+    Only for a tolerance that float32 keeps, which the default of :class:`SVD` is not: ``svd+tolerance=0.05`` on a
+    million interactions and more.
+
     The block Lanczos recurrence, every new block made orthogonal to all before it (Golub & Van Loan, Matrix
     Computations, section 10.3.6; Musco & Musco 2015 on what such spaces capture).
     """

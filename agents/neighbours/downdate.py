@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.neighbours.knn import compressed, inverse_norms, most_similar, squared_norms, work_space
+from recsim_mnar.agents.neighbours.similarity import compressed, inverse_norms, most_similar, squared_norms, work_space
 from recsim_mnar.log.views import view_counts, views_of
 from recsim_mnar.policy.base import Ints
 

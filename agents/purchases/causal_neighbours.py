@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.neighbours.knn import compressed, most_similar
+from recsim_mnar.agents.neighbours.similarity import compressed, most_similar
 from recsim_mnar.agents.purchases.factor_learner import exposures_of
 from recsim_mnar.agents.purchases.observed import NR_P, R_NP, R_P, Observed
 from recsim_mnar.agents.state.known_users import KnownUsersPolicy

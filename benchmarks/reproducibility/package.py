@@ -17,11 +17,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import Policy, registry
+from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
+from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop
 from recsim_mnar.replay import replay
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate import iter_shards, simulate
-from recsim_mnar.simulate.platform import additions_log, feedback_loop, platform_log, run_campaigns, score_users
-from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy, exposures_of
+from recsim_mnar.simulate.platform import additions_log, platform_log, run_campaigns, score_users
+from recsim_mnar.simulate.slates import exposures_of
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds import make_world
 

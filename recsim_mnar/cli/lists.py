@@ -10,9 +10,9 @@ from recsim_mnar.cli.console import print_list
 @click.command()
 def worlds() -> None:
     """List the worlds."""
-    from recsim_mnar.worlds import WORLDS
+    from recsim_mnar.worlds.registry import listed
 
-    print_list([(name, entry.summary) for name, entry in sorted(WORLDS.items())])
+    print_list(listed())
 
 
 @click.command()
@@ -36,9 +36,9 @@ def protocols() -> None:
     """List the protocols, and the options of each world's comparison."""
     from recsim_mnar.protocols.base import known_protocols, summary_of
     from recsim_mnar.protocols.compare import experiment_of
-    from recsim_mnar.worlds import WORLDS, make_world
+    from recsim_mnar.worlds.registry import WORLDS
 
-    worlds = {name: experiment_of(make_world(name)) for name in WORLDS}
+    worlds = {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
     rows = [(name, summary_of(name)) for name in known_protocols()]
     for world, experiment in worlds.items():
         rows += [(f"{world}: {name}", summary_of(name, experiment.own_protocols)) for name in experiment.own_protocols]
@@ -53,6 +53,6 @@ def protocols() -> None:
 @click.command()
 def presets() -> None:
     """List the presets of every world."""
-    from recsim_mnar.worlds import WORLDS
+    from recsim_mnar.worlds.registry import listed_presets
 
-    print_list([(f"{world} {name}", text) for world, entry in WORLDS.items() for name, text in entry.presets().items()])
+    print_list(listed_presets())

@@ -34,7 +34,8 @@ class Arm:
         user: (U,) ids.
         decisions: (U,) recommendations shown.
         rewards: (U,) sum of rewards, e.g. clicks.
-        means: (U,) sum of the exact expected rewards of what was shown: truth.
+        means: (U,) sum of the exact expected rewards of what was shown: truth; the rewards themselves in a world
+            without a truth column.
     """
 
     user: NDArray[np.int64]
@@ -47,7 +48,13 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
     parts = list(
         map_shards(
-            functools.partial(_per_user, world.truth_column), world, policy, n_users, seed, executor=executor, keep=True
+            functools.partial(_per_user, world.truth_column),
+            world,
+            policy,
+            n_users,
+            seed,
+            executor=executor,
+            keep=world.truth_column is not None,
         )
     )
     arm = Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -59,12 +66,14 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     return arm
 
 
-def _per_user(truth: str, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
     shown = columns["event"] == schema.BANDIT
     users, position = np.unique(columns["user"][shown], return_inverse=True)
     n = len(users)
     decisions = np.bincount(position, minlength=n).astype(np.float64)
     rewards = np.bincount(position, columns["reward"][shown], minlength=n).astype(np.float64)
+    if truth is None:
+        return users, decisions, rewards, rewards
     means = np.bincount(position, columns[truth][shown], minlength=n).astype(np.float64)
     return users, decisions, rewards, means
 

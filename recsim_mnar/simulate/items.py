@@ -20,7 +20,8 @@ from recsim_mnar.policy.checks import checked_decisions, checked_distribution
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.simulate.executor import checked_users, run_in_order, user_shards
-from recsim_mnar.worlds.base import Transition, World
+from recsim_mnar.worlds.base import DecisionWorld, SlateWorld, Transition, World
+from recsim_mnar.worlds.checks import as_world, decision_world
 
 _LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled."""
@@ -97,15 +98,11 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
     Raises:
         UserError: as :func:`recsim_mnar.policy.adapting.as_policy`.
     """
-    if _asks_for_slates(world):
+    if isinstance(world, SlateWorld):
         return as_slate_policy(policy, world.params)  # type: ignore[arg-type]
     if isinstance(policy, SlatePolicy):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
     return as_policy(policy)
-
-
-def _asks_for_slates(world: World) -> bool:
-    return bool(getattr(world, "slates", False))
 
 
 def iter_shards(
@@ -147,6 +144,8 @@ def checked_run(
     world: World, policy: Policy | SlatePolicy, n_users: int, seed: int, first_user: int
 ) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
+    if not isinstance(as_world(world), SlateWorld):
+        decision_world(world, "simulate")
     n_users = checked_users("n_users", n_users)
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
@@ -179,6 +178,7 @@ def simulate_shard(
 
         return slates.simulate_shard(world, recommender, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     policy = recommender
+    world = decision_world(world, "simulate")
     if policy.is_uniform:
         return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
     distribution = policy.fixed_distribution()
@@ -203,11 +203,11 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 
 
 def drive(
-    world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: DecisionWorld, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Iterator[tuple[Transition, Any, NDArray[np.int64]]]:
     """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of."""
     per_lane = 4 * world.n_items
-    lanes = world.open_lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
+    lanes = world.lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
     n_lanes = len(lanes.user)
     last = first_user + n_users
     next_user = first_user
@@ -256,7 +256,7 @@ def drive(
             waiting = waiting[transition.alive]
 
 
-def show(world: World, policy: Policy, transition: Transition) -> None:
+def show(world: DecisionWorld, policy: Policy, transition: Transition) -> None:
     """Let a policy observe the views or ratings of a transition."""
     c = transition.columns
     views = np.flatnonzero(c["event"] == schema.ORGANIC)

@@ -133,6 +133,8 @@ def simulate_to(
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
+    if keep_truth and world.truth_column is None:
+        raise UserError(f"the {world.name} world has no truth column: it says no expected reward; ask for no truth")
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     manifest = folder / MANIFEST
     if resume and manifest.exists():
@@ -178,7 +180,7 @@ def _fill(
             {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
             {key: value for key, value in run_config.items() if key != "truth"},
         )
-        if keep_truth:
+        if world.truth_column is not None and keep_truth:
             write_table(_truth_table(log, world.truth_column), _truth_path(folder, i))
             del log.columns[world.truth_column]
         write_table(log.to_arrow(), part_path(folder / "log", i))

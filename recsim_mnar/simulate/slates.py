@@ -16,7 +16,8 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import as_slate_policy, draw
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.purchases.world import PurchasesLanes, PurchasesWorld
+    from recsim_mnar.worlds.purchases.lanes import PurchasesLanes
+    from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 Columns = dict[str, NDArray[Any]]
 

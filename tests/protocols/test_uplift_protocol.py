@@ -52,7 +52,7 @@ def errors_from(record, truth):
 def test_estimates_agree_with_the_truth_where_recommendations_are_random():
     agents = ["random", "popularity", "item-knn"]
     found = values(compared(world(deployment="uniform"), agents, protocols=["uplift"], users=1000, length=10))
-    for agent in (*agents, "house", "oracle"):
+    for agent in (*agents, "deployed", "oracle"):
         truth = found[agent, "cp@10"].value
         for metric in ("uplift@10", "uplift_ips@10"):
             assert errors_from(found[agent, metric], truth) < 5
@@ -64,7 +64,7 @@ def test_the_ab_test_agrees_with_the_truth_and_paired_arms_agree_better():
     )
     assert {r.protocol for r in apart.records} == {"ab_test", "truth"}
     apart, paired = values(apart), values(paired)
-    for agent in ("random", "popularity", "house", "oracle"):
+    for agent in ("random", "popularity", "deployed", "oracle"):
         truth = apart[agent, "cp@5"].value
         for one in (apart, paired):
             assert errors_from(one[agent, "uplift@5"], truth) < 5
@@ -192,7 +192,7 @@ def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys
     fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "details"}
     assert all(fields <= set(record) and record["world"] == "purchases" for record in records)
     assert all(r["low"] <= r["value"] <= r["high"] for r in records)
-    assert {r["agent"] for r in records} == {"random", "popularity", "cubn", "house", "oracle"}
+    assert {r["agent"] for r in records} == {"random", "popularity", "cubn", "deployed", "oracle"}
     assert {(r["protocol"], r["metric"]) for r in records} == {
         *(("uplift", f"{m}@5") for m in METRICS),
         ("ab_test", "uplift@5"), ("ab_test", "purchases"), ("truth", "cp@5"), ("truth", "cdcg"),

@@ -89,11 +89,11 @@ def test_two_recommenders_share_what_would_have_been_bought():
     assert np.array_equal(names == "FU", treated & control)
 
 
-@pytest.mark.parametrize("name", ["random", "popularity", "user-popularity-greedy", "house"])
+@pytest.mark.parametrize("name", ["random", "popularity", "user-popularity-greedy", "deployed"])
 def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name, monkeypatch):
     world = world_of(n_items=12, slate_size=4)
     train = simulate(world, DeployedPolicy(world), 40, 1)
-    policy = DeployedPolicy(world) if name == "house" else registry.learner(name).fit(train, n_items=12, seed=0)
+    policy = DeployedPolicy(world) if name == "deployed" else registry.learner(name).fit(train, n_items=12, seed=0)
     log = simulate(world, policy, 25, 2)
     with workers(3) as executor:
         monkeypatch.setattr(slates, "_CELLS", 7 * 12)

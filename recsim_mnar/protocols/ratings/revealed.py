@@ -16,7 +16,8 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.propensities.observation import naive_bayes, popularity
 from recsim_mnar.rng import Stream, uniforms
-from recsim_mnar.worlds.ratings.world import RatingsWorld, observe
+from recsim_mnar.worlds.ratings.observation import observe
+from recsim_mnar.worlds.ratings.world import RatingsWorld
 
 ERRORS = ("mse", "mae")
 """Losses of predicted ratings, which only agents that predict ratings have."""

@@ -33,7 +33,7 @@ class CampaignsSettings(Params):
     """Options of a comparison in the campaigns world.
 
     Attributes:
-        recommender: by which the campaigns are personalised; "house": the same weights for everybody.
+        recommender: by which the campaigns are personalised; "deployed": the same weights for everybody.
         sharpness: how much the recommender's scores count in the draw of the lists.
         length: items of a list; 0 for the campaigns' own ``list_length``.
         reference_day: the t0 of the weights; 0 for the world's own, before any campaign.
@@ -90,7 +90,7 @@ class CampaignsExperiment(Experiment):
 
     def further_agents(self, settings: CampaignsSettings) -> list[str]:
         """See :meth:`Experiment.further_agents`."""
-        return [] if settings.recommender == "house" else [settings.recommender]
+        return [] if settings.recommender == "deployed" else [settings.recommender]
 
     def prepare(self, trial: Trial) -> None:
         """See :meth:`Experiment.prepare`."""
@@ -100,7 +100,7 @@ class CampaignsExperiment(Experiment):
         k = sizes.length or params.list_length
         if k > world.n_items:
             raise UserError(f"lists of {k} items cannot be made of {world.n_items} items")
-        by = None if sizes.recommender == "house" else registry.learner(sizes.recommender)
+        by = None if sizes.recommender == "deployed" else registry.learner(sizes.recommender)
         campaigns = Campaigns(by, sizes.sharpness)
         trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
         trial.test_seed = trial.seed_of("users")

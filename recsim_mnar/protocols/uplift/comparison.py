@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_precision, check_length, top_items
-from recsim_mnar.policy.slates import DeployedPolicy
+from recsim_mnar.policy.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
@@ -33,7 +33,7 @@ from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
-REFERENCES = ("house", "oracle")
+REFERENCES = (DEPLOYED, "oracle")
 """Lists by what only the world knows: the deployed recommender's probabilities, and true uplift. Shown, not picked."""
 
 TRAINED = ("rmf", "bpr", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce")
@@ -141,15 +141,15 @@ class PurchasesExperiment(Experiment):
         check_length(sizes.length, world.n_items)
         users_seed, first = trial.seed_of("users"), world.params.n_periods
         longer = world.lasting(first + sizes.test_periods)
-        house: Any = DeployedPolicy(longer)  # recommends slates: not a Policy, but simulate takes it in this world
+        deployed = DeployedPolicy(longer)
         trial.report(f"simulate {sizes.users:,} users under the deployed recommender")
-        trial.test_log = simulate(longer, house, sizes.users, users_seed, executor=trial.executor)
-        trial.exposures = exposures_of(longer, house, trial.test_log, sizes.users, users_seed)
+        trial.test_log = simulate(longer, deployed, sizes.users, users_seed, executor=trial.executor)
+        trial.exposures = exposures_of(longer, deployed, trial.test_log, sizes.users, users_seed)
         users = np.arange(sizes.users)
         truth = world.outcomes_of(users_seed, users)
         rankings = self._rankings(trial, first)
         trial.policies = {name: own.policy for name, own in rankings.items() if own.policy is not None}
-        rankings["house"] = RankedItems(world.house_propensities(users_seed, users), {"reference": True})
+        rankings[DEPLOYED] = RankedItems(world.house_propensities(users_seed, users), {"reference": True})
         rankings["oracle"] = RankedItems(truth.uplift, {"reference": True})
         lists = {
             name: top_items(r.scores, sizes.length, seed=tie_seed(trial.seed, name)) for name, r in rankings.items()
@@ -189,8 +189,8 @@ class PurchasesExperiment(Experiment):
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""
         return [
-            "house (the deployed recommender) and oracle know the truth: they are shown for comparison and cannot be "
-            "picked. Uplift is in purchases caused, an item shown in a period."
+            "deployed (the world's own recommender) and oracle know the truth: they are shown for comparison and "
+            "cannot be picked. Uplift is in purchases caused, an item shown in a period."
         ]
 
     def headline(self, judgements: Sequence[Judgement]) -> str:

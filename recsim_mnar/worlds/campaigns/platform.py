@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import steps_within
 from recsim_mnar.numerics import elementary
 from recsim_mnar.rng import Stream, uniforms
-
-if TYPE_CHECKING:
-    from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+from recsim_mnar.worlds.campaigns.model import CampaignsModel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -55,7 +54,7 @@ class Platform:
         campaigns: those so far.
     """
 
-    def __init__(self, world: CampaignsWorld, seed: int) -> None:
+    def __init__(self, world: CampaignsModel, seed: int) -> None:
         p = world.params
         self.world = world
         self.seed = seed
@@ -270,10 +269,7 @@ class Platform:
         rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         order = np.lexsort((rows["place"], rows["event"], rows["time"], rows["user"]))
         rows = {name: values[order] for name, values in rows.items()}
-        user = rows["user"]
-        first = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]])) if len(user) else np.zeros(0, np.int64)
-        length = np.diff(np.append(first, len(user)))
-        rows["step"] = (np.arange(len(user)) - np.repeat(first, length)).astype(np.int32)
+        rows["step"] = steps_within(rows["user"]).astype(np.int32)
         return rows
 
     def holders(self) -> Ints:

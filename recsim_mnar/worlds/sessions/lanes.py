@@ -20,6 +20,8 @@ _FORESEEN = 64
 class SessionsLanes(Lanes):
     """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
 
+    trusted = True
+
     def __init__(
         self,
         params: SessionsParams,
@@ -154,7 +156,7 @@ class SessionsLanes(Lanes):
         *,
         events_a_user: float,
     ) -> dict[str, NDArray[Any]]:
-        """Whole lives of consecutive users in the first lane; see :meth:`World.live`.
+        """Whole lives of consecutive users in the first lane; see :meth:`DecisionWorld.trajectories`.
 
         Args:
             seed: of the users.
