@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import shutil
 import subprocess
 import sys
@@ -227,7 +228,9 @@ def test_only_worlds_compare_the_names_of_worlds():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, (ast.Compare, ast.MatchValue)):
                 words = {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)}
-                assert not words & set(WORLDS), f"{name}, line {node.lineno}: {ast.unparse(node)}"
+                said = ast.unparse(node)  # "ratings" and "purchases" are also what a column or a metric is called
+                named = isinstance(node, ast.MatchValue) or re.search(r"world|\bname\b|preset", said)
+                assert not (words & set(WORLDS) and named), f"{name}, line {node.lineno}: {said}"
 
 
 def all_imports(path: Path) -> set[str]:

@@ -21,6 +21,7 @@ from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.protocols import AfterCampaigns
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import notes
+from recsim_mnar.simulate.named import DEPLOYED_NAMES
 from recsim_mnar.simulate.platform import additions_log, platform_log
 from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 from recsim_mnar.worlds.params import Params
@@ -90,7 +91,7 @@ class CampaignsExperiment(Experiment):
 
     def further_agents(self, settings: CampaignsSettings) -> list[str]:
         """See :meth:`Experiment.further_agents`."""
-        return [] if settings.recommender == "deployed" else [settings.recommender]
+        return [] if settings.recommender in DEPLOYED_NAMES else [settings.recommender]
 
     def prepare(self, trial: Trial) -> None:
         """See :meth:`Experiment.prepare`."""
@@ -100,7 +101,7 @@ class CampaignsExperiment(Experiment):
         k = sizes.length or params.list_length
         if k > world.n_items:
             raise UserError(f"lists of {k} items cannot be made of {world.n_items} items")
-        by = None if sizes.recommender == "deployed" else registry.learner(sizes.recommender)
+        by = None if sizes.recommender in DEPLOYED_NAMES else registry.learner(sizes.recommender)
         campaigns = Campaigns(by, sizes.sharpness)
         trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
         trial.test_seed = trial.seed_of("users")

@@ -193,8 +193,8 @@ class PurchasesExperiment(Experiment):
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """See :meth:`Experiment.notes`."""
         return [
-            "deployed (the world's own recommender) and oracle know the truth: they are shown for comparison and "
-            "cannot be picked. Uplift is in purchases caused, an item shown in a period."
+            "deployed (what made the log) and oracle know the truth: they are shown for comparison and cannot be "
+            "picked. Uplift is in purchases caused, an item shown in a period."
         ]
 
     def headline(self, judgements: Sequence[Judgement]) -> str:
