@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,6 +142,27 @@ def test_any_number_of_workers_and_a_killed_study_give_the_same_bytes(tmp_path):
     assert bytes_of(tmp_path / "two") == one
     assert bytes_of(broken) == one
     assert b"sessions-quick: what the pick costs" in one["report.html"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are read from /proc")
+def test_workers_end_with_the_process_that_started_them(tmp_path):
+    command = [sys.executable, "-m", "recsim_mnar", *COMMAND, "--catalogues", "4", "--workers", "2"]
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "out")], stderr=subprocess.DEVNULL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    workers = []
+    while process.poll() is None and len(workers) < 2:
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children.read_text().split()}
+        workers = [pid for pid, line in commands.items() if b"spawn_main" in line]
+        time.sleep(0.05)
+    time.sleep(2.0)  # they have begun to work
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 60.0
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
 
 
 def test_wrong_studies_are_one_line(capsys, tmp_path):
