@@ -251,18 +251,18 @@ def every_case() -> list[Case]:
         ("pareto1.2", pareto_lengths(1.2, 2000)),
         ("lognormal1.5", lognormal_lengths(1.5)),
     ):
-        for users in (100, 1000):
-            cases.append(
-                Case(f"10-{label}-{users}", long_users(draw, users), long_truth(chance), stated=unit, oracle=True)
-            )
+        cases += [
+            Case(f"10-{label}-{users}", long_users(draw, users), long_truth(chance), stated=unit)
+            for users in (100, 1000)
+        ]
     value = float((_PERSONAL * _TABLE).sum() / 4)
     cases.append(Case("11-mips", personal, value, {"default": {}, "mips": {"estimator": "mips"}}, unit))
     truth = (0.05 * 200 * 0.9 + 0.95 * 0.1) / (0.05 * 200 + 0.95)
-    for users in (10, 40):
-        cases.append(
-            Case(f"12-long-users-{users}", few_long(users), truth, {"betting": {"interval": "betting"}},
-                 unit | {"weight_max": 1.0, "user_rows_max": 200})
-        )  # fmt: skip
+    bounds = unit | {"weight_max": 1.0, "user_rows_max": 200}
+    cases += [
+        Case(f"12-long-users-{users}", few_long(users), truth, {"betting": {"interval": "betting"}}, bounds)
+        for users in (10, 40)
+    ]
     cases.append(Case("13-dr-300-rows", modelled(300, None), _MODEL_VALUE, _DOUBLY, unit))
     cases.append(Case("13-dr-60-users", modelled(0, 60), _MODEL_VALUE, _DOUBLY, unit))
     return cases

@@ -1,8 +1,9 @@
 """Every case before and after: `python benchmarks/verdict/findings.py before|after [part of a name ...]`.
 
-For each method: share trusted, coverage, coverage given trust, share trusted and wrong, mean width over the oracle's (3.92
-standard deviations of unclipped IPS over the same logs). What a careful user would state of a log (support, ranges, bounds)
-is stated where `estimate_value` can be told.
+For each method: share trusted, coverage, coverage given trust, share trusted and wrong, mean width over the oracle's
+(3.92
+standard deviations of unclipped IPS over the same logs). What a careful user would state of a log (support, ranges,
+bounds) is stated where `estimate_value` can be told.
 """
 
 from __future__ import annotations

@@ -307,10 +307,8 @@ def _weights(s: Setting) -> tuple[np.ndarray, np.ndarray]:
 
 def load() -> list[Setting]:
     """The settings of the study."""
-    found = []
-    for record in json.loads((HERE / "settings.json").read_text()):
-        found.append(Setting(**record | {"shape": tuple(record["shape"]), "lengths": tuple(record["lengths"])}))
-    return found
+    records = json.loads((HERE / "settings.json").read_text())
+    return [Setting(**r | {"shape": tuple(r["shape"]), "lengths": tuple(r["lengths"])}) for r in records]
 
 
 def main() -> None:

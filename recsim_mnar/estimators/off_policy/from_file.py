@@ -10,13 +10,15 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
 from recsim_mnar.estimators.off_policy.registry import check_name
-from recsim_mnar.log.column_files import read_columns
+from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
+from recsim_mnar.log.column_files import column_names, read_columns
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Record = dict[str, Any]
 
+UNSUPPORTED = "_unsupported"
 _WITH_DIFFERENCE = ("ips", "clipped_ips", "snips")
 
 
@@ -34,6 +36,8 @@ def estimate_file(
     propensity: str = "propensity",
     q_logged: str | None = None,
     q_target: str | None = None,
+    unsupported: Sequence[str] = (),
+    **stated: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from a log file.
 
@@ -54,9 +58,16 @@ def estimate_file(
         propensity: column of the logging policy's probability of the logged action.
         q_logged: column of a reward model's value of the logged action, for dr and its kin.
         q_target: column of its mean under the target policy.
+        unsupported: columns of the targets' mass where the logging probability is 0, in the order of the targets and
+            then
+            the baseline; without them a column named as the target with ``_unsupported`` behind it is taken where there
+            is one (`recsim-mnar replay` writes it).
+        **stated: full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, as
+            :func:`recsim_mnar.estimators.estimate_value`.
 
     Returns:
-        Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict, diagnostics, and baseline
+        Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
+        verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, and baseline
         for a difference, whose policy reads "target - baseline"; JSON types only.
 
     Raises:
@@ -76,11 +87,16 @@ def estimate_file(
         )
     check_level(level)
     check_clip(clip)
+    Stated(**stated)
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
     extra = [name for name in (q_logged, q_target) if name is not None]
-    log = read_columns(path, [*policies, *extra], cluster=cluster, reward=reward, propensity=propensity)
+    lost = _missing_columns(path, policies, unsupported)
+    columns = [*policies, *extra, *lost.values()]
+    log = read_columns(path, columns, cluster=cluster, reward=reward, propensity=propensity)
     for name in policies:
         check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
+    known = Stated(**stated)
+    refuse_outside(log.reward, known.reward_min, known.reward_max, reward, log.numbers)
     records = []
     common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level}
     named = {"q_logged": q_logged, "q_target": q_target}
@@ -94,8 +110,10 @@ def estimate_file(
                 log.others[name],
                 estimator=estimator,
                 interval=interval,
+                unsupported=log.others[lost[name]] if name in lost else None,
                 **given,
                 **common,
+                **stated,
             )
             records.append(_record(name, estimate))
     if baseline is not None:
@@ -111,10 +129,30 @@ def estimate_file(
                     log.others[name],
                     log.others[baseline],
                     estimator=estimator,
+                    unsupported=log.others[lost[name]] if name in lost else None,
+                    baseline_unsupported=log.others[lost[baseline]] if baseline in lost else None,
                     **common,
+                    **stated,
                 )
                 records.append(_record(f"{name} - {baseline}", estimate) | {"baseline": baseline})
     return records
+
+
+def _missing_columns(path: str | Path, policies: Sequence[str], named: Sequence[str]) -> dict[str, str]:
+    """The column of each policy's missing mass, where there is one.
+
+    Raises:
+        UserError: another number of columns than policies.
+    """
+    if not named:
+        known = column_names(path)
+        return {name: name + UNSUPPORTED for name in policies if name + UNSUPPORTED in known}
+    if len(named) != len(policies):
+        raise UserError(
+            f"{len(named)} columns of missing mass for {len(policies)} policies: name one for each of "
+            f"{', '.join(policies)}"
+        )
+    return dict(zip(policies, named, strict=True))
 
 
 def records_table(records: Sequence[Record]) -> Table:
@@ -128,9 +166,9 @@ def records_table(records: Sequence[Record]) -> Table:
     for name in ("value", f"{level} low", f"{level} high", "rows", "effective"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold")
-    colours = {"trust": "green", "caution": "yellow", "do not use": "red"}
+    colours = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
     for record in records:
-        grade = record["verdict"].split(":")[0]
+        grade = record["verdict_level"]
         table.add_row(
             record["policy"],
             record["estimator"],
@@ -159,6 +197,6 @@ def _record(policy: str, estimate: Estimate) -> Record:
         "method": estimate.method,
         "n": estimate.n,
         "ess": estimate.ess,
-        "verdict": estimate.verdict,
+        **estimate.verdict.to_dict(),
         "diagnostics": estimate.diagnostics,
     }

@@ -46,7 +46,12 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
         EstimatorInfo("dros", "dr with w lam / (w^2 + lam)", "Su et al. 2020", _Q, takes=("lam",)),
         EstimatorInfo("sg_ips", "ips with w / (1 - lam + lam w)", "Metelli et al. 2021", takes=("lam",)),
         EstimatorInfo("sg_dr", "dr with w / (1 - lam + lam w)", "Metelli et al. 2021", _Q, takes=("lam",)),
-        EstimatorInfo("mips", "weights averaged over action groups", "Saito & Joachims 2022", requires=("groups",)),
+        EstimatorInfo(
+            "mips",
+            "weights of action groups in place of actions",
+            "Saito & Joachims 2022",
+            takes=("group_target", "group_propensity", "groups", "context"),
+        ),
         EstimatorInfo("beta_ips", "ips minus b (w - 1), b cross-fitted", "Gupta et al. 2024", takes=("folds",)),
         EstimatorInfo("ix_ips", "mean of pi / (pi_0 + gamma) r", "Gabbianelli et al. 2024", takes=("gamma",)),
         EstimatorInfo("replay", "mean reward where the target takes the logged action", "Li et al. 2011"),

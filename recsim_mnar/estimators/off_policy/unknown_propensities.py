@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import CAUTION, Finding
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
-_WARNING = (
-    "the propensities are estimated, so what the logging policy saw and the context does not hold biases the value: "
-    "log propensities"
+_ESTIMATED = Finding(
+    "propensities_estimated",
+    CAUTION,
+    1.0,
+    "the propensities are estimated, so what the logging policy saw and the context does not hold biases the value",
+    "log propensities",
 )
 
 
@@ -159,18 +163,14 @@ def estimate_without_propensities(
     half = (1.0 - level) / 2.0
     centre = base.value - float(np.median(values))  # the resampled fits are a little further from the truth: recentred
     low, high = np.quantile(values, [half, 1.0 - half]) + centre
-    words = base.verdict.removeprefix("trust").removeprefix("caution: ")
-    verdict = (
-        base.verdict if base.verdict.startswith("do not use") else f"caution: {_WARNING}" + (words and f"; {words}")
-    )
-    facts = base.diagnostics | {"warnings": [_WARNING], "bootstrap_low": float(low), "bootstrap_high": float(high)}
+    facts = base.diagnostics | {"bootstrap_low": float(low), "bootstrap_high": float(high)}
     return replace(
         base,
         low=min(base.low, float(low)),
         high=max(base.high, float(high)),
         method=f"{base.method}, widened by a user bootstrap of the estimated propensities",
         diagnostics=facts,
-        verdict=verdict if not verdict.startswith("do not use") else f"{verdict}; {_WARNING}",
+        verdict=base.verdict.with_findings([_ESTIMATED]),
     )
 
 
