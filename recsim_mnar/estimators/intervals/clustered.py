@@ -13,8 +13,8 @@ def ratio_interval(
 ) -> tuple[float, float, float]:
     """A mean over rows whose users are independent but whose rows within a user are not: R = sum y_u / sum n_u.
 
-    By user, with Student's quantile at the degrees of freedom that unequal users leave, and with what one more row could
-    add: no interval is a point, and one of rewards that are not negative has no negative end (docs/verdict.md).
+    By user, with Student's quantile at the degrees of freedom that unequal users leave, and with what one more row
+    could add: no interval is a point, and one of rewards that are not negative has no negative end (docs/verdict.md).
 
     Args:
         sums: (U,) each user's sum.
