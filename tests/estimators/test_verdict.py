@@ -129,7 +129,9 @@ def test_merged_shards_are_the_whole(columns, estimator, parts):
         merged = merged + shard
     known = Stated(**stated, **bounds)
     one, two = (estimate_from_moments(m, estimator, stated=known) for m in (whole, merged))
-    np.testing.assert_allclose(ends(one), ends(two), rtol=1e-9, atol=1e-12)
+    assert one.value == pytest.approx(two.value, rel=1e-12, abs=1e-14)
+    # the ends hang on differences of sums of fourth powers, which lose half of the digits where users are two
+    np.testing.assert_allclose(ends(one), ends(two), rtol=1e-6, atol=1e-9)
 
 
 @logs
