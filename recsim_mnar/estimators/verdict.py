@@ -10,8 +10,8 @@ from recsim_mnar.errors import UserError, nearest
 
 LEVELS = ("trust", "caution", "do_not_use")
 """From best to worst."""
-CAUTION, GRAVE = 1.0, 2.0
-"""Severities from which a finding makes the level caution, and do_not_use."""
+CAUTION, GRAVE, HOPELESS = 1.0, 2.0, 1000.0
+"""Severities from which a finding makes the level caution, and do_not_use, and that of a log that says nothing."""
 LEAST_USERS = 100
 """Independent users below which no interval here is believed."""
 
@@ -57,7 +57,7 @@ class Verdict(str):
 
     Attributes:
         level: "trust", "caution" or "do_not_use".
-        findings: gravest first, those that only say how near a limit is included.
+        findings: those of the gravest level first, those that only say how near a limit is last.
     """
 
     __slots__ = ("findings", "level")
@@ -72,7 +72,7 @@ class Verdict(str):
         """
         if level not in LEVELS:
             raise UserError(f"no verdict {level!r}; {nearest(str(level), LEVELS)}")
-        ordered = tuple(sorted(findings, key=lambda finding: -finding.severity))
+        ordered = tuple(sorted(findings, key=lambda finding: -LEVELS.index(finding.level)))
         ranks = [LEVELS.index(level), *(LEVELS.index(finding.level) for finding in ordered)]
         level = LEVELS[max(ranks)]
         reasons = [f"{f.message}: {f.action}" for f in ordered if f.level == level] if level != "trust" else []
@@ -127,7 +127,7 @@ def few_users(users: int, unit: str = "users") -> list[Finding]:
         return []
     counted = unit if users != 1 else unit.removesuffix("s")
     message = f"only {users:,} {counted}, intervals need at least {LEAST_USERS}"
-    return [Finding("few_users", GRAVE + 1.0, float(users), message, f"log more {unit}")]
+    return [Finding("few_users", GRAVE, float(users), message, f"log more {unit}")]
 
 
 def scaled(number: float, caution: float, grave: float) -> float:
@@ -146,4 +146,4 @@ def scaled(number: float, caution: float, grave: float) -> float:
         return max(number, 0.0) / caution
     if grave == float("inf"):
         return CAUTION
-    return min(CAUTION + (number - caution) / (grave - caution), GRAVE + 1.0)
+    return min(CAUTION + (number - caution) / (grave - caution), HOPELESS)

@@ -51,7 +51,7 @@ class Trial:
         train_log: that the policies were fitted on; None where the world's comparison has none.
         test_log: that protocols read.
         test_seed: with which the test log was made.
-        logging: the policy under which the test log was collected, where there is one.
+        logging_policy: under which it was collected; None where that is not known.
         policies: fitted, by name.
         exposures: the purchases world's.
         data: what only one world's comparison knows.
@@ -68,7 +68,7 @@ class Trial:
     train_log: Log | None = None
     test_log: Log | None = None
     test_seed: int = 0
-    logging: Policy | None = None
+    logging_policy: Policy | None = None
     policies: dict[str, Policy] = field(default_factory=dict)
     exposures: Exposures | None = None
     data: Any = None

@@ -143,7 +143,7 @@ class OffPolicy(Protocol):
             clip=sizes.clip,
             level=study.level,
             world=study.world.name,
-            logging=study.logging,
+            logging=study.logging_policy,
             executor=study.executor,
         )
         exact = value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)

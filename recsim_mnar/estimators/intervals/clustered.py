@@ -25,8 +25,7 @@ def ratio_interval(
     Returns:
         value, low, high; the interval is infinite for fewer than two users with rows.
     """
-    from recsim_mnar.estimators.intervals.limits import positive_limits
-    from recsim_mnar.estimators.off_policy.sampling import Deviations
+    from recsim_mnar.estimators.intervals.limits import Deviations, positive_limits
 
     y, n = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     y, n = y[n > 0], n[n > 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals.limits import Spread, positive_limits
+from recsim_mnar.estimators.intervals.limits import ROUNDING, Deviations, Spread, positive_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.sampling import ROUNDING, Deviations
 from recsim_mnar.log.columns import Clusters, Floats, user_sums

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+ROUNDING = 1e-13
+"""A sum of squared deviations below this share of the squares that it is a difference of is a rounding of 0."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -104,6 +107,39 @@ class Spread:
             poisson_reach(self.variance, max(self.down, -self.third), level),
             poisson_reach(self.variance, max(self.up, self.third), level),
         )
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Sums over users of powers of a user's deviation d from the estimate.
+
+    Attributes:
+        second, third, fourth: sums of d^2, d^3 and d^4; the last two 0 where rows are the users.
+        users: number of users.
+        rewarded_users: those with a reward.
+        grouped: whether users have several rows.
+    """
+
+    second: float
+    third: float
+    fourth: float
+    users: int
+    rewarded_users: int
+    grouped: bool
+
+    def spread(self, scale: float, up: float, down: float, level: float) -> Spread:
+        """The spread of an estimate that is a sum over users divided by ``scale``; ``up`` and ``down`` before that."""
+        degrees = None
+        if self.grouped:
+            degrees = degrees_of_freedom(self.users, self.rewarded_users, self.second, self.fourth)
+        variance = self.second * small_sample_factor(self.users, level, degrees) / scale**2
+        skewed = abs(self.third) > 1e-9 * self.second**1.5  # two users have no skewness, but for roundings
+        third = self.third / self.second if skewed and self.second > 0.0 else 0.0
+        return Spread(variance, third / scale, max(up, third) / scale, down / scale)
+
+    def resting(self) -> float | None:
+        """On how many equal users the variance rests, (sum d^2)^2 / sum d^4; None where that is not known."""
+        return self.second**2 / self.fourth if self.grouped and self.fourth > 0.0 else None
 
 
 def positive_limits(value: float, spread: Spread, level: float) -> tuple[float, float]:

@@ -99,6 +99,7 @@ def estimate_without_propensities(
     model: Any = None,
     replicates: int = 200,
     seed: int = 0,
+    **stated: Any,
 ) -> Estimate:
     """Estimate a target policy's value from a log that does not say how likely its actions were.
 
@@ -119,6 +120,7 @@ def estimate_without_propensities(
         model: a scikit-learn classifier of the action; None for shares within a context label.
         replicates: of the bootstrap.
         seed: of its draws.
+        **stated: full_support, reward_min, reward_max, as :func:`recsim_mnar.estimators.estimate_value`.
 
     Raises:
         UserError: as :func:`recsim_mnar.estimators.estimate_value`.
@@ -152,14 +154,16 @@ def estimate_without_propensities(
         clip=clip,
         cluster=clusters,
         level=level,
+        **stated,
     )
     values = np.empty(replicates)
+    above = r - base.diagnostics["reward_min"]
     limit = np.inf if clip is None or estimator != "clipped_ips" else clip
     for i in range(replicates):
         count = _poisson(uniforms(seed, Stream.BOOTSTRAP, np.arange(users), 2**20 + i))[units]
         w = np.minimum(t / fitted.propensities(count), limit) * count
         below = np.sum(w) if estimator == "snips" else np.sum(count)
-        values[i] = np.sum(w * r) / below if below > 0.0 else 0.0
+        values[i] = np.sum(w * above) / below if below > 0.0 else 0.0
     half = (1.0 - level) / 2.0
     centre = base.value - float(np.median(values))  # the resampled fits are a little further from the truth: recentred
     low, high = np.quantile(values, [half, 1.0 - half]) + centre

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict, few_users, scaled
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
 
 WIDE, USELESS = 0.4, 1.0
 """Half widths of the interval, over the value above the least reward. An estimate that errs by less than 20 % in 95
@@ -45,7 +45,7 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
     findings = few_users(facts.get("users", facts["n"]), unit)
     if facts.get("support_seen") == 0.0:
         message = "the target takes none of the logged actions, so the log says nothing about it"
-        return Verdict.of([*findings, Finding("no_support", GRAVE + 1.0, 0.0, message, "log with exploration")])
+        return Verdict.of([*findings, Finding("no_support", HOPELESS, 0.0, message, "log with exploration")])
     findings += _width(facts, estimator, unit)
     findings += _support(facts)
     if estimator != "dm":
@@ -66,7 +66,7 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         if math.isinf(high):
             ends = "there is no upper end without the range of rewards"
         action = "give reward_max, or log more rows" if math.isinf(high) else "log more rows"
-        return [Finding("no_reward", GRAVE + 1.0, 0.0, f"no reward in the log, so {ends}", action)]
+        return [Finding("no_reward", HOPELESS, 0.0, f"no reward in the log, so {ends}", action)]
     half, scale = (high - low) / 2.0, facts.get("scale", 0.0)
     if scale > 0.0 and not facts.get("same"):
         ratio = half / scale
