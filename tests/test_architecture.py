@@ -32,7 +32,7 @@ MAY = {
     "log": GROUND,
     "policy": GROUND | {"log"},
     "propensities": GROUND | {"log"},
-    "estimators": GROUND | {"log", "propensities"},
+    "estimators": GROUND | {"plugins", "log", "propensities"},
     "datasets": GROUND | {"log", "propensities"},
     # Doubly robust learning minimises the loss that the estimators state.
     "models": GROUND | {"log", "estimators.ratings"},

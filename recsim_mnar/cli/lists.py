@@ -26,9 +26,9 @@ def agents() -> None:
 @click.command()
 def estimators() -> None:
     """List the estimators."""
-    from recsim_mnar.estimators import ESTIMATORS
+    from recsim_mnar.estimators.off_policy.registry import known_estimators
 
-    print_list([(name, info.title) for name, info in ESTIMATORS.items()])
+    print_list(list(known_estimators().items()))
 
 
 @click.command()

@@ -92,7 +92,6 @@ class DecisionExperiment(Experiment):
         logger = registry.learner(sizes.logging).fit(train, n_items=n_items, seed=fit_seed)
         trial.train_log, trial.test_seed, trial.logging_policy = train, trial.seed_of("test"), logger
         trial.report(f"simulate {sizes.test_users:,} test users under {logger.name}")
-        trial.logging = logger
         trial.test_log = simulate(trial.world, logger, sizes.test_users, trial.test_seed, executor=trial.executor)
 
     def truth(self, trial: Trial) -> list[Record]:

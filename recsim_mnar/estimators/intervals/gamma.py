@@ -6,7 +6,6 @@ import numpy as np
 
 from recsim_mnar.estimators.intervals.limits import ROUNDING, Deviations, Spread, positive_limits
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.sampling import ROUNDING, Deviations
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 
 
