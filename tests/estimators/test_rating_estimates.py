@@ -37,7 +37,9 @@ def test_metrics_are_what_they_say():
     truth, guess = np.array([[5.0, 1.0, 3.0]]), np.array([[1.0, 3.0, 2.0]])  # ranking: item 1, 2, 0
     assert r.loss("mse", guess).risk(truth) == pytest.approx((16 + 4 + 1) / 3)
     assert r.loss("mae", guess).risk(truth) == pytest.approx((4 + 2 + 1) / 3)
-    assert r.loss("accuracy", guess).risk(truth) == 1.0
+    assert r.loss("accuracy", truth).risk(truth) == 1.0
+    assert r.loss("accuracy", guess).risk(truth) == 0.0
+    assert r.loss("accuracy", np.array([[5.0, 1.0, 2.0]])).risk(truth) == pytest.approx(2 / 3)
     assert r.loss("dcg", guess).risk(truth) == pytest.approx(1 / 1 + 3 / math.log2(3) + 5 / 2)
     assert r.loss("dcg@k", guess, k=2).risk(truth) == pytest.approx(1 + 3 / math.log2(3))
     assert r.loss("prec@k", guess, k=2).risk(truth) == pytest.approx((1 + 3) / 2)

@@ -275,7 +275,7 @@ def test_bad_input(log, profiles):
         ({"schemes": ["weights+q=3"]}, "not parameter=value"),
         ({"schemes": ["weights+p=x"]}, "p must be a number"),
         ({"schemes": ["weights+p=-1"]}, "p must be a whole number from 0"),
-        ({"schemes": ["wtd+p=1"]}, "wtd has no parameters"),
+        ({"schemes": ["wtd+p=1"]}, "wtd-h has no parameters"),
         ({"schemes": ["snips+gamma=-1"]}, "gamma must be a number from 0"),
         ({"schemes": ["random-phase+campaign=7"]}, "nobody has added anything from campaign 7"),
         ({"schemes": ["random-phase+campaign=-1"]}, "campaign must be"),
@@ -286,5 +286,5 @@ def test_bad_input(log, profiles):
     learners = {"svd": registry.learner("svd")}
     with pytest.raises(UserError, match="cannot leave out every view"):
         call()
-    assert set(SCHEMES) >= {"unweighted", "weights", "at-t0", "item-first", "random-phase", "snips", "wtd"}
+    assert set(SCHEMES) >= {"unweighted", "weights", "at-t0", "item-first", "random-phase", "snips", "wtd-h"}
     assert isinstance(make_scheme("unweighted"), Unweighted)

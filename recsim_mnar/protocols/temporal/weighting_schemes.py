@@ -172,10 +172,12 @@ class PopularitySNIPS(Scheme):
 class WTD(Scheme):
     """Test pairs by w_u w_i = P_MAR(u, i) / P_MNAR(u, i) (Carraro & Bridge 2020, "Debiased offline evaluation").
 
-    P_MAR is uniform, P_MNAR the product of the shares of pairs that each user and each item has.
+    P_MAR is uniform, P_MNAR the product of the shares of pairs that each user and each item has. The authors call this
+    WTD_H, of hypothesised probabilities: their WTD takes P_MAR from a sample of ratings missing at random, which a log
+    of additions does not have. ``wtd`` names the same scheme.
     """
 
-    name = "wtd"
+    name = "wtd-h"
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -186,6 +188,8 @@ SCHEMES: dict[str, type[Scheme]] = {
     kind.name: kind
     for kind in (Unweighted, Weights, AtReference, ItemFirst, RandomPhase, StratifiedRecall, PopularitySNIPS, WTD)
 }
+ALIASES = {"wtd": "wtd-h"}
+"""Other names of schemes."""
 
 
 def make_scheme(spec: str) -> Scheme:
@@ -195,6 +199,7 @@ def make_scheme(spec: str) -> Scheme:
         UserError: an unknown name or parameter, or a value that is refused.
     """
     name, *options = [part.strip() for part in spec.split("+")]
+    name = ALIASES.get(name, name)
     if name not in SCHEMES:
         raise UserError(f"unknown scheme {name!r}; {nearest(name, SCHEMES)}")
     kind = SCHEMES[name]

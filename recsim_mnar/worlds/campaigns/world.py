@@ -7,6 +7,7 @@ what a campaign makes people add changes the data by which recommenders are late
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -216,12 +217,14 @@ class CampaignsWorld(World):
 
     @functools.cached_property
     def appeal(self) -> Floats:
-        """(I,) the part of affinity that all users share, centred with log(1 + taste) / n_clusters."""
+        """(I,) the part of affinity that all users share; with a user's own group its mean over items and users is 0."""
         p = self.params
         followed = self.log_popularity - self.log_popularity.mean()
         own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, 2)
         shared = p.appeal_sd * own + p.appeal_popularity * followed
-        return shared - self.same_bonus / p.n_clusters
+        # Users' groups are drawn uniformly: each item is of a user's own in a share 1 / n_clusters of them.
+        centre = math.fsum(shared.tolist()) / len(shared)  # rounds once, whatever the machine's vectors
+        return shared - centre - self.same_bonus / p.n_clusters
 
     @functools.cached_property
     def same_bonus(self) -> float:
