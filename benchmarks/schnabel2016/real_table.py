@@ -58,9 +58,11 @@ def judged(
     n_items = data.train.n_items
     trained = data.train.users * n_items + data.train.items
     out = {name: _row(row, ~np.isin(row.test.users * n_items + row.test.items, trained)) for name, row in rows.items()}
-    tests = {}
-    if len(rows["MF-IPS"].test) == len(rows["MF-Naive"].test):
-        tests = {metric: _paired(rows["MF-IPS"], rows["MF-Naive"], metric) for metric in POWERS}
+    tests = {
+        f"{other}, {metric}": _paired(rows["MF-IPS"], rows[other], metric)
+        for other in ("MF-Naive", "HL-MNAR", "HL-MAR") if len(rows["MF-IPS"].test) == len(rows[other].test)
+        for metric in POWERS
+    }  # fmt: skip
     # Scores under different propensities do not compare: those of the first estimate only.
     first = {name: c for name, c in chosen.items() if "(" not in name and name != "MF-Naive"}
     picked = {}
@@ -136,7 +138,7 @@ def check_coat(found: dict[str, Any]) -> dict[str, bool]:
     checks[f"the same without overlap: MSE {fresh['mse']:.4f} <= 1.055"] = fresh["mse"] <= 1.055
     checks[f"the same without overlap: MAE {fresh['mae']:.4f} <= .850"] = fresh["mae"] <= 0.850
     for metric, test in found["tests"].items():
-        text = f"paired t-test of MF-IPS against MF-Naive, {metric}: t = {test['t']:.2f}, p = {test['p']:.1e} < .001"
+        text = f"paired t-test of MF-IPS against {metric}: t = {test['t']:.2f}, p = {test['p']:.1e} < .001"
         checks[text] = test["p"] < 0.001 and test["t"] < 0
     for name, bar in (("HL-MNAR", 1.244), ("HL-MAR", 1.250)):
         mse = rows[name]["mse"]["mean"]

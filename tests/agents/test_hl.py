@@ -193,6 +193,15 @@ def test_the_lower_bound_never_falls(options):
         assert np.diff(fit.bounds).min() >= -1e-9 * abs(fit.bounds[-1])
         assert fit.shares.sum() == pytest.approx(1.0)
         assert np.all((fit.matrix >= 1) & (fit.matrix <= 5))
+        assert np.isin(fit.medians, LEVELS).all()
+
+
+def test_the_median_has_the_smaller_absolute_error_and_the_mean_the_smaller_square():
+    truth, observed = drawn_from_hl(0, 60, 50, tilted=False)
+    fit = HL(rank=2, missing=False, iterations=60).fit(observed)
+    error = {name: getattr(fit, name) - truth for name in ("matrix", "medians")}
+    assert np.abs(error["medians"]).mean() < np.abs(error["matrix"]).mean()
+    assert (error["matrix"] ** 2).mean() < (error["medians"] ** 2).mean()
 
 
 def held_out_mse(prediction, truth, observed):

@@ -92,6 +92,19 @@ def test_users_without_a_treated_or_a_control_item_are_left_out_and_counted():
     assert result["uplift"].verdict.startswith("caution: 75 %")
     assert result["uplift_ips"].value == pytest.approx(np.mean([0, 1, -1, -1]))
     assert result["uplift_ips"].verdict == "trust"
+    # User 0 has both halves (0); users 1 and 2 have one half each, all bought (1) and none of it or half; user 3 none shown.
+    zero = evaluate_lists(of_grid(z, y, np.full((1, 1, 1), 0.5)), lists, empty="zero")["uplift"]
+    assert zero.value == 0.0
+    half = evaluate_lists(of_grid(z, y, np.full((1, 1, 1), 0.5)), lists, empty="half")["uplift"]
+    own = []
+    for u in range(4):
+        shown, bought = z[u, :2, 0], y[u, :2, 0]
+        own.append((bought[shown].mean() if shown.any() else 0) - (bought[~shown].mean() if (~shown).any() else 0))
+    assert half.value == pytest.approx(np.mean(own))
+    assert half.value != 0.0
+    assert "count their other half" in half.verdict
+    with pytest.raises(UserError, match="unknown way to count"):
+        evaluate_lists(of_grid(z, y), lists, metrics=("uplift",), empty="skip")
 
 
 def test_only_users_who_are_present_count():
