@@ -126,8 +126,8 @@ def log(result: dict[str, Any]) -> str:
         left.append([name_of(m), *(left_out(o) for o in of), *cells])
     parts += [
         "",
-        "User-periods without an Uplift: no recommended item in the list, or no other (the paper assumes that there are "
-        "both, and does not say what else). Beside them UpliftSNIPS@N where they count 0 / where the half that is "
+        "User-periods without an Uplift: no recommended item in the list, or no other (the paper assumes that there "
+        "are both, and does not say what else). Beside them UpliftSNIPS@N where they count 0 / where the half that is "
         "empty counts 0 and the other stays.",
         "",
     ]

@@ -295,4 +295,9 @@ def check_figure10(r: dict[str, Any]) -> dict[str, bool]:
             found = {e: r[f"{metric}/{e}"]["rmse"]["mean"][k] for e in ESTIMATORS}
             ok = max(found["ips"], found["snips"]) <= found["naive"]
             checks[f"{size} MCAR ratings: IPS and SNIPS not worse than Naive for {metric}"] = ok
+    found = r["mse/ips"]["rmse"]["mean"]
+    text = (
+        f"IPS-NB with {r['sizes'][-1]} MCAR ratings {found[-2]:.4f} below IPS with known propensities {found[-1]:.4f}"
+    )
+    checks[f"estimated propensities can beat the known ones (MSE): {text}"] = found[-2] < found[-1]
     return checks

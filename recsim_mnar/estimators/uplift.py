@@ -162,14 +162,15 @@ def evaluate_lists(
         metrics: of :data:`LIST_METRICS`.
         periods: which; all by default.
         present: users who count: ``all``, ``active`` (who bought something in the period), or (U, n_periods) flags.
-        empty: ``leave_out``: the mean is over the others, so that a list of which almost nothing is ever recommended is
-            judged by few users; ``zero``: such users count 0; ``half``: the half without items counts 0, the other stays.
+        empty: ``leave_out``: the mean is over the others, so that a list of which almost nothing is ever recommended
+            is judged by few users; ``zero``: such users count 0; ``half``: the half without items counts 0, the other
+            stays.
         clip: as :func:`average_effect`.
         level: nominal coverage of the intervals, whose independent parts are users.
 
     Raises:
-        UserError: an unknown metric or ``empty``, lists that are not distinct items of all users, no propensities, one of 0 or 1
-            where its inverse is needed, or a period in which no user has an estimate.
+        UserError: an unknown metric or ``empty``, lists that are not distinct items of all users, no propensities, one
+            of 0 or 1 where its inverse is needed, or a period in which no user has an estimate.
     """
     for metric in metrics:
         if metric not in LIST_METRICS:

@@ -16,8 +16,8 @@ SCHEMA_VERSION = 4
 2, 3: in the sessions world with uneven popularity (sigma_mu_organic >= 1), 200 items or more and at most ten factors,
 views are drawn in cheaper ways: 2 weighs the most popular items at every view, 3 keeps the others in two more tiers.
 
-4: the ratings world's default marginals have four digits; campaigns share no draws, whatever the lengths of their lists;
-where acceptance depends on affinity, its mean over items is 0 in every catalogue.
+4: the ratings world's default marginals have four digits; campaigns share no draws, whatever the lengths of their
+lists; where acceptance depends on affinity, its mean over items is 0 in every catalogue.
 """
 
 ORGANIC = 0

@@ -233,7 +233,7 @@ def _penalties(penalties: Sequence[float]) -> list[float]:
 
 
 def _fit(model: _Bilinear, tolerance: float) -> Floats:
-    """The minimum; with weak penalties the likelihood is flat, and a loose tolerance leaves propensities per cent off."""
+    """The minimum; weak penalties leave the likelihood flat, and a loose tolerance then propensities per cents off."""
     start = np.zeros(model.size)
     share = model.observed[model.mask > 0].mean()
     start[-1] = np.log(share / (1.0 - share)) if 0 < share < 1 else 0.0

@@ -92,7 +92,7 @@ def test_users_without_a_treated_or_a_control_item_are_left_out_and_counted():
     assert result["uplift"].verdict.startswith("caution: 75 %")
     assert result["uplift_ips"].value == pytest.approx(np.mean([0, 1, -1, -1]))
     assert result["uplift_ips"].verdict == "trust"
-    # User 0 has both halves (0); users 1 and 2 have one half each, all bought (1) and none of it or half; user 3 none shown.
+    # User 0 has both halves, the same share of each bought; the others have one half.
     zero = evaluate_lists(of_grid(z, y, np.full((1, 1, 1), 0.5)), lists, empty="zero")["uplift"]
     assert zero.value == 0.0
     half = evaluate_lists(of_grid(z, y, np.full((1, 1, 1), 0.5)), lists, empty="half")["uplift"]

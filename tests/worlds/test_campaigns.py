@@ -77,7 +77,7 @@ def test_lists_follow_the_weights_one_place_after_another():
 
 
 def test_campaigns_share_no_draws_however_long_their_lists():
-    """Lists of 10, then of 5: were the addresses campaign * k + place, the second list would repeat the first's draws."""
+    """Lists of 10, then of 5: by addresses campaign * k + place the second would repeat draws of the first."""
     world = CampaignsWorld(CampaignsParams(n_users=4000, n_items=60, n_never=0, starting_items=1, organic_items=0.0))
     platform = world.open_platform(1)
     platform.advance(1)

@@ -217,7 +217,7 @@ class CampaignsWorld(World):
 
     @functools.cached_property
     def appeal(self) -> Floats:
-        """(I,) the part of affinity that all users share; with a user's own group its mean over items and users is 0."""
+        """(I,) the part of affinity that all users share; with their own groups, its mean over items and users is 0."""
         p = self.params
         followed = self.log_popularity - self.log_popularity.mean()
         own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, 2)
