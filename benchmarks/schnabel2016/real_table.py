@@ -73,7 +73,7 @@ def judged(
     if data.name == "coat":
         notes = [*notes, DEVELOPMENT]
     notes = [
-        *notes, "HL: the setting is the best on the test set for each metric, as in the paper; MAE is that of the medians.",
+        *notes, "HL: the setting is the best on the test set for each metric, as in the paper; MAE is of the medians.",
         *([CTP] if data.name == "yahoo" else []),
     ]  # fmt: skip
     parts = ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items())
