@@ -39,9 +39,9 @@ def boosted(
 ) -> BoostedPropensities:  # fmt: skip
     """Boosted trees on the features of user and item and on how much each has revealed, cross-fitted and calibrated.
 
-    In place of offsets a cell's row has the shares of the user's and the item's cells that are revealed, counted without
-    the cell's own fold: without the cell alone, a share would tell what the cell is. Each fold of cells is predicted by
-    trees grown on the others; then isotonic regression makes the predictions the shares that are observed.
+    In place of offsets a cell's row has the shares of the user's and the item's cells that are revealed, counted
+    without the cell's own fold: without the cell alone, a share would tell what the cell is. Each fold of cells is
+    predicted by trees grown on the others; then isotonic regression makes the predictions the shares that are observed.
 
     Args:
         ratings: whose cells count as observed.
