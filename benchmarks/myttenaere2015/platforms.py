@@ -140,13 +140,13 @@ def _scores(
     log: Log, t: float, reference: Profiles, schemes: list[str], agents: dict[str, Learner]
 ) -> dict[str, dict[str, float]]:
     now = Profiles.of(log, t, reference.n_items)
-    cache: dict[tuple[float, str], Any] = {}
+    cache: dict[tuple[float, int, str], Any] = {}
     found: dict[str, dict[str, float]] = {}
     for spec in schemes:
         weighing = make_scheme(spec).weigh(now, reference)
         found[spec] = {}
         for name, learner in agents.items():
-            key = (weighing.profiles.time, name)
+            key = (weighing.profiles.time, weighing.profiles.n_pairs, name)
             if key not in cache:
                 cache[key] = hit_probabilities(weighing.profiles, learner, K)
             found[spec][name] = float(weighing.probabilities @ cache[key])

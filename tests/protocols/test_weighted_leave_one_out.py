@@ -103,6 +103,9 @@ def test_alone_holds_out_only_what_users_added_alone(profiles):
     assert weighing.probabilities[now.causes >= 0].max() == 0.0
     items = np.bincount(now.items, weighing.probabilities, N)
     np.testing.assert_allclose(items, reference.item_probabilities(), atol=1e-6)
+    learnt = make_scheme("alone+learn=1").weigh(now, reference)
+    assert (learnt.profiles.causes < 0).all()
+    np.testing.assert_allclose(learnt.probabilities, weighing.probabilities[now.causes < 0])
 
 
 def pair_by_definition(spec, now, reference, e):
@@ -327,7 +330,8 @@ def test_bad_input(log, profiles):
         ({"schemes": ["weights+p=x"]}, "p must be a number"),
         ({"schemes": ["weights+p=-1"]}, "p must be a whole number from 0"),
         ({"schemes": ["wtd+p=1"]}, "wtd-h has no parameters"),
-        ({"schemes": ["structure+bins=1"]}, "bins must be a whole number from 2"),
+        ({"schemes": ["alone+learn=2"]}, "learn must be 0 or 1"),
+            ({"schemes": ["structure+bins=1"]}, "bins must be a whole number from 2"),
         ({"schemes": ["snips+gamma=-1"]}, "gamma must be a number from 0"),
         ({"schemes": ["random-phase+campaign=7"]}, "nobody has added anything from campaign 7"),
         ({"schemes": ["random-phase+campaign=-1"]}, "campaign must be"),

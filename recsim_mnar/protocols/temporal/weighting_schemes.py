@@ -187,17 +187,27 @@ class WTD(Scheme):
 class Alone(Scheme):
     """Only what users added alone, with item weights that give back P_t0(i) on these pairs.
 
-    Needs to know what campaigns caused; what they did to the rest of a profile, and to what recommenders learn from,
-    stays.
+    Needs to know what campaigns caused. What they did to the rest of a profile, and to what recommenders learn from,
+    stays, unless these too are reduced to what users added alone.
+
+    Args:
+        learn: 1: recommenders learn from what users added alone, and are told only that; 0: from everything.
     """
 
     name = "alone"
+
+    def __init__(self, learn: int = 0) -> None:
+        if isinstance(learn, bool) or learn not in (0, 1):
+            raise UserError(f"alone: learn must be 0 or 1, got {learn!r}")
+        self.learn = int(learn)
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
         kept = now.causes < 0
         part = now.pairs(kept)
         fit = fit_item_weights(part, reference.item_probabilities())
+        if self.learn:
+            return _by_user(part, fit.weights, {"pairs_alone": part.n_pairs, "kl": fit.divergence})
         out = np.zeros(now.n_pairs)
         out[kept] = _by_user(part, fit.weights).probabilities
         return Weighing(now, out, {"pairs_alone": int(kept.sum()), "kl": fit.divergence})
