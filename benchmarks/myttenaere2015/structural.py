@@ -4,9 +4,8 @@
 
 The study of run.py on its last day, with three more schemes: ``structure`` weighs pairs by how well the rest of the
 profile predicted the item at t0, ``alone`` holds out only what users added alone, and ``alone+learn=1`` lets
-recommenders learn from that alone too. Kendall's tau with the ranking by true quality, and the bias of scores and of the two
-collaborative filterings' against the same platform without
-campaigns. Platforms are kept under ``structural/``.
+recommenders learn from that alone too. Kendall's tau with the ranking by true quality, and the bias of the scores (the
+collaborative filterings' apart) against the same platform without campaigns. Platforms are kept under ``structural/``.
 """
 
 from __future__ import annotations
