@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.state.acting import GreedyPolicy, SlotPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import views_of
+from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.policy.base import Floats, Ints, Learner, Policy
 from recsim_mnar.policy.storage import Stored
 
@@ -117,9 +118,7 @@ class Constant(Learner):
     ignores_own_views = True
 
     def __init__(self, item: int = 0) -> None:
-        if isinstance(item, bool) or not isinstance(item, (int, np.integer)) or item < 0:
-            raise UserError(f"constant: item must be an integer from 0, got {item!r}")
-        self.item = int(item)
+        self.item = whole_number(item, "constant: item")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read."""

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.baselines import FixedPolicy
-from recsim_mnar.agents.neighbours.knn import _checked_count
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.views import views_of
+from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.policy.base import Learner, Policy
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class MostRecommended(Learner):
     name = "most-recommended"
 
     def __init__(self, places: int = 5) -> None:
-        self.places = _checked_count(places, "places", self.name)
+        self.places = whole_number(places, f"{self.name}: places", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; equally often recommended ones by index."""
@@ -89,7 +89,7 @@ class NeverRecommended(Learner):
     name = "never-recommended"
 
     def __init__(self, places: int = 5) -> None:
-        self.places = _checked_count(places, "places", self.name)
+        self.places = whole_number(places, f"{self.name}: places", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; frequency is of organic rows, equal ones by index."""

@@ -12,7 +12,7 @@ import sys
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate.platform import Round, feedback_loop
+from recsim_mnar.protocols.temporal.feedback_loop import Round, feedback_loop
 from recsim_mnar.worlds import make_world
 
 

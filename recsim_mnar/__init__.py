@@ -84,3 +84,9 @@ _gymnasium.register(
     entry_point="recsim_mnar.envs.slates:purchases_env",
     vector_entry_point="recsim_mnar.envs.slates:purchases_vector_env",
 )
+
+_gymnasium.register(
+    id="recsim_mnar/World-v0",
+    entry_point="recsim_mnar.envs:world_env",
+    vector_entry_point="recsim_mnar.envs:world_vector_env",
+)

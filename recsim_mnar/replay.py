@@ -6,26 +6,30 @@ import functools
 import itertools
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, observe_events
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
 from recsim_mnar.policy.checks import checked_propensities, spot_check_probabilities
-from recsim_mnar.simulate.items import SHARD_USERS, run_in_order
+from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
 
 
-def replay(log: Log, policy: Policy, *, executor: Executor | None = None) -> NDArray[np.float64]:
+def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
     """The policy sees each user's events as logged and says how likely it was to take each logged action.
 
     Args:
         log: ordered by (user, step).
-        policy: it is not changed.
+        policy: a :class:`~recsim_mnar.policy.base.Policy`, or what :func:`as_policy` makes one of; it is not changed.
         executor: to spread users over; the result is the same with and without.
 
     Returns:
@@ -34,6 +38,7 @@ def replay(log: Log, policy: Policy, *, executor: Executor | None = None) -> NDA
     Raises:
         UserError: the log holds items that the policy does not know, or the policy answers with what is no probability.
     """
+    policy = as_policy(policy)
     top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
@@ -48,7 +53,7 @@ def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[
     """Ranges of rows that hold ``size`` users each, none divided."""
     if len(user) == 0:
         return []
-    starts = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]]))
+    starts = user_starts(user)
     edges = [*starts[::size].tolist(), len(user)]
     return list(itertools.pairwise(edges))
 
@@ -69,7 +74,7 @@ def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iter
     """
     user = log["user"][first:last]
     bandit = log["event"][first:last] == schema.BANDIT
-    begins = np.concatenate([[True], user[1:] != user[:-1]])
+    begins = user_begins(user)
     after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
     new_round = after_decision if one_by_one else after_decision & ~bandit
     counted = np.cumsum(new_round)
@@ -90,15 +95,10 @@ def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iter
         yield rows[~is_decision] + first, rows[is_decision] + first
 
 
-def learns(policy: Policy) -> bool:
-    """Whether a policy changes with what comes of its actions."""
-    return getattr(type(policy), "learn", Policy.learn) is not Policy.learn
-
-
 def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows, NDArray[np.float64]]:
-    policy = fresh(policy)
+    policy = policy.fresh()
     user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
-    one_by_one = learns(innermost(policy))
+    one_by_one = able(policy, LearnsFromOutcomes) is not None
     policy.reset(np.unique(user[first:last]))
     rows: list[Rows] = []
     probabilities: list[NDArray[np.float64]] = []
@@ -115,10 +115,3 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
     if not rows:
         return np.zeros(0, np.int64), np.zeros(0)
     return np.concatenate(rows), np.concatenate(probabilities)
-
-
-def innermost(policy: Policy) -> Policy:
-    """The policy within its softening wrappers."""
-    while hasattr(policy, "inner"):
-        policy = policy.inner
-    return policy

@@ -113,6 +113,16 @@ def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64
     return out
 
 
+def normals_of(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
+    """One standard normal at each address; arguments as in :func:`blocks`, returns (n,) float64."""
+    from recsim_mnar.numerics import _rng_kernel
+
+    words = np.ascontiguousarray(blocks(seed, stream, users, indices)[:, 0])
+    out = np.empty(len(words))
+    _rng_kernel.map_normal(words, out)
+    return out
+
+
 def _addresses(users: ArrayLike, indices: ArrayLike) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     users_, indices_ = np.broadcast_arrays(np.atleast_1d(np.asarray(users)), np.atleast_1d(np.asarray(indices)))
     return (

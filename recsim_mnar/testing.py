@@ -1,4 +1,4 @@
-"""A contract that every policy keeps, as tests that a new agent inherits.
+"""Contracts that every policy and every world keeps, as tests that a new one inherits.
 
 A researcher derives a class in a test module and says how the policy is made::
 
@@ -20,8 +20,15 @@ import pytest
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.policy.base import Policy, observe_events, scores_of
+from recsim_mnar.errors import UserError
+from recsim_mnar.policy.adapting import scores_of
+from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
 from recsim_mnar.policy.checks import checked_decisions
+from recsim_mnar.world_checks import RULES, BrokenRuleError, Finding, check_world
+from recsim_mnar.worlds.base import DecisionWorld
+
+__all__ = ["Finding", "PolicyContract", "WorldContract", "check_world", "example_views"]
 
 _SEED = 20190912
 
@@ -125,10 +132,7 @@ class PolicyContract:
         """With ``batches_decisions``, several decisions for a user in one call are as in several calls."""
         if not policy.batches_decisions:
             return
-        learner = policy
-        while hasattr(learner, "inner"):
-            learner = learner.inner
-        assert type(learner).learn is Policy.learn, "a policy that learns must be asked decision by decision"
+        assert able(policy, LearnsFromOutcomes) is None, "a policy that learns must be asked decision by decision"
         self.observe_events(policy, users, views)
         runs = 1 + np.arange(self.n_users) % 4
         asked = np.repeat(users, runs)
@@ -261,3 +265,31 @@ class PolicyContract:
             part = uniforms[begin : begin + batch]
             actions, _ = crowd.act(clones[: len(part)], part)
             np.add.at(count, actions, 1.0)
+
+
+class WorldContract:
+    """Tests of one world whose users are recommended one item at a time; derive and define :meth:`make_world`.
+
+    For example::
+
+        from recsim_mnar.testing import WorldContract
+
+        class TestMyWorld(WorldContract):
+            def make_world(self):
+                return MyWorld()
+
+    :func:`check_world` gives the same findings without pytest.
+    """
+
+    def make_world(self) -> DecisionWorld:
+        """A new world, always the same one."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("rule", RULES)
+    def test_rule(self, rule: str) -> None:
+        """The rule is kept; its function in :mod:`recsim_mnar.world_checks` says what it asks."""
+        check, fix = RULES[rule]
+        try:
+            check(self.make_world)
+        except (BrokenRuleError, UserError) as error:
+            raise AssertionError(f"{error}; {fix}") from error

@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, observe_events
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
 from recsim_mnar.policy.checks import checked_distribution
-from recsim_mnar.replay import innermost, learns, replay_batches, user_blocks
-from recsim_mnar.simulate.items import run_in_order
-from recsim_mnar.worlds.base import World
+from recsim_mnar.replay import replay_batches, user_blocks
+from recsim_mnar.simulate.executor import run_in_order
+from recsim_mnar.worlds.base import DecisionWorld, World
+from recsim_mnar.worlds.checks import decision_world
 
 _CHUNK_BYTES = 1 << 24
 
@@ -53,6 +56,13 @@ def sums_by_user(
 
     Arguments and errors as there. Returns (U,) decisions and, by name, (U,) sums of expected rewards, users ascending.
     """
+    world = decision_world(world, "the value on a log")
+    if not world.knows_rewards:
+        raise UserError(
+            f"the {world.name} world does not say its expected rewards, which the value on a log needs: define "
+            "reward_means(state), and state in its lanes"
+        )
+    policies = {name: as_policy(policy) for name, policy in policies.items()}
     blocks = user_blocks(log["user"])
     jobs = (functools.partial(_sums, world, log, policies, seed, first, last) for first, last in blocks)
     parts = list(run_in_order(jobs, executor))
@@ -62,7 +72,7 @@ def sums_by_user(
     return decisions, {name: np.concatenate([sums[name] for _, sums in parts]) for name in policies}
 
 
-def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArray[np.float64]:
+def states_of(world: DecisionWorld, log: Log, seed: int, first: int, last: int) -> NDArray[np.float64]:
     """Hidden state at each row's decision, for rows first..last-1 (which divide no user); NaN on organic rows.
 
     The users live again: the streams are addressed, so the logged actions lead them through the same life.
@@ -70,7 +80,7 @@ def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArr
     user, action = log["user"][first:last], log["action"][first:last]
     bandit = np.flatnonzero(log["event"][first:last] == schema.BANDIT)
     users, position = np.unique(user, return_inverse=True)
-    lanes = world.open_lanes(len(users))
+    lanes = world.lanes(len(users))
     which = np.arange(len(users))
     out = np.full((last - first, lanes.state.shape[1]), np.nan)
     first_of = np.searchsorted(position[bandit], which)
@@ -93,7 +103,7 @@ def states_of(world: World, log: Log, seed: int, first: int, last: int) -> NDArr
 
 
 def _sums(
-    world: World, log: Log, policies: Mapping[str, Policy], seed: int, first: int, last: int
+    world: DecisionWorld, log: Log, policies: Mapping[str, Policy], seed: int, first: int, last: int
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     states = states_of(world, log, seed, first, last)
     users = np.unique(log["user"][first:last])
@@ -102,9 +112,8 @@ def _sums(
         np.float64
     )
     user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
-    acting = {name: fresh(policy) for name, policy in policies.items()}
-    one_by_one = {name: learns(innermost(policy)) for name, policy in acting.items()}
-    stepwise = any(one_by_one.values())
+    acting = {name: policy.fresh() for name, policy in policies.items()}
+    stepwise = any(able(policy, LearnsFromOutcomes) is not None for policy in acting.values())
     sums = {name: np.zeros(len(users)) for name in policies}
     for policy in acting.values():
         policy.reset(users)

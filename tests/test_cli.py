@@ -57,9 +57,13 @@ def test_compare_writes_what_it_promises(capsys, tmp_path):
         "--seed", 3, "--out", out
     )  # fmt: skip
     assert status == 0
-    records = json.loads((out / "results.json").read_text())
-    assert isinstance(records, list)
-    fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "seconds"}
+    results = json.loads((out / "results.json").read_text())
+    assert set(results) == {"schema", "package", "records"}
+    records = results["records"]
+    fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "details"}
+    timings = json.loads((out / "timings.json").read_text())
+    assert len(timings["records"]) == len(records)
+    assert timings["seconds"] >= max(r["seconds"] for r in timings["records"])
     assert all(fields <= set(record) for record in records)
     assert {r["protocol"] for r in records} == {"loocv", "off_policy", "ab_test", "truth"}
     assert {("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")} <= {
@@ -83,8 +87,7 @@ def test_compare_is_the_same_for_any_workers(capsys, tmp_path):
         out = tmp_path / str(workers)
         assert run(capsys, "compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,item-knn",
                    "--workers", workers, "--out", out)[0] == 0  # fmt: skip
-        records = json.loads((out / "results.json").read_text())
-        results.append([{key: value for key, value in r.items() if key != "seconds"} for r in records])
+        results.append([(out / name).read_bytes() for name in ("results.json", "summary.json", "report.html")])
     assert results[0] == results[1]
 
 
@@ -182,7 +185,11 @@ def test_own_interactions(capsys, tmp_path):
     )
     assert status == 0
     assert "HR@10" in text
-    assert {r["metric"] for r in json.loads((out / "results.json").read_text())} >= {"hr@1", "hr@10", "mrr@10"}
+    assert {r["metric"] for r in json.loads((out / "results.json").read_text())["records"]} >= {
+        "hr@1",
+        "hr@10",
+        "mrr@10",
+    }
     assert "needs a world" in fails(capsys, "compare", "--interactions", file, "--protocols", "ab_test")
 
 
@@ -197,6 +204,15 @@ def test_lists_name_everything(capsys):
         assert status == 0
         assert word in text
         assert all(len(line.split(None, 1)) == 2 for line in text.splitlines())
+    text = run(capsys, "protocols")[1]
+    for word in (
+        "loocv",
+        "purchases: uplift",
+        "campaigns: weights",
+        "ratings: snips",
+        "--option of --world ratings: users=",
+    ):
+        assert word in text
 
 
 BAD = [
@@ -232,7 +248,10 @@ BAD = [
     (["compare", "--protocols="], "--protocols: name at least one"),
     (["compare", "--logging="], "unknown agent ''"),
     (["simulate", "--world", "campaigns", "--policy", "random", "--users", "5", "--workers", "0"], "--workers"),
-    (["simulate", "--world", "ratings", "--policy", "house", "--users", "5"], "only campaigns and purchases have it"),
+    (
+        ["simulate", "--world", "ratings", "--policy", "house", "--users", "5"],
+        "has no recommender of its own",
+    ),
     (["simulate", "--world", "ratings", "--policy", "random", "--users", "5", "--set", "ratings_file=/"], "a folder"),
     (["simulate", "--world", "sessions", "--policy", "rnadom", "--users", "5"], "did you mean 'random'"),
     (["replay", "missing", "--policy", "random"], "does not exist"),
@@ -317,6 +336,3 @@ def test_mistakes_in_the_ratings_world_are_one_line(capsys, tmp_path):
     line = fails(capsys, *sessions, "--policy", "mf-ips-ratings")
     assert "has no rating" in line
     assert "agent 'mf-ips-ratings'" in line
-    assert "compare runs on the sessions world" in fails(
-        capsys, "compare", "--world", "ratings", "--preset", "quick", "--out", tmp_path / "x"
-    )

@@ -7,7 +7,8 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate.platform import feedback_loop, gini, lists_of, run_campaign, run_campaigns, true_quality
+from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop, gini
+from recsim_mnar.simulate.platform import lists_of, run_campaign, run_campaigns, true_quality
 from recsim_mnar.worlds import make_world
 
 
@@ -75,7 +76,7 @@ def test_a_platform_from_the_command_line(tmp_path, capsys):
     from recsim_mnar.cli import main
     from recsim_mnar.log import Log
 
-    for policy in ("house", "naive-cf"):
+    for policy in ("deployed", "naive-cf"):
         out = tmp_path / policy
         arguments = f"simulate --world campaigns --preset quick --users 200 --policy {policy} --truth --out {out}"
         with pytest.raises(SystemExit) as over:

@@ -137,7 +137,7 @@ def test_rows_out_of_order_are_named(log):
 def test_files_that_are_no_log(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         Log.read(tmp_path / "nothing")
-    with pytest.raises(UserError, match="no Parquet parts"):
+    with pytest.raises(UserError, match="no Parquet or CSV parts"):
         Log.read(tmp_path)
     (tmp_path / "empty.parquet").write_bytes(b"")
     with pytest.raises(UserError, match="is empty"):

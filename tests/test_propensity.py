@@ -114,7 +114,7 @@ def test_popularity_and_true_propensities():
         (lambda: propensity.logistic(OBSERVED, penalties=[]), "penalties must be one or more"),
         (lambda: propensity.logistic(OBSERVED, penalties=[-1]), "penalties must be one or more"),
         (lambda: propensity.logistic(OBSERVED, penalties=[1.0, np.nan]), "penalties must be one or more"),
-        (lambda: propensity.logistic(OBSERVED, n_folds=1), "n_folds must be a whole number of at least 2, got 1"),
+        (lambda: propensity.logistic(OBSERVED, n_folds=1), "n_folds .* must be a whole number of at least 2, got 1"),
         (lambda: propensity.logistic(OBSERVED.select(np.arange(3)), n_folds=4), r"fold \d of 4 is without ratings"),
         (lambda: propensity.logistic(OBSERVED.select(np.arange(0))), "no observed ratings"),
     ],

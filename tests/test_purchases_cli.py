@@ -38,7 +38,7 @@ def test_simulate_writes_a_log_its_exposures_and_the_truth(folder):
         assert truth["control"].shape == truth["treated"].shape == (40, 50)
         rate = truth["treated"][log["user"][shown], log["action"][shown]].mean()
     assert abs(log["reward"][shown].mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / shown.sum())
-    assert json.loads((folder / "simulation.json").read_text())["policy"] == {"name": "house"}
+    assert json.loads((folder / "simulation.json").read_text())["policy"] == {"name": "deployed"}
 
 
 def test_an_agent_writes_its_own_propensities_and_a_run_can_be_taken_up(tmp_path):

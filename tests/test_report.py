@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.experiment import Picture
+from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report import figures
 from recsim_mnar.report.page import write_page
@@ -17,21 +19,24 @@ RATES = [("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")]
 
 def comparison_of(keys, n_agents, **details):
     records = [
-        Record("a world", *key[:1], f"agent-{i:02}", key[1], 0.1 + 0.01 * i, 0.09, 0.13 + 0.01 * i, 0.95, 100, 1.0,
-               details)
+        Record(world="a world", protocol=key[0], agent=f"agent-{i:02}", metric=key[1], value=0.1 + 0.01 * i, low=0.09,
+               high=0.13 + 0.01 * i, level=0.95, n=100, seconds=1.0, details=details)
         for key in keys
         for i in range(n_agents)
     ]  # fmt: skip
-    return Comparison(records, columns=[key for key in keys if keys is UPLIFT])
+    loo = LeaveOneOut()
+    headings = {key: loo.heading(key[1]) for key in keys if key[0] == "loocv"}
+    return Comparison(records, columns=list(keys), headings=headings)
 
 
 @pytest.mark.parametrize("n_agents", [1, 2, 3, 12])
-@pytest.mark.parametrize(("draw", "keys"), [(figures.uplift_figure, UPLIFT), (figures.rates_figure, RATES)])
-def test_a_figure_has_room_for_its_legend(monkeypatch, n_agents, draw, keys):
+@pytest.mark.parametrize("keys", [UPLIFT, RATES])
+def test_a_figure_has_room_for_its_legend(monkeypatch, n_agents, keys):
     drawn = []
-    whole = figures._svg
-    monkeypatch.setattr(figures, "_svg", lambda figure: drawn.append(figure) or whole(figure))
-    assert draw(comparison_of(keys, n_agents)).startswith("<svg")
+    whole = figures.svg_of
+    monkeypatch.setattr(figures, "svg_of", lambda figure: drawn.append(figure) or whole(figure))
+    picture = Picture("title", "caption", "label", tuple(keys))
+    assert figures.draw(comparison_of(keys, n_agents), picture).startswith("<svg")
     (figure,) = drawn
     figure.draw_without_rendering()
     (axes,), (legend,) = figure.axes, figure.legends

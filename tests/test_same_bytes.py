@@ -9,6 +9,7 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.policy import registry
 from recsim_mnar.replay import replay
+from recsim_mnar.simulate import executor as shards
 from recsim_mnar.simulate import items as simulate
 from recsim_mnar.simulate import workers
 from recsim_mnar.worlds import make_world
@@ -53,7 +54,7 @@ def test_every_face_gives_the_same_bytes(world, train, name, monkeypatch):
     expected = whole.digest()
     whole.validate(N_ITEMS)
     for shard, n_workers in ((7, 2), (16, 7)):
-        monkeypatch.setattr(simulate, "SHARD_USERS", shard)
+        monkeypatch.setattr(shards, "SHARD_USERS", shard)
         with workers(n_workers) as executor:
             log = simulate.simulate(world, policy, N_USERS, SEED, executor=executor)
         assert log.digest() == expected, f"{shard} users a shard, {n_workers} workers"
@@ -122,7 +123,7 @@ def test_every_face_of_the_ratings_world_gives_the_same_bytes(rated, name, monke
     assert expected != whole.digest()
     if name.startswith("mf") and "temp" not in name:
         assert len(set(whole.bandit()["action"])) > 5  # it does not recommend one thing to everyone
-    monkeypatch.setattr(simulate, "SHARD_USERS", 7)
+    monkeypatch.setattr(shards, "SHARD_USERS", 7)
     with workers(3) as executor:
         log = simulate.simulate(rated, policy, N_USERS, SEED, executor=executor)
     assert log.digest(optional=True) == expected

@@ -27,6 +27,7 @@ from recsim_mnar.models.factorization import (
     ViewMap,
     check_log,
 )
+from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.policy.base import Learner, Policy
 
 if TYPE_CHECKING:
@@ -88,8 +89,7 @@ class MFIPS(Learner):
         clip: float = 0.0,
     ) -> None:
         for key, whole, least in (("rank", rank, 1), ("folds", folds, 2)):
-            if isinstance(whole, bool) or not isinstance(whole, (int, np.integer)) or whole < least:
-                raise UserError(f"{self.name}: {key} must be an integer from {least}, got {whole!r}")
+            whole_number(whole, f"{self.name}: {key}", least)
         for key, value, zero in (
             ("shrinkage", shrinkage, False),
             ("spread", spread, False),

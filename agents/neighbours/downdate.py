@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.neighbours.knn import compressed, inverse_norms, most_similar, squared_norms, work_space
+from recsim_mnar.agents.neighbours.similarity import compressed, inverse_norms, most_similar, squared_norms, work_space
+from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.views import view_counts, views_of
 from recsim_mnar.policy.base import Ints
 
@@ -102,7 +103,7 @@ class ItemDowndate:
         from recsim_mnar.agents.neighbours import _downdate_kernel
 
         users, views = views_of(self._log, self._n_items)
-        owner = np.cumsum(np.concatenate([[True], users[1:] != users[:-1]])) - 1
+        owner = np.cumsum(user_begins(users)) - 1
         views = np.array(views)
         for begin in range(0, len(views), chunk):
             held = np.arange(begin, min(begin + chunk, len(views)))

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.neighbours.knn import compressed
+from recsim_mnar.agents.neighbours.similarity import compressed
 from recsim_mnar.agents.state.acting import GreedyPolicy
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.views import view_counts, views_of
 from recsim_mnar.policy.base import Ints, Learner, Policy
 
@@ -47,7 +48,7 @@ def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | 
     users, items = views_of(log, n_items)
     if len(np.unique(users * n_items + items)) < len(items):
         return None
-    new = np.flatnonzero(np.concatenate([[True], users[1:] != users[:-1]]))
+    new = user_starts(users)
     return np.append(new, len(users)).astype(np.int64), np.ascontiguousarray(items, np.int32)
 
 

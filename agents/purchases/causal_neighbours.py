@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.neighbours.knn import compressed, most_similar
+from recsim_mnar.agents.neighbours.similarity import compressed, most_similar
 from recsim_mnar.agents.purchases.factor_learner import exposures_of
 from recsim_mnar.agents.purchases.observed import NR_P, R_NP, R_P, Observed
 from recsim_mnar.agents.state.known_users import KnownUsersPolicy
 from recsim_mnar.errors import UserError
+from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.policy.base import Learner, Policy
 
 if TYPE_CHECKING:
@@ -42,12 +43,7 @@ class _CausalNeighbours(Learner):
         Raises:
             UserError: one is out of range.
         """
-        if (
-            isinstance(self.neighbours, bool)
-            or not isinstance(self.neighbours, (int, np.integer))
-            or self.neighbours < 1
-        ):
-            raise UserError(f"{self.name}: neighbours must be an integer from 1, got {self.neighbours!r}")
+        whole_number(self.neighbours, f"{self.name}: neighbours", 1)
         if self.similar_by not in _SIMILAR_BY:
             raise UserError(f"{self.name}: similar_by must be purchases or treatment, got {self.similar_by!r}")
         for name in ("shrinkage_treated", "shrinkage_control"):

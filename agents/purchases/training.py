@@ -17,6 +17,7 @@ from recsim_mnar import rng
 from recsim_mnar.agents.purchases.factor_model import FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.observed import Plan
 from recsim_mnar.errors import UserError
+from recsim_mnar.numerics.checks import whole_number
 
 DISTANCES = {"l1": 1, "l2": 2, "cosine": 3}
 OPTIMIZERS = ("adam", "sgd")
@@ -60,9 +61,7 @@ class Settings:
             UserError: one is out of range.
         """
         for name in ("factors", "batch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise UserError(f"{name} must be an integer from 1, got {value!r}")
+            whole_number(getattr(self, name), name, 1)
         for name, low in (
             ("rate", "above 0"), ("scale", "above 0"), ("penalty", "0 or above"), ("bias_penalty", "0 or above")
         ):  # fmt: skip

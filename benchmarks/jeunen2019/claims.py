@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
-from run import over_catalogues, paper_interval, share  # noqa: E402
+from analysis import over_catalogues, paper_interval, share  # noqa: E402
 
 from recsim_mnar import rng  # noqa: E402
 from recsim_mnar.log import schema  # noqa: E402
@@ -36,21 +36,22 @@ from recsim_mnar.log.files import write_json  # noqa: E402
 from recsim_mnar.log.table import Log  # noqa: E402
 from recsim_mnar.policy import registry  # noqa: E402
 from recsim_mnar.policy.base import scores_of  # noqa: E402
-from recsim_mnar.protocols.compare import SETTINGS, compare  # noqa: E402
+from recsim_mnar.protocols.compare import compare  # noqa: E402
+from recsim_mnar.protocols.decisions import Settings  # noqa: E402
 from recsim_mnar.simulate import simulate  # noqa: E402
 from recsim_mnar.worlds import make_world  # noqa: E402
 
+SIZES = {"jeunen2019": Settings(), "quick": Settings(train_users=500, test_users=500, arm_users=500)}
 SUPPORTED = 0.5  # of the mean weight, which is 1 where the log has support everywhere
 
 
 def estimates_of(catalogue: int, settings: dict[str, Any], preset: str) -> dict[str, Any]:
     """Of each agent: clipped IPS, the paper's interval and ours, mean weight, and the A/B CTR."""
     world = make_world("sessions", preset, [f"catalogue_seed={catalogue}"])
-    agents = [*settings["agents"], *settings["extra_agents"]]
+    agents = [*settings["agents"], *settings["references"]]
     found = compare(
-        world, {name: registry.learner(name) for name in agents}, logging=registry.learner(settings["logging"]),
-        protocols=("off_policy", "ab_test"), settings=replace(SETTINGS[preset], level=settings["level"], truth_users=1),
-        seed=1000 + catalogue,
+        world, {name: registry.learner(name) for name in agents}, protocols=("off_policy", "ab_test"),
+        settings=replace(SIZES[preset], truth_users=1), seed=1000 + catalogue,
     )  # fmt: skip
     cells = {(r.agent, r.protocol, r.metric): r.to_dict() for r in found.records}
     out = {}
@@ -67,7 +68,7 @@ def split_of(catalogue: int, settings: dict[str, Any], preset: str) -> dict[str,
     """HR@1 of each agent where a random view of each user is held out, and where the last one is."""
     world = make_world("sessions", preset, [f"catalogue_seed={catalogue}"])
     policy = registry.learner("random").fit(Log({}), n_items=world.n_items)
-    log = simulate(world, policy, SETTINGS[preset].test_users, 2000 + catalogue).organic()
+    log = simulate(world, policy, SIZES[preset].test_users, 2000 + catalogue).organic()
     user = log["user"]
     last = np.flatnonzero(np.concatenate([user[1:] != user[:-1], [True]]))
     first = np.concatenate([[0], last[:-1] + 1])
@@ -150,14 +151,14 @@ def splits(found: list[dict[str, Any]], agents: list[str]) -> dict[str, Any]:
 
 def sizes(settings: dict[str, Any], figures: dict[str, Any], counts: dict[str, Any]) -> list[tuple[str, float, int]]:
     """Rows of the logs by the analytic expectation, times what the study counted, beside the paper's."""
-    world = make_world("sessions", settings["preset"])
-    preset = SETTINGS[settings["preset"]]
+    world: Any = make_world("sessions", settings["preset"])
+    preset = SIZES[settings["preset"]]
     out = []
     for text, users, agent, told in (
         ("training", preset.train_users, "random", (40_000, 160_000)),
-        ("test", preset.test_users, settings["logging"], (100_000, 390_000)),
+        ("test", preset.test_users, preset.logging, (100_000, 390_000)),
     ):
-        expected = world.expected_events(figures[f"{agent} truth ctr"]["mean"])  # type: ignore[attr-defined]
+        expected = world.expected_events(figures[f"{agent} truth ctr"]["mean"])
         for k, kind in enumerate(("organic", "bandit")):
             out.append((f"{text} log, {kind} rows", users * expected[k] * counts[kind]["mean"], told[k]))
     return out
@@ -262,7 +263,8 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(given)
     out = options.out or (Path("runs/jeunen2019-quick") if options.quick else HERE)
-    settings = tomllib.loads((HERE / "settings.toml").read_text())
+    read = tomllib.loads((HERE / "settings.toml").read_text())
+    settings = {**read["worlds"][0], **read["analysis"]}
     published = json.loads((HERE / "published.json").read_text())
     result = json.loads((HERE / "results.json").read_text())
     preset = "quick" if options.quick else settings["preset"]

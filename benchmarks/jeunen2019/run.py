@@ -1,265 +1,50 @@
-"""The study of Jeunen, Rohde & Vasile 2019 over many catalogues, beside the published figures.
-
-    python benchmarks/jeunen2019/run.py [--catalogues N] [--quick] [--out DIR]
-
-Each catalogue's records are written as they come (``catalogues/NNN.json``) and kept when the run is taken up again. The
-analysis reads those files alone and writes ``results.json`` and ``results.md``.
-"""
+"""The study of Jeunen, Rohde & Vasile 2019 over many catalogues, beside the published figures: see README.md."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from scipy import stats
+from analysis import analyse, markdown
 
 from recsim_mnar.log.files import write_json
-from recsim_mnar.policy import registry
-from recsim_mnar.protocols.compare import SETTINGS, compare, judge
-from recsim_mnar.protocols.records import Record
-from recsim_mnar.simulate import workers
-from recsim_mnar.worlds import make_world
+from recsim_mnar.studies import processes, run_study
+from recsim_mnar.studies.settings import read_settings, seeds_from
 
 HERE = Path(__file__).parent
-PROTOCOLS = ("loocv", "off_policy", "ab_test")
-
-
-def study(catalogue: int, settings: dict[str, Any], quick: bool, executor: Any) -> dict[str, Any]:
-    """All records of one catalogue, and its event counts beside the analytic ones."""
-    preset = "quick" if quick else settings["preset"]
-    world = make_world("sessions", preset, [f"catalogue_seed={catalogue}"])
-    agents = [*settings["agents"], *settings["extra_agents"]]
-    found = compare(
-        world,
-        {name: registry.learner(name) for name in agents},
-        logging=registry.learner(settings["logging"]),
-        settings=replace(SETTINGS[preset], level=settings["level"]),
-        seed=1000 + catalogue,
-        executor=executor,
-    )
-    log = found.log
-    assert log is not None
-    shown = log.is_bandit
-    n_users = SETTINGS[preset].test_users
-    expected = world.expected_events(float(log["reward"][shown].mean()))
-    counts = {
-        "organic": float((~shown).sum() / n_users),
-        "organic_expected": expected[0],
-        "bandit": float(shown.sum() / n_users),
-        "bandit_expected": expected[1],
-    }
-    return {"catalogue": catalogue, "counts": counts, "records": [r.to_dict() for r in found.records]}
-
-
-def over_catalogues(values: Iterable[float]) -> dict[str, float]:
-    """Mean, its 95 % interval, and the 95 % range over catalogues."""
-    x = np.array(list(values), float)
-    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)) if len(x) > 1 else math.inf
-    spread = 1.96 * x.std(ddof=1) if len(x) > 1 else math.inf
-    return {
-        "mean": float(x.mean()),
-        "low": float(x.mean() - half),
-        "high": float(x.mean() + half),
-        "range_low": float(x.mean() - spread),
-        "range_high": float(x.mean() + spread),
-    }
-
-
-def share(hits: Sequence[bool]) -> dict[str, float]:
-    """A proportion and its Wilson interval."""
-    interval = stats.binomtest(int(sum(hits)), len(hits)).proportion_ci(method="wilson")
-    return {"share": float(np.mean(hits)), "low": float(interval.low), "high": float(interval.high), "n": len(hits)}
-
-
-def analyse(found: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
-    """What the catalogues say together."""
-    agents = settings["agents"]
-    tables: dict[tuple[str, str, str], list[float]] = {}
-    for one in found:
-        for r in one["records"]:
-            tables.setdefault((r["agent"], r["protocol"], r["metric"]), []).append(r["value"])
-            exact = r["details"].get("value_on_log")
-            if exact is not None and r["metric"] == "clipped_ips":
-                tables.setdefault((r["agent"], "truth", "value_on_log"), []).append(exact)
-    figures = {" ".join(key): over_catalogues(values) for key, values in tables.items()}
-    judged: dict[str, list[Any]] = {protocol: [] for protocol in PROTOCOLS}
-    for one in found:
-        ranked = [Record(**r) for r in one["records"] if r["agent"] in agents and r["value"] is not None]
-        for judgement in judge(ranked):
-            judged[judgement.protocol].append(judgement)
-    protocols = {}
-    for protocol, ones in judged.items():
-        upper_best = [j.pick_by_upper_bound == j.best for j in ones]
-        protocols[protocol] = {
-            "picks_best": share([j.pick == j.best for j in ones]),
-            "cost_share": over_catalogues(j.cost / j.best_ctr for j in ones),
-            "kendall_tau": over_catalogues(j.kendall_tau for j in ones),
-            "picks_best_by_upper_bound": share(upper_best),
-            "tau_by_upper_bound": over_catalogues(j.tau_by_upper_bound for j in ones),
-        }
-    return {
-        "catalogues": len(found),
-        "figures": figures,
-        "protocols": protocols,
-        "counts": {
-            kind: over_catalogues(o["counts"][kind] / o["counts"][f"{kind}_expected"] for o in found)
-            for kind in ("organic", "bandit")
-        },
-        "claims": claims(found, agents),
-        "claims_notebook": claims(found, settings["notebook_agents"]),
-    }
-
-
-def claims(found: list[dict[str, Any]], agents: list[str]) -> dict[str, Any]:
-    """The paper's three observations, each as something that a catalogue can contradict."""
-    neighbours = next(agent for agent in agents if agent.startswith("item-knn"))
-    by_agent = [{(r["agent"], r["protocol"], r["metric"]): r for r in one["records"]} for one in found]
-
-    def ranking(cells: dict[Any, Any], protocol: str, metric: str, field: str = "value") -> list[str]:
-        return sorted(agents, key=lambda agent: -cells[agent, protocol, metric][field])
-
-    other_order, ratio, random_missed, covered = [], [], [], []
-    bounds: dict[str, tuple[list[bool], list[float]]] = {"the paper's interval": ([], []), "ours": ([], [])}
-    covered_paper = []
-    for cells in by_agent:
-        loo, ab = ranking(cells, "loocv", "hr@1"), ranking(cells, "ab_test", "ctr")
-        other_order.append(loo != ab)
-        hr = [cells[a, "loocv", "hr@1"]["value"] for a in (neighbours, "random")]
-        ctr = [cells[a, "ab_test", "ctr"]["value"] for a in (neighbours, "random")]
-        ratio.append((hr[0] / max(hr[1], 1e-6)) / (ctr[0] / ctr[1]))
-        online = [cells[a, "ab_test", "ctr"]["value"] for a in agents]
-        estimates = [cells[a, "off_policy", "clipped_ips"] for a in agents]
-        theirs = [paper_interval(r) for r in estimates]
-        for name, upper in (
-            ("the paper's interval", [high for _, high in theirs]),
-            ("ours", [r["details"]["sampling_high"] for r in estimates]),
-        ):
-            order = [agents[i] for i in np.argsort(-np.array(upper), kind="stable")]
-            bounds[name][0].append(order == ab)
-            bounds[name][1].append(float(stats.kendalltau(upper, online).statistic))
-        covered += [r["low"] <= value <= r["high"] for r, value in zip(estimates, online, strict=True)]
-        covered_paper += [low <= value <= high for (low, high), value in zip(theirs, online, strict=True)]
-        estimate = cells["random", "off_policy", "clipped_ips"]["value"]
-        random_missed.append(estimate < 0.5 * cells["random", "ab_test", "ctr"]["value"])
-    upper_claims: dict[str, Any] = {}
-    for name, (same, tau) in bounds.items():
-        upper_claims[f"2 ranking by the upper bound of clipped IPS ({name}) is the A/B ranking"] = share(same)
-        upper_claims[f"2 Kendall's tau of that ranking with the A/B ranking ({name})"] = over_catalogues(tau)
-    return {
-        "1 leave-one-out ranks otherwise than the A/B test": share(other_order),
-        "1 ratio item-knn to random, leave-one-out over A/B test": over_catalogues(ratio),
-        **upper_claims,
-        "2 the paper's interval of clipped IPS holds the A/B CTR": share(covered_paper),
-        "2 ours, what clipping may hide included, holds it": share(covered),
-        "3 clipped IPS of Random is less than half its A/B CTR": share(random_missed),
-    }
-
-
-def paper_interval(record: dict[str, Any]) -> tuple[float, float]:
-    """As the authors' notebook has it: Student's t at .99875 on Kish's effective n, rows taken as independent."""
-    kish = max(record["details"]["kish"], 2.0)
-    half = stats.t.ppf(0.99875, kish - 1) * record["details"]["row_sd"] / math.sqrt(kish)
-    return record["value"] - half, record["value"] + half
-
-
-def markdown(analysis: dict[str, Any], published: dict[str, Any], settings: dict[str, Any]) -> str:
-    """The analysis for a person."""
-    phantom = published["phantom_row"]
-    lines = [
-        "# Jeunen, Rohde & Vasile 2019, over catalogues",
-        "",
-        f"Means over {analysis['catalogues']} catalogues [95 % range over catalogues]; published figures from one,",
-        f"CTRs multiplied by {phantom} for RecoGym's phantom row. Made by `python benchmarks/jeunen2019/run.py`.",
-        "",
-        "| agent | HR@1 | published | clipped IPS | published | A/B CTR | published | difference | true CTR |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-
-    def cell(agent: str, protocol: str, metric: str) -> str:
-        got = analysis["figures"].get(f"{agent} {protocol} {metric}")
-        return f"{got['mean']:.5f} [{got['range_low']:.5f}, {got['range_high']:.5f}]" if got else "-"
-
-    for agent in [*settings["agents"], *settings["extra_agents"]]:
-        theirs = published["agents"].get(agent, {})
-        ctr = theirs.get("ctr")
-        got = analysis["figures"][f"{agent} ab_test ctr"]["mean"]
-        lines.append(
-            f"| {agent} | {cell(agent, 'loocv', 'hr@1')} | {_shown(theirs.get('hr@1'))} "
-            f"| {cell(agent, 'off_policy', 'clipped_ips')} | {_shown(theirs.get('clipped_ips'))} "
-            f"| {cell(agent, 'ab_test', 'ctr')} | {_shown(ctr and ctr * phantom)} "
-            f"| {f'{got / (ctr * phantom) - 1:+.1%}' if ctr else '-'} | {cell(agent, 'truth', 'ctr')} |"
-        )
-    lines += ["", "## Which protocol picks the best agent, and what does its choice cost?", ""]
-    lines += ["| protocol | picks the best | cost, share of the best CTR | Kendall's tau | by upper bound | its tau |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for protocol, row in analysis["protocols"].items():
-        best, upper = row["picks_best"], row["picks_best_by_upper_bound"]
-        lines.append(
-            f"| {protocol} | {best['share']:.0%} [{best['low']:.0%}, {best['high']:.0%}] "
-            f"| {_interval(row['cost_share'], '.2%')} | {_interval(row['kendall_tau'], '.2f')} "
-            f"| {upper['share']:.0%} [{upper['low']:.0%}, {upper['high']:.0%}] "
-            f"| {_interval(row['tau_by_upper_bound'], '.2f')} |"
-        )
-    lines += [
-        "",
-        "## The paper's three observations",
-        "",
-        "| claim | methods as the paper describes them | as its notebook has them |",
-    ]
-    lines += ["|---|---|---|"]
-    for claim, row in analysis["claims"].items():
-        lines.append(f"| {claim} | {_claim(row)} | {_claim(analysis['claims_notebook'][claim])} |")
-    lines += ["", "## Event counts over the analytic expectation", ""]
-    lines += [f"- {kind}: {_interval(row, '.4f')}" for kind, row in analysis["counts"].items()]
-    lines += ["", (HERE / "differences.md").read_text().rstrip(), ""]
-    return "\n".join(lines)
-
-
-def _claim(row: dict[str, float]) -> str:
-    if "share" in row:
-        return f"{row['share']:.0%} [{row['low']:.0%}, {row['high']:.0%}] of {row['n']}"
-    return _interval(row, ".3g")
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5f}"
-
-
-def _interval(row: dict[str, float], form: str) -> str:
-    return f"{row['mean']:{form}} [{row['low']:{form}}, {row['high']:{form}}]"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    settings = tomllib.loads((HERE / "settings.toml").read_text())
-    parser.add_argument("--catalogues", type=int, default=settings["catalogues"])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--catalogues", type=int, default=None)
     parser.add_argument("--quick", action="store_true", help="the small preset: a check that the study runs")
-    parser.add_argument(
-        "--out", type=Path, default=None, help="default: beside this file; with --quick, runs/jeunen2019-quick"
-    )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--study", type=Path, default=None, help="catalogues' records; runs/jeunen2019 unless named")
+    parser.add_argument("--out", type=Path, default=None, help="results; beside this file, with --quick in --study")
     options = parser.parse_args()
-    out = options.out or (Path("runs/jeunen2019-quick") if options.quick else HERE)
-    found = []
-    with workers(options.workers) as executor:
-        for catalogue in range(options.catalogues):
-            path = out / "catalogues" / f"{catalogue:03d}.json"
-            if not path.exists():
-                write_json(path, study(catalogue, settings, options.quick, executor))
-                print(f"catalogue {catalogue} done", flush=True)
-            found.append(json.loads(path.read_text()))
-    analysis = analyse(found, settings)
-    published = json.loads((HERE / "published.json").read_text())
+    given = read_settings(HERE / "settings.toml")
+    settings = tomllib.loads((HERE / "settings.toml").read_text())
+    (world,) = given["worlds"]
+    if options.quick:
+        world["preset"] = "quick"
+    given["seeds"] = seeds_from(options.catalogues or settings["catalogues"], settings["first_seed"])
+    folder = options.study or Path("runs/jeunen2019-quick" if options.quick else "runs/jeunen2019")
+    out = options.out or (folder if options.quick else HERE)
+    with processes(options.workers) as executor:
+        study = run_study(
+            **given,
+            folder=folder,
+            resume=folder.exists(),
+            executor=executor,
+            report=lambda line: print(line, flush=True),
+        )
+    roles = {**settings["analysis"], "references": world["references"]}
+    analysis = analyse(study, roles)
     write_json(out / "results.json", analysis)
-    text = markdown(analysis, published, settings)
+    text = markdown(analysis, json.loads((HERE / "published.json").read_text()), roles)
     (out / "results.md").write_text(text)
     print(text)
 

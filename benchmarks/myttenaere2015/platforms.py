@@ -12,10 +12,11 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import Learner, registry
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
+from recsim_mnar.protocols.temporal.platforms import Campaigns, scores_by_scheme
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities, score
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.platform import platform_log, run_campaigns, true_quality
+from recsim_mnar.simulate.platform import platform_log, true_quality
 from recsim_mnar.worlds import make_world
 
 K = 5
@@ -25,10 +26,15 @@ def world_of(preset: str, seed: int, settings: Sequence[str] = ()) -> Any:
     return make_world("campaigns", preset, [*settings, f"catalogue_seed={seed}"])
 
 
+def campaigns_of(kind: dict[str, Any]) -> Campaigns:
+    """Campaigns of a kind that the settings name."""
+    recommender = registry.learner(kind["recommender"]) if kind["recommender"] else None
+    return Campaigns(recommender, kind["sharpness"])
+
+
 def lived(world: Any, seed: int, kind: dict[str, Any], days: list[float] | None = None) -> Any:
     """A platform on its last day, with campaigns of this kind (``days=[]``: none)."""
-    recommender = registry.learner(kind["recommender"]) if kind["recommender"] else None
-    return run_campaigns(world, seed, recommender=recommender, sharpness=kind["sharpness"], days=days)
+    return campaigns_of(kind).platform(world, seed, days=days)
 
 
 def constant_lists(log: Log, reference: Profiles) -> dict[str, Learner]:
@@ -113,57 +119,27 @@ def control_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed:
 def study_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, number: int) -> dict[str, Any]:
     """Scores by every scheme, with and without campaigns, and the true quality of every algorithm, on one platform."""
     world, seed = world_of(settings["preset"], number, settings["set"]), 1000 + number
-    t0 = world.params.reference_day
+    t0, campaigns = world.params.reference_day, campaigns_of(kinds[kind])
     days = [float(day) for day in world.campaign_days()]
-    log = platform_log(lived(world, seed, kinds[kind]))
-    without = platform_log(lived(world, seed, kinds[kind], days=[]))
+    log = platform_log(campaigns.platform(world, seed))
+    without = platform_log(campaigns.platform(world, seed, days=[]))
     reference = Profiles.of(log, t0, world.n_items)
     agents = constant_lists(log, reference) | {name: registry.learner(name) for name in settings["agents"]}
-    random_log = _with_random_campaign(settings, world, seed, kinds[kind])
+    random_log = campaigns.log_with_random_campaign(
+        world, seed, day=settings["random_day"], share=settings["random_share"]
+    )
+    schemes = settings["schemes"]
     rows: list[dict[str, Any]] = []
     for t in settings["times"]:
-        platform = _at(world, seed, kinds[kind], [day for day in days if day < t], t)
+        platform = campaigns.platform(world, seed, days=[day for day in days if day < t], until=t)
         truth = {name: true_quality(platform, learner, k=K) for name, learner in agents.items()}
-        scores = {"with": _scores(log, t, reference, settings["schemes"], agents)}
+        scores = {"with": scores_by_scheme(log, t, reference, schemes, agents, K)}
         # Before the first campaign the two platforms are one.
         same = t <= days[0]
-        scores["without"] = scores["with"] if same else _scores(without, t, reference, settings["schemes"], agents)
+        scores["without"] = scores["with"] if same else scores_by_scheme(without, t, reference, schemes, agents, K)
         if t == world.params.n_days:
             phase = f"random-phase+campaign={len(days)}"
-            found = _scores(random_log, t, reference, [phase], agents)
+            found = scores_by_scheme(random_log, t, reference, [phase], agents, K)
             scores["with"]["random-phase"] = found[phase]
         rows.append({"time": t, "truth": truth, "scores": scores})
     return {"kind": kind, "platform": number, "rows": rows}
-
-
-def _scores(
-    log: Log, t: float, reference: Profiles, schemes: list[str], agents: dict[str, Learner]
-) -> dict[str, dict[str, float]]:
-    now = Profiles.of(log, t, reference.n_items)
-    cache: dict[tuple[float, int, str], Any] = {}
-    found: dict[str, dict[str, float]] = {}
-    for spec in schemes:
-        weighing = make_scheme(spec).weigh(now, reference)
-        found[spec] = {}
-        for name, learner in agents.items():
-            key = (weighing.profiles.time, weighing.profiles.n_pairs, name)
-            if key not in cache:
-                cache[key] = hit_probabilities(weighing.profiles, learner, K)
-            found[spec][name] = float(weighing.probabilities @ cache[key])
-    return found
-
-
-def _at(world: Any, seed: int, kind: dict[str, Any], days: list[float], t: float) -> Any:
-    recommender = registry.learner(kind["recommender"]) if kind["recommender"] else None
-    return run_campaigns(world, seed, recommender=recommender, sharpness=kind["sharpness"], days=days, until=t)
-
-
-def _with_random_campaign(settings: dict[str, Any], world: Any, seed: int, kind: dict[str, Any]) -> Log:
-    """The log of the same platform, where some users get one more campaign, of uniformly random items."""
-    days = [float(day) for day in world.campaign_days()]
-    platform = _at(world, seed, kind, days, settings["random_day"])
-    users = platform.present()
-    users = users[: round(settings["random_share"] * len(users))]
-    platform.recommend(*platform.draw_lists(np.ones(world.n_items), users), users)
-    platform.advance(world.params.n_days)
-    return platform_log(platform)

@@ -27,7 +27,7 @@ from pictures import draw  # noqa: E402
 from platforms import control_of, figures_of, study_of, world_of  # noqa: E402
 
 from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.protocols.records import _plain  # noqa: E402
+from recsim_mnar.protocols.records import plain  # noqa: E402
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def main() -> None:
         "figures": figure_numbers(found["figures"], found["control"], figures),
         "study": study_numbers(found["study"], study),
     }
-    write_json(out / "results.json", _plain(results))
+    write_json(out / "results.json", plain(results))
     text = markdown(results, settings)
     (out / "results.md").write_text(text + "\n")
     days = world_of(figures["preset"], 0).campaign_days()

@@ -221,9 +221,8 @@ def _answers(setting: Setting, policy: Any) -> str:
     else:
         policy.observe(log["user"][rows], log["item"][rows])
     arrays = {"probabilities": policy.probabilities(users)}
-    scores = getattr(policy, "scores", None)
-    if scores is not None:
-        arrays["scores"] = scores(users)
+    if p.able(policy, p.KnowsScores) is not None:
+        arrays["scores"] = policy.scores(users)
     return digest(arrays)
 
 

@@ -10,27 +10,54 @@ from typing import Any
 
 import numpy as np
 
-import recsim_mnar.simulate.items as simulation
+import recsim_mnar.simulate.executor as simulation
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.envs.slates import record_slates, record_slates_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import Policy, registry
+from recsim_mnar.policy.capabilities import KnowsScores, able
+from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
+from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop
 from recsim_mnar.replay import replay
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate import iter_shards, simulate
-from recsim_mnar.simulate.platform import additions_log, feedback_loop, platform_log, run_campaigns, score_users
-from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy, exposures_of
+from recsim_mnar.simulate.platform import additions_log, platform_log, run_campaigns, score_users
+from recsim_mnar.simulate.slates import exposures_of
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds import make_world
 
 __all__ = [
-    "DeployedPolicy", "Exposures", "Log", "Policy", "SlatePolicy", "UserError", "additions_log", "agent_class", "agent_names",
-    "command_line", "derive_seed", "exposures_of", "feedback_loop", "learner", "make_world", "platform_log", "record",
-    "record_slates", "record_slates_vector", "record_vector", "replay", "run_campaigns", "score_users", "simulate",
-    "small_shards", "value_on_log",
-]  # fmt: skip
+    "DeployedPolicy",
+    "Exposures",
+    "KnowsScores",
+    "Log",
+    "Policy",
+    "SlatePolicy",
+    "UserError",
+    "able",
+    "additions_log",
+    "agent_class",
+    "agent_names",
+    "command_line",
+    "derive_seed",
+    "exposures_of",
+    "feedback_loop",
+    "learner",
+    "make_world",
+    "platform_log",
+    "record",
+    "record_slates",
+    "record_slates_vector",
+    "record_vector",
+    "replay",
+    "run_campaigns",
+    "score_users",
+    "simulate",
+    "small_shards",
+    "value_on_log",
+]
 
 learner = registry.learner
 

@@ -89,7 +89,7 @@ def settings_of(n_users: int, n_items: int, executors: Mapping[str, Executor | N
             ("house", *everyone, FOREIGN, *on_exposures_too), **apart,
         ),
         "purchases, independent": Setting(
-            "purchases", "popularity", {**purchases, "law": "log"}, ("house", *few), **apart
+            "purchases", "popularity", {**purchases, "rank_decay": "log"}, ("house", *few), **apart
         ),
     }  # fmt: skip
 

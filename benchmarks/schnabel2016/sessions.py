@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar import rng
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
-from recsim_mnar.protocols.records import ratio_interval
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 

@@ -21,7 +21,8 @@ from floors import machine
 from scipy import sparse
 from table import HEADER, Row, cpu_seconds, line
 
-from recsim_mnar.agents.neighbours.knn import ItemKNNPolicy, most_similar
+from recsim_mnar.agents.neighbours.knn import ItemKNNPolicy
+from recsim_mnar.agents.neighbours.similarity import most_similar
 
 HERE = Path(__file__).resolve().parent
 SIZES = ((2_000, 2_000, 40_000, 5), (100_000, 20_000, 5_000_000, 2))

@@ -22,19 +22,14 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import recsim_mnar  # noqa: E402  (threads are set before numpy is loaded)
-from recsim_mnar.policy import registry  # noqa: E402
-from recsim_mnar.protocols.compare import SETTINGS, compare  # noqa: E402
-from recsim_mnar.worlds import make_world  # noqa: E402
+from recsim_mnar.protocols.setup import Setup  # noqa: E402
 
-AGENTS = ("random", "popularity", "user-popularity", "svd", "item-knn", "user-knn")
+PRESETS = ("jeunen2019", "quick", "recogym-v1")
 
 
 def study(preset: str, report: Any = lambda stage: None) -> None:
     """The six agents of the paper, judged by every protocol."""
-    world = make_world("sessions", preset, [])
-    learners = {name: registry.learner(name) for name in AGENTS}
-    logging = registry.learner("user-popularity")
-    compare(world, learners, logging=logging, settings=SETTINGS[preset], seed=0, report=report)
+    Setup("sessions", preset).resolved().run(0, report=report)
 
 
 def stages(preset: str) -> dict[str, float]:
@@ -57,7 +52,7 @@ def functions(preset: str, top: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="jeunen2019", choices=sorted(SETTINGS))
+    parser.add_argument("--preset", default="jeunen2019", choices=PRESETS)
     parser.add_argument("--top", type=int, default=12)
     parser.add_argument("--json", type=Path)
     a = parser.parse_args()

@@ -1,46 +1,52 @@
-"""``recsim-mnar compare``: in the sessions world, in the purchases world, on a user's own interactions."""
+"""``recsim-mnar compare``: in any world, over catalogues, and on a user's own interactions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recsim_mnar.cli.console import console, progress
-from recsim_mnar.cli.shared import clock, n_workers, names_of
+from recsim_mnar.cli.shared import checked_seed, clock, n_workers, names_of
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds import make_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.base import World
+    from recsim_mnar.protocols.compare import Comparison
+    from recsim_mnar.protocols.setup import Setup
 
-_SESSIONS_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
-_PURCHASES_AGENTS = "random,popularity,rmf,bpr,ulrmf,ulbpr,recresp,dlce,cubn,cibn"
-_OF_PURCHASES = ("length", "metrics", "test_periods")
-_OF_INTERACTIONS = ("user_column", "item_column", "time_column")
-_OF_A_WORLD = (
-    *("world", "preset", "settings", "logging_agent", "clip", "train_users", "test_users", "arm_users", "truth_users"),
-    "paired",
+Report = Callable[[str], None]
+
+OPTION_FLAGS = (
+    *("logging", "clip", "length", "metrics", "test_periods", "train_users", "test_users", "arm_users"),
+    *("truth_users", "folds", "paired", "level"),
 )
-_FLAGS = {"settings": "set", "logging_agent": "logging"}
+"""Flags that name an option of one world's comparison, as ``--option name=value`` does."""
+
+_OF_INTERACTIONS = ("user_column", "item_column", "time_column")
+_OWN_DATA = ("interactions", "agents", "protocols", "folds", "level", "seed", "workers", "out", *_OF_INTERACTIONS)
+_OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
+_FLAGS = {"params": "set"}
 
 
 @click.command()
 @click.option("--world", default=None, help="A world's name.  [default: sessions]")
-@click.option("--preset", default=None, help="Of the world; jeunen2019 (purchases: personalised) unless named.")
+@click.option("--preset", default=None, help="Of the world; the comparison's own unless named (sessions: jeunen2019).")
 @click.option(
     "--agents", default=None, help="Names or package.module:Class, with commas; the world's list unless named."
 )
+@click.option("--references", default=None, help="Further agents, which are shown and cannot be picked.")
 @click.option(
-    "--protocols", default=None, help="Of loocv,off_policy,ab_test (purchases: uplift,ab_test); all unless named."
+    "--protocols", default=None, help="Names or package.module:Class, with commas; the world's list unless named."
 )
+@click.option("--set", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
-)
-@click.option("--logging", "logging_agent", default=None, help="The logging policy.  [default: user-popularity]")
+    "--option", "options", multiple=True, metavar="NAME=VALUE",
+    help="An option of this world's comparison (`recsim-mnar protocols` lists them); may be repeated."
+)  # fmt: skip
+@click.option("--tie", type=float, default=None, help="A cost up to this share of the best true value is none.")
+@click.option("--logging", default=None, help="Sessions: the logging policy.  [default: user-popularity]")
 @click.option("--clip", type=float, default=None, help="Largest weight of clipped IPS.  [default: 15; purchases: none]")
 @click.option("--length", type=int, default=None, help="Purchases: items of a list, N.  [default: 10]")
 @click.option("--metrics", default=None, help="Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
@@ -50,10 +56,16 @@ _FLAGS = {"settings": "set", "logging_agent": "logging"}
 @click.option("--arm-users", type=int, default=None, help="Users of each arm of the A/B test.")
 @click.option("--truth-users", type=int, default=None, help="Users over whom the true CTR is averaged.")
 @click.option("--folds", type=int, default=None, help="Of leave-one-out.  [default: 10]")
-@click.option("--paired", is_flag=True, help="All arms of the A/B test share their users.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
+@click.option("--paired", is_flag=True, default=None, help="All arms of the A/B test share their users.")
+@click.option("--level", type=float, default=None, help="Coverage of the intervals.  [default: 0.95]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of everything but the catalogue.")
-@click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
+@click.option("--catalogues", type=int, default=None, help="A study: so many catalogues, each with users of its own.")
+@click.option(
+    "--first-seed", type=int, default=None,
+    help="With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed."
+)  # fmt: skip
+@click.option("--resume", is_flag=True, help="With --catalogues: take up an interrupted study in --out.")
+@click.option("--workers", type=int, default=None, help="Threads, or processes of a study; as many as processors.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
 @click.option("--interactions", type=click.Path(path_type=Path), default=None, help="Your own interactions: a file.")
 @click.option("--user-column", default=None, help="Of that file.")
@@ -63,33 +75,86 @@ def compare(**options: Any) -> None:
     """Judge agents by protocols, and the protocols by the truth.
 
     In the sessions world by leave-one-out, off-policy estimates and an A/B test; in the purchases world by precision
-    and the uplift metrics of a further log, and by an A/B test.
+    and the uplift metrics of a further log, and by an A/B test; in the ratings world by naive, IPS and SNIPS estimates
+    from revealed ratings; in the campaigns world by leave-one-out, unweighted and weighted.
     """
-    from recsim_mnar.simulate.run_folder import claimed, new_folder
-
+    checked_seed(options["seed"])
     if options["interactions"] is not None:
-        _refuse(options, _OF_A_WORLD, "is of a world: with --interactions there is none")
-    else:
-        _refuse(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
-    options["world"] = options["world"] or "sessions"
-    folder = new_folder(options["out"], "compare")
-    default = _PURCHASES_AGENTS if options["world"] == "purchases" else _SESSIONS_AGENTS
-    agents = names_of(default if options["agents"] is None else options["agents"], "--agents")
-    began = clock()
-    with claimed(folder), progress() as report:
-        if options["interactions"] is not None:
-            comparison, run_config = _compare_interactions(agents, options, report)
-        elif options["world"] == "purchases":
-            comparison, run_config = _compare_purchases(agents, options, report)
-        else:
-            comparison, run_config = _compare_sessions(agents, options, report)
-        report("write the report")
-        run_config["seconds"] = round(began(), 3)
-        _write_comparison(folder, comparison, run_config)
-    _print_comparison(comparison, folder)
+        _refuse(options, [n for n in options if n not in _OWN_DATA], "is of a world: with --interactions there is none")
+        _in_folder(options, _compare_interactions)
+        return
+    _refuse(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
+    setup = setup_of(options)
+    if options["catalogues"] is None:
+        _refuse(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
+        _in_folder(options, lambda o, report: _compare(setup, o, report))
+        return
+    from recsim_mnar.cli.study import run_to_folder
+
+    run_to_folder(
+        [setup],
+        n_catalogues=options["catalogues"],
+        seed=options["seed"],
+        first_seed=options["first_seed"],
+        out=options["out"],
+        resume=options["resume"],
+        workers=n_workers(options["workers"]),
+    )
 
 
-def _refuse(options: dict[str, Any], names: tuple[str, ...], why: str) -> None:
+def setup_of(options: dict[str, Any]) -> Setup:
+    """What the flags say, looked up once so that a slip is found before any work."""
+    from recsim_mnar.protocols.setup import Setup
+
+    given = {name: options[name] for name in OPTION_FLAGS if options[name] is not None}
+    if options["metrics"] is not None:
+        given["metrics"] = ",".join(names_of(options["metrics"], "--metrics"))
+    world, more = options["world"] or "sessions", _pairs(options["options"], "--option")
+    _check_options(
+        world, {**{name: f"--{name.replace('_', '-')}" for name in given}, **dict.fromkeys(more, "--option")}
+    )
+    setup = Setup(
+        world=world,
+        preset=options["preset"],
+        params=_pairs(options["params"], "--set"),
+        agents=_named(options["agents"], "--agents"),
+        references=_named(options["references"], "--references") or (),
+        protocols=_named(options["protocols"], "--protocols"),
+        options={**given, **more},
+        tie=options["tie"] or 0.0,
+    )
+    setup.resolved()
+    return setup
+
+
+def _check_options(world: str, flags: dict[str, str]) -> None:
+    """Raise UserError, naming the flag, for an option that the world's comparison has not."""
+    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.worlds import make_world
+
+    experiment = experiment_of(make_world(world))
+    for name, flag in flags.items():
+        try:
+            experiment.field_of(name)
+        except UserError as error:
+            raise UserError(f"{flag}: {error}") from None
+
+
+def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
+    return None if text is None else tuple(names_of(text, flag))
+
+
+def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"{flag} {text}: write it as name=value")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _refuse(options: dict[str, Any], names: Any, why: str) -> None:
     """Raise UserError for an option that is given and means nothing here."""
     for name in names:
         value = options[name]
@@ -97,174 +162,65 @@ def _refuse(options: dict[str, Any], names: tuple[str, ...], why: str) -> None:
             raise UserError(f"--{_FLAGS.get(name, name).replace('_', '-')} {why}")
 
 
-def _protocols(options: dict[str, Any], default: Sequence[str]) -> list[str]:
-    return list(default) if options["protocols"] is None else names_of(options["protocols"], "--protocols")
+def _in_folder(options: dict[str, Any], job: Callable[[dict[str, Any], Report], tuple[Comparison, Any]]) -> None:
+    """Run a comparison, write its folder and print what it says."""
+    from recsim_mnar.report.files import write_comparison
+    from recsim_mnar.simulate.run_folder import claimed, new_folder
+
+    folder = new_folder(options["out"], "compare", what="--out")
+    elapsed = clock()
+    with claimed(folder, what="--out"), progress() as report:
+        comparison, run_config = job(options, report)
+        report("write the report")
+        write_comparison(folder, comparison, run_config, elapsed())
+    _print_comparison(comparison, folder)
 
 
-def _compare_sessions(
-    agents: list[str], options: dict[str, Any], report: Callable[[str], None]
-) -> tuple[Any, dict[str, Any]]:
-    from recsim_mnar.policy import registry
-    from recsim_mnar.protocols import compare as comparing
-    from recsim_mnar.simulate.items import workers
+def _compare(setup: Setup, options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
+    from recsim_mnar.simulate.executor import workers
 
-    preset = options["preset"] or "jeunen2019"
-    if options["world"] != "sessions":
-        make_world(options["world"], None, ())
-        raise UserError(
-            f"--world {options['world']}: compare runs on the sessions world and on purchases; campaigns are judged by "
-            "recsim_mnar.protocols.temporal.weighted_leave_one_out, ratings by recsim_mnar.estimators.ratings"
-        )
-    _refuse(options, _OF_PURCHASES, "is of --world purchases")
-    world = make_world("sessions", preset, options["settings"])
-    if preset not in comparing.SETTINGS:
-        raise UserError(
-            f"--preset {preset}: compare runs on {', '.join(sorted(comparing.SETTINGS))} of the sessions world; "
-            "campaigns are judged by recsim_mnar.protocols.temporal.weighted_leave_one_out"
-        )
-    given = {
-        name: options[name]
-        for name in ("train_users", "test_users", "arm_users", "truth_users", "folds")
-        if options[name] is not None
-    }
-    clip = 15.0 if options["clip"] is None else options["clip"]
-    settings = replace(comparing.SETTINGS[preset], **given, clip=clip, level=options["level"], paired=options["paired"])
-    protocols = _protocols(options, comparing.PROTOCOLS)
-    comparing.check_protocols(protocols)
-    learners = {name: registry.learner(name) for name in agents}
-    logging = "user-popularity" if options["logging_agent"] is None else options["logging_agent"]
-    logger = registry.learner(logging)
+    resolved = setup.resolved()
     with workers(n_workers(options["workers"])) as executor:
-        comparison = comparing.compare(
-            world,
-            learners,
-            logging=logger,
-            protocols=protocols,
-            settings=settings,
-            seed=options["seed"],
-            executor=executor,
-            report=report,
-        )
-    return comparison, _run_config(world, preset, settings, options, logging=logging)
+        comparison = resolved.run(options["seed"], executor=executor, report=report)
+    return comparison, resolved.run_config(options["seed"])
 
 
-def _run_config(world: World, preset: str, settings: Any, options: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """What suffices to make a comparison again."""
-    known = {"world": world.describe(), "preset": preset, "settings": asdict(settings)}
-    return {**known, **more, "seed": options["seed"]}
-
-
-def _compare_purchases(
-    agents: list[str], options: dict[str, Any], report: Callable[[str], None]
-) -> tuple[Any, dict[str, Any]]:
-    from recsim_mnar.policy import registry
-    from recsim_mnar.protocols.compare import check_protocols
-    from recsim_mnar.protocols.uplift import protocol as uplift
-    from recsim_mnar.simulate.items import workers
-
-    _refuse(
-        options, ("test_users", "arm_users", "truth_users"), "is of --world sessions: --train-users are all there are"
-    )
-    _refuse(options, ("folds",), "is of leave-one-out, which --world purchases has not")
-    _refuse(options, ("logging_agent",), "is of --world sessions: --set deployment=... names the deployed recommender")
-    preset = options["preset"] or "personalised"
-    world: Any = make_world("purchases", preset, options["settings"])
-    given: dict[str, Any] = {
-        name: options[option]
-        for option, name in (("train_users", "users"), ("test_periods",) * 2, ("length",) * 2, ("clip",) * 2)
-        if options[option] is not None
-    }
-    if options["metrics"] is not None:
-        given["metrics"] = tuple(names_of(options["metrics"], "--metrics"))
-    settings = replace(uplift.SETTINGS[preset], **given, level=options["level"], paired=options["paired"])
-    protocols = _protocols(options, uplift.PROTOCOLS)
-    check_protocols(protocols, uplift.PROTOCOLS)
-    specs = {name: uplift.spec_of(name, settings) for name in agents}
-    with workers(n_workers(options["workers"])) as executor:
-        comparison = uplift.compare_uplift(
-            world,
-            {name: registry.learner(spec) for name, spec in specs.items()},
-            protocols=protocols,
-            settings=settings,
-            seed=options["seed"],
-            executor=executor,
-            report=report,
-        )
-    return comparison, _run_config(world, preset, settings, options, agents=specs)
-
-
-def _compare_interactions(
-    agents: list[str], options: dict[str, Any], report: Callable[[str], None]
-) -> tuple[Any, dict[str, Any]]:
+def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policy import registry
-    from recsim_mnar.protocols.compare import PROTOCOLS, Comparison, check_protocols
-    from recsim_mnar.protocols.leave_one_out.protocol import leave_one_out
-    from recsim_mnar.protocols.uplift import protocol as uplift
-    from recsim_mnar.rng import check_seed, derive_seed
-    from recsim_mnar.simulate.items import workers
+    from recsim_mnar.protocols.base import protocol as find_protocol
+    from recsim_mnar.protocols.own_data import compare_interactions
+    from recsim_mnar.simulate.executor import workers
 
-    _refuse(options, _OF_PURCHASES, "is of --world purchases")
-    protocols = _protocols(options, ("loocv",))
-    check_protocols(protocols, sorted({*PROTOCOLS, *uplift.PROTOCOLS}))
-    for protocol in protocols:
-        if protocol != "loocv":
+    for protocol in _named(options["protocols"], "--protocols") or ():
+        if find_protocol(protocol).name != "loocv":
             raise UserError(
                 f"--protocols {protocol} needs a world: with --interactions only loocv runs, there is no truth and no "
                 "propensity"
             )
+    agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     report(f"read {options['interactions']}")
-    data = read_interactions(
-        options["interactions"],
-        user_column=options["user_column"],
-        item_column=options["item_column"],
-        time_column=options["time_column"],
-    )
+    columns = {name: options[name] for name in _OF_INTERACTIONS}
+    data = read_interactions(options["interactions"], **columns)
     learners = {name: registry.learner(name) for name in agents}
     folds = 10 if options["folds"] is None else options["folds"]
-    seed = check_seed(options["seed"], "--seed")
+    level = 0.95 if options["level"] is None else options["level"]
     report(f"leave-one-out, {folds} folds")
     with workers(n_workers(options["workers"])) as executor:
-        records = leave_one_out(
-            data.log,
-            learners,
-            n_items=data.n_items,
-            folds=folds,
-            seed=derive_seed(seed, "loocv"),
-            ks=(1, 10),
-            level=options["level"],
-            world="interactions",
-            candidates="auto",
-            executor=executor,
+        comparison = compare_interactions(
+            data, learners, folds=folds, level=level, seed=options["seed"], executor=executor
         )
-    run_config = {"interactions": str(options["interactions"]), "items": data.n_items, "folds": folds, "seed": seed}
-    notes = []
-    if records[0].details.get("candidates") == "unseen":
-        notes.append("No user meets an item twice, so items that a user has seen are not ranked for that user.")
-    return Comparison(records, notes=notes), run_config
+    run_config = {
+        "interactions": str(options["interactions"]), "items": data.n_items, "folds": folds, "seed": options["seed"]
+    }  # fmt: skip
+    return comparison, run_config
 
 
-def _write_comparison(folder: Path, comparison: Any, run_config: dict[str, Any]) -> None:
-    from recsim_mnar.log.files import write_json
-    from recsim_mnar.protocols.compare import summary
-    from recsim_mnar.report.page import write_page
-
-    if comparison.log is not None:
-        comparison.log.write(folder / "log")
-    if comparison.exposures is not None:
-        comparison.exposures.write(folder)
-    write_json(folder / "summary.json", {**run_config, **summary(comparison)})
-    write_json(folder / "results.json", [record.to_dict() for record in comparison.records])
-    write_page(folder / "report.html", comparison, run_config)
-
-
-def _print_comparison(comparison: Any, folder: Path) -> None:
+def _print_comparison(comparison: Comparison, folder: Path) -> None:
     from recsim_mnar.report.tables import comparison_table
 
     screen = console()
     screen.print(comparison_table(comparison))
-    for sentence in [comparison.headline] if comparison.headline else [j.sentence() for j in comparison.judgements]:
+    for sentence in [*comparison.sentences(), *comparison.notes]:
         screen.print(sentence, soft_wrap=True)
-    for note in comparison.notes:
-        screen.print(note, soft_wrap=True)
     screen.print(f"Report: {folder / 'report.html'}", soft_wrap=True, highlight=False)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from recsim_mnar.errors import UserError, described
+from recsim_mnar.worlds.base import Lanes, World
 
 TRACEBACK = "RECSIM_MNAR_TRACEBACK"
 """Environment variable: where it is set, an error's traceback is printed before its line."""
@@ -37,7 +38,7 @@ def wants_traceback() -> bool:
 
 
 def _raised_by_own_code(error: Exception) -> str | None:
-    """Policy, method and exception, where it came out of a policy or learner that is not this package's."""
+    """Policy, method and exception, where it came out of a policy, learner or world that is not this package's."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         method = _own_method(trace.tb_frame)
@@ -49,12 +50,14 @@ def _raised_by_own_code(error: Exception) -> str | None:
 
 
 def _own_method(frame: FrameType) -> str | None:
-    """The method of a policy or learner that a frame runs, unless the code is this package's."""
+    """The method of a policy, learner or world that a frame runs, unless the code is this package's."""
     if (str(frame.f_globals.get("__name__")) + ".").startswith("recsim_mnar."):
         return None
+    from recsim_mnar.policy.adapting import role_of
+
     actor: Any = frame.f_locals.get("self")
-    if not (callable(getattr(actor, "act", None)) or callable(getattr(actor, "fit", None))):
+    what = "world" if isinstance(actor, (World, Lanes)) else role_of(actor)
+    if what is None:
         return None
-    what = "policy" if hasattr(actor, "act") else "agent"
     kind = type(actor)
     return f"{what} '{kind.__module__}:{kind.__qualname__}': its {frame.f_code.co_name}()"

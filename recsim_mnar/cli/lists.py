@@ -1,4 +1,4 @@
-"""``recsim-mnar worlds | agents | estimators | presets``: what there is, a line each."""
+"""``recsim-mnar worlds | agents | estimators | protocols | presets``: what there is, a line each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from recsim_mnar.cli.console import print_list
 @click.command()
 def worlds() -> None:
     """List the worlds."""
-    from recsim_mnar.worlds import WORLDS
+    from recsim_mnar.worlds.registry import listed
 
-    print_list([(name, entry.summary) for name, entry in sorted(WORLDS.items())])
+    print_list(listed())
 
 
 @click.command()
@@ -32,8 +32,27 @@ def estimators() -> None:
 
 
 @click.command()
+def protocols() -> None:
+    """List the protocols, and the options of each world's comparison."""
+    from recsim_mnar.protocols.base import known_protocols, summary_of
+    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.worlds import WORLDS, make_world
+
+    worlds = {name: experiment_of(make_world(name)) for name in WORLDS}
+    rows = [(name, summary_of(name)) for name in known_protocols()]
+    for world, experiment in worlds.items():
+        rows += [(f"{world}: {name}", summary_of(name, experiment.own_protocols)) for name in experiment.own_protocols]
+    print_list(rows)
+    print()
+    for world, experiment in worlds.items():
+        settings = experiment.settings(experiment.preset)
+        options = ", ".join(f"{name}={value}" for name, value in settings.to_dict().items())
+        print(f"--option of --world {world}: {options}")
+
+
+@click.command()
 def presets() -> None:
     """List the presets of every world."""
-    from recsim_mnar.worlds import WORLDS
+    from recsim_mnar.worlds.registry import listed_presets
 
-    print_list([(f"{world} {name}", text) for world, entry in WORLDS.items() for name, text in entry.presets().items()])
+    print_list(listed_presets())

@@ -31,7 +31,7 @@ def replay(
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import replay as replay_policy
     from recsim_mnar.rng import derive_seed
-    from recsim_mnar.simulate.items import workers as pool
+    from recsim_mnar.simulate.executor import workers as pool
 
     if out.suffix.lower() not in (".parquet", ".csv"):
         raise UserError(f"--out {out}: name a file that ends in .parquet or .csv")
@@ -104,7 +104,7 @@ def estimate(
     """Estimate what target policies would have earned on LOG: a Parquet or CSV file, or a folder of parts."""
     from recsim_mnar.estimators.off_policy.from_file import estimate_file, records_table
     from recsim_mnar.log.files import write_json
-    from recsim_mnar.protocols.records import _plain
+    from recsim_mnar.protocols.records import plain
 
     if json_file is not None:
         checked_file(json_file, "--json")
@@ -123,4 +123,4 @@ def estimate(
     console().print(records_table(records))
     if json_file is not None:
         with writing(json_file, "--json"):
-            write_json(json_file, _plain(records))
+            write_json(json_file, plain(records))

@@ -16,8 +16,8 @@ from recsim_mnar.datasets.purchase_history import (
     PURCHASED,
     RECOMMENDED,
     PurchaseHistory,
-    _flags,
     at_least,
+    flags,
     need_file,
     read_columns,
 )
@@ -142,7 +142,7 @@ def _history(
         received = went @ promoted
         rows = journey.week == week
         bought = _matrix(sparse, new_user[journey.user[rows]], new_item[journey.item[rows]], shape)
-        cells.append(_flags(received, RECOMMENDED) + _flags(bought, PURCHASED))
+        cells.append(flags(received, RECOMMENDED) + flags(bought, PURCHASED))
         present[:, week] = np.diff(went.indptr) > 0
     users_, items_, weeks = journey.labels
     return PurchaseHistory(name, cells, present, users_[kept_users], items_[kept_items], weeks, tuple(journey.notes))
@@ -150,7 +150,7 @@ def _history(
 
 def _matrix(sparse: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
     matrix = sparse.coo_matrix((np.ones(len(rows), np.int32), (rows, columns)), shape).tocsr()
-    return _flags(matrix, 1).astype(np.int32)
+    return flags(matrix, 1).astype(np.int32)
 
 
 def _with_both_sides(history: PurchaseHistory) -> PurchaseHistory:

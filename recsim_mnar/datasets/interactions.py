@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
@@ -112,8 +113,7 @@ def read_interactions(
         time = _seconds(table.column(columns["time"]), str(path), columns["time"])
         order = np.lexsort((time, user))
     user, item = user[order], item[order]
-    first = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]]))
-    step = np.arange(len(user)) - np.repeat(first, np.diff(np.append(first, len(user))))
+    step = steps_within(user)
     log = Log(
         {
             "user": user,

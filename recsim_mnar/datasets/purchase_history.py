@@ -126,12 +126,13 @@ def history_of(
         for prefix, code in (("r_", RECOMMENDED), ("", PURCHASED)):
             rows = columns[f"{prefix}period"] == t
             pair = columns[f"{prefix}user"][rows], columns[f"{prefix}item"][rows]
-            parts.append(_flags(sparse.coo_matrix((np.ones(len(pair[0]), np.int32), pair), shape).tocsr(), code))
+            parts.append(flags(sparse.coo_matrix((np.ones(len(pair[0]), np.int32), pair), shape).tocsr(), code))
         cells.append(parts[0] + parts[1])
     return PurchaseHistory(name, cells, present, *labels, notes)
 
 
-def _flags(matrix: Any, code: int) -> Any:
+def flags(matrix: Any, code: int) -> Any:
+    """Every stored entry of a sparse matrix, once, holding a code; the matrix is changed."""
     matrix.sum_duplicates()
     matrix.data = np.full(matrix.nnz, code, np.uint8)
     return matrix

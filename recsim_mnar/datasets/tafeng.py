@@ -14,6 +14,7 @@ import numpy as np
 
 from recsim_mnar.datasets.purchase_history import PurchaseHistory, at_least, history_of, need_file
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.rows import user_starts
 
 SOURCE = (
     "Ta-Feng was released by ACM RecSys and Academia Sinica for research and circulates on Kaggle as "
@@ -91,7 +92,7 @@ def _promoted(product: Any, day: Any, item: Any, price: Any, discount: float, re
     daily = np.bincount(place, price) / np.bincount(place)
     own = key // width
     order = np.lexsort((daily, own))
-    starts = np.flatnonzero(np.concatenate([[True], own[order][1:] != own[order][:-1]]))
+    starts = user_starts(own[order])
     ends = np.append(starts[1:], len(own))
     usual = daily[order][ends - 1] if regular == "max" else daily[order][(starts + ends) // 2]
     cheap = 1.0 - daily / usual[own] > discount

@@ -1,15 +1,21 @@
-"""Gymnasium faces of the worlds."""
+"""Gymnasium's interface to the worlds."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
 
 from recsim_mnar.envs.platform import CampaignsEnv
 from recsim_mnar.envs.single import WorldEnv
-from recsim_mnar.envs.validation import split_vector_kwargs, without_render_mode, world_of
+from recsim_mnar.envs.validation import split_vector_kwargs, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.base import PlatformWorld, SlateWorld, World
+from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+
+if TYPE_CHECKING:
+    from recsim_mnar.envs.slates import PurchasesVectorEnv
 
 __all__ = [
     "CampaignsEnv",
@@ -20,45 +26,89 @@ __all__ = [
     "ratings_vector_env",
     "sessions_env",
     "sessions_vector_env",
+    "world_env",
+    "world_vector_env",
 ]
 
 
-def sessions_env(preset: str | None = None, **params: Any) -> WorldEnv:
+def world_env(world: World | str, preset: str | None = None, **params: Any) -> gym.Env[Any, Any]:
+    """The single environment of any world.
+
+    Args:
+        world: an object, a name, or ``package.module:Class`` of your own.
+        preset: of a named world; its default where None.
+        **params: of a named world: parameters that differ from the preset's.
+    """
+    found = world_of("", preset, params, world)
+    if isinstance(found, SlateWorld):
+        from recsim_mnar.envs.slates import purchases_env
+
+        return purchases_env(world=found)
+    return _platform_env(found) if isinstance(found, PlatformWorld) else WorldEnv(found)
+
+
+def world_vector_env(
+    num_envs: int = 1, *, world: World | str, preset: str | None = None, **options: Any
+) -> WorldVectorEnv:
+    """The vector environment of any world whose users live apart.
+
+    Args:
+        num_envs: number of lanes.
+        world: as :func:`world_env`.
+        preset: as :func:`world_env`.
+        **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`WorldVectorEnv`, or parameters of a named
+            world.
+    """
+    keywords = split_vector_kwargs(options)
+    found = world_of("", preset, options, world)
+    if isinstance(found, SlateWorld):
+        from recsim_mnar.envs.slates import purchases_vector_env
+
+        slates: PurchasesVectorEnv = purchases_vector_env(num_envs, world=found, **keywords)
+        return slates
+    return WorldVectorEnv(found, num_envs, **keywords)
+
+
+def sessions_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
     """The single environment of the sessions world.
 
     Args:
         preset: ``jeunen2019``, ``recogym-v1`` (default) or ``quick``.
+        world: instead, a world that is there already, or a name.
         **params: fields of :class:`recsim_mnar.worlds.sessions.SessionsParams` that differ from the preset's.
     """
-    return WorldEnv(world_of("sessions", preset, params))
+    return WorldEnv(world_of("sessions", preset, params, world))
 
 
-def sessions_vector_env(num_envs: int = 1, preset: str | None = None, **options: Any) -> WorldVectorEnv:
+def sessions_vector_env(
+    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
+) -> WorldVectorEnv:
     """The vector environment of the sessions world.
 
     Args:
         num_envs: number of lanes.
         preset: as :func:`sessions_env`.
+        world: as :func:`sessions_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`WorldVectorEnv`, or parameters of the world.
     """
-    faces = split_vector_kwargs(options)
-    return WorldVectorEnv(world_of("sessions", preset, options), num_envs, **faces)
+    keywords = split_vector_kwargs(options)
+    return WorldVectorEnv(world_of("sessions", preset, options, world), num_envs, **keywords)
 
 
-def ratings_env(preset: str | None = None, world: World | None = None, **params: Any) -> WorldEnv:
+def ratings_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
     """The single environment of the ratings world.
 
     Args:
         preset: ``schnabel2016``, ``mcar`` or ``quick`` (default).
         world: instead, a world that is there already, such as one of a given matrix
-            (:meth:`recsim_mnar.worlds.ratings.RatingsWorld.from_matrix`).
+            (:meth:`recsim_mnar.worlds.ratings.RatingsWorld.from_matrix`), or a name.
         **params: fields of :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's.
     """
-    return WorldEnv(_ratings(preset, world, params))
+    return WorldEnv(world_of("ratings", preset, params, world))
 
 
 def ratings_vector_env(
-    num_envs: int = 1, preset: str | None = None, world: World | None = None, **options: Any
+    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
 ) -> WorldVectorEnv:
     """The vector environment of the ratings world.
 
@@ -68,24 +118,22 @@ def ratings_vector_env(
         world: as :func:`ratings_env`.
         **options: ``max_episode_steps`` and ``autoreset_mode`` of :class:`WorldVectorEnv`, or parameters of the world.
     """
-    faces = split_vector_kwargs(options)
-    return WorldVectorEnv(_ratings(preset, world, options), num_envs, **faces)
+    keywords = split_vector_kwargs(options)
+    return WorldVectorEnv(world_of("ratings", preset, options, world), num_envs, **keywords)
 
 
-def _ratings(preset: str | None, world: World | None, params: dict[str, Any]) -> World:
-    if world is None:
-        return world_of("ratings", preset, params)
-    params = without_render_mode(params)
-    if preset is not None or params:
-        raise UserError(f"world= has its parameters already: leave {', '.join(params) or 'preset'} away")
-    return world
-
-
-def campaigns_env(preset: str | None = None, **params: Any) -> CampaignsEnv:
+def campaigns_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> CampaignsEnv:
     """The environment of the campaigns world; a step is a campaign.
 
     Args:
         preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
+        world: instead, a platform's world that is there already, or a name.
         **params: fields of :class:`recsim_mnar.worlds.campaigns.CampaignsParams` that differ from the preset's.
     """
-    return CampaignsEnv(world_of("campaigns", preset, params))  # type: ignore[arg-type]
+    return _platform_env(world_of("campaigns", preset, params, world))
+
+
+def _platform_env(world: World) -> CampaignsEnv:
+    if not isinstance(world, CampaignsWorld):
+        raise UserError(f"this environment is of campaigns on a platform, the {world.name} world has none")
+    return CampaignsEnv(world)

@@ -10,7 +10,8 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, observe_events
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.checks import checked_decisions
 from recsim_mnar.rng import policy_uniforms
 
@@ -111,7 +112,7 @@ class RecordLog(gym.Wrapper):
 
 def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
     """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed."""
-    policy = fresh(policy)
+    policy = as_policy(policy).fresh()
     builder = LogBuilder()
     _observation, info = env.reset(seed=seed)
     while True:
@@ -141,7 +142,7 @@ def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> L
 
 def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
     """:func:`record` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
-    policy = fresh(policy)
+    policy = as_policy(policy).fresh()
     builder = LogBuilder()
     n = env.num_envs
     _observation, infos = env.reset(seed=seed)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from recsim_mnar.envs.user_queue import UserQueue, rewards_of
 from recsim_mnar.envs.validation import checked_options, first_user, one_integer
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.base import LaneWorld, World
+from recsim_mnar.worlds.checks import decision_world
 
 Observation = NDArray[np.float32]
 
@@ -23,8 +24,11 @@ RATING_LIMIT = 5.0
 """Upper bound of a rating."""
 
 
-def observation_space(world: World) -> Any:
-    """Flat, an entry an item: the user's view counts so far, or ratings revealed so far (0 for none)."""
+def observation_space(world: LaneWorld) -> Any:
+    """Flat: the user's features where the world has any; else an entry an item, views or ratings so far (0: none)."""
+    if world.n_user_features:
+        largest = float(np.finfo(np.float32).max)
+        return gym.spaces.Box(-largest, largest, (world.n_user_features,), np.float32)
     return gym.spaces.Box(0.0, RATING_LIMIT if world.rates else COUNT_LIMIT, (world.n_items,), np.float32)
 
 
@@ -39,7 +43,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
 
     In the ratings world the observation holds the ratings revealed so far (0 for none), those that answered
     recommendations among them; the reward is the rating of the item recommended, and ``info`` adds ``ratings`` and
-    ``observation_propensities``, one for each of ``views``.
+    ``observation_propensities``, one for each of ``views``. In a world of user features the observation is those.
 
     Args:
         world: where users live.
@@ -48,14 +52,15 @@ class WorldEnv(gym.Env[Observation, np.int64]):
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
     def __init__(self, world: World) -> None:
-        check_decides(world)
+        world = decision_world(world, "this environment")
+        world.decides()
         self.world = world
         self.observation_space = observation_space(world)
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
-        self._counts = np.zeros(world.n_items, np.float32)
+        self._counts = np.zeros(world.n_user_features or world.n_items, np.float32)
         self._waiting = False
         self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
 
@@ -68,6 +73,8 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
         info = self._queue.meet(self._lane)
         self._counts[:] = 0
+        if self.world.n_user_features:
+            self._counts[:] = self._queue.features(self._lane)[0]
         return self._counts_with(info), self._info(info, waiting=True)
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -85,13 +92,30 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward, alive = rewards_of(transition).item(), transition.alive.item()
-        if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
+        if (
+            self.world.rates and reward > 0 and not self.world.n_user_features
+        ):  # the answer reveals a rating; 0 says nothing new of it
             self._counts[chosen] = reward
         info = self._queue.info(transition, 0)
         return self._counts_with(info), reward, not alive, False, self._info(info, waiting=alive)
 
+    def reward_means(self) -> NDArray[np.float64]:
+        """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
+
+        It is for whoever judges, never for what acts: no observation and no ``info`` holds it.
+
+        Raises:
+            ResetNeeded: no user is waiting.
+            UserError: an own world that does not say its expected rewards.
+        """
+        if not self._waiting:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        return self.world.reward_means(self._queue.lanes.state)[0].copy()
+
     def _counts_with(self, info: dict[str, Any]) -> Observation:
         """A new observation, brought up to date: the item's rating in a world of ratings, else one more view."""
+        if self.world.n_user_features:
+            return self._counts.copy()
         if self.world.rates:
             self._counts[list(info["views"])] = info["ratings"]
         else:
@@ -113,11 +137,3 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         if not 0 <= chosen < self.world.n_items:
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
         return chosen
-
-
-def check_decides(world: World) -> None:
-    """Refuse a world whose users never come to a decision: ``reset`` could not return."""
-    if getattr(world.params, "p_organic_to_bandit", 1.0) == 0.0:
-        raise UserError(
-            "p_organic_to_bandit = 0: no user ever sees a recommendation; set it above 0 for an environment"
-        )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.log import schema
 from recsim_mnar.rng import check_seed
-from recsim_mnar.worlds.base import Transition, World
+from recsim_mnar.worlds.base import LaneWorld, Transition
 
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
@@ -29,9 +29,9 @@ class UserQueue:
         seed: of the only lane, None before it is seated.
     """
 
-    def __init__(self, world: World, n_lanes: int) -> None:
+    def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         self.world = world
-        self.lanes = world.open_lanes(n_lanes)
+        self.lanes = world.lanes(n_lanes)
         self.entries = _VIEWS + _RATINGS if world.rates else _VIEWS
         self.seed: int | None = None
         self._seeds = np.zeros(n_lanes, np.uint64)
@@ -101,6 +101,14 @@ class UserQueue:
             users.append(self._next[queue])
             self._next[queue] += 1
         return np.array(users, np.int64)
+
+    def features(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(n, n_user_features) of the users in these lanes."""
+        out = np.empty((len(which), self.world.n_user_features), np.float32)
+        for seed in np.unique(self._seeds[which]):
+            rows = self._seeds[which] == seed
+            out[rows] = self.world.features_of(int(seed), self.lanes.user[which[rows]])
+        return out
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Transition:
         """These lanes are shown these items."""

@@ -9,16 +9,31 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds import as_world, make_world
 from recsim_mnar.worlds.base import World
 
 USER_LIMIT = 2**62
 """User ids handed in lie below it, so that those of the users who come after them fit 64 bits too."""
 
 
-def world_of(name: str, preset: str | None, keywords: dict[str, Any]) -> World:
-    """The world that an environment's keywords describe."""
-    return make_world(name, preset, without_render_mode(keywords))
+def world_of(name: str, preset: str | None, keywords: dict[str, Any], world: World | str | None = None) -> World:
+    """The world that an environment's keywords describe.
+
+    Args:
+        name: of the world where ``world`` is None.
+        preset: its name, or None.
+        keywords: parameters that differ.
+        world: instead, one that is there already, or a name (``package.module:Class`` for one of your own).
+
+    Raises:
+        UserError: a preset or parameters beside a world that has its own.
+    """
+    keywords = without_render_mode(keywords)
+    if world is None or isinstance(world, str):
+        return make_world(world or name, preset, keywords)
+    if preset is not None or keywords:
+        raise UserError(f"world= has its parameters already: omit {', '.join(keywords) or 'preset'}")
+    return as_world(world)
 
 
 def without_render_mode(keywords: dict[str, Any]) -> dict[str, Any]:

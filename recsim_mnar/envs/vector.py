@@ -11,12 +11,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.single import check_decides, observation_space
+from recsim_mnar.envs.single import observation_space
 from recsim_mnar.envs.user_queue import UserQueue, organic_rows, rewards_of
 from recsim_mnar.envs.validation import as_array, checked_count, checked_options, first_user
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import check_seed
-from recsim_mnar.worlds.base import Transition, World
+from recsim_mnar.worlds.base import LaneWorld, SlateWorld, Transition, World
+from recsim_mnar.worlds.checks import decision_world
 
 Array = NDArray[Any]
 
@@ -45,7 +46,8 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        check_decides(world)
+        lived: LaneWorld = world if isinstance(world, SlateWorld) else decision_world(world, "this environment")
+        lived.decides()
         num_envs = checked_count("num_envs", num_envs)
         if max_episode_steps is not None:
             max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
@@ -55,16 +57,16 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
             known = ", ".join(mode.value for mode in AutoresetMode)
             raise UserError(f"unknown autoreset_mode {autoreset_mode!r}; known: {known}") from None
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
-        self.world = world
+        self.world = lived
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.single_observation_space = observation_space(world)
+        self.single_observation_space = observation_space(lived)
         self.single_action_space = gym.spaces.Discrete(world.n_items)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._queue = UserQueue(world, num_envs)
+        self._queue = UserQueue(lived, num_envs)
         self._all = np.ones(num_envs, np.bool_)
-        self._counts = np.zeros((num_envs, world.n_items), np.float32)
+        self._counts = np.zeros((num_envs, lived.n_user_features or lived.n_items), np.float32)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._ended = np.ones(num_envs, np.bool_)
         self._ahead = np.zeros(num_envs, np.int64)
@@ -110,6 +112,20 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
             self._admit(resetting, infos)
         self._tell_state(infos, self._all)
         return self._counts.copy(), rewards, terminated, truncated, infos
+
+    def reward_means(self) -> Array:
+        """Truth: (num_envs, n_items) expected reward of every item for each user who waits now; NaN in other lanes.
+
+        It is for whoever judges, never for what acts: no observation and no ``infos`` holds it.
+
+        Raises:
+            ResetNeeded: there was no reset yet.
+            UserError: a world of slates, or an own world that does not say its expected rewards.
+        """
+        if not self._seeded:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        means = decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)
+        return np.where(self._ended[:, None], np.nan, means)
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
@@ -192,13 +208,16 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
                 left = {"user": int(users[j]), **self._queue.info(transition, j)}
                 skipped.setdefault(int(lanes[j]), []).append(left)
             here = transition if transition.alive.all() else transition.of(transition.alive)
-            self._browse(lanes[transition.alive], here, infos, empty=self.world.rates)
+            met = lanes[transition.alive]
+            if self.world.n_user_features and len(met):
+                self._counts[met] = self._queue.features(met)
+            self._browse(met, here, infos, empty=self.world.rates)
         for lane, info in skipped.items():
             self._set(infos, "skipped", lane, tuple(info))
 
     def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
         """Bring the observations of lanes up to date after their actions, and tell what was organic."""
-        if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
+        if self.world.rates and not self.world.n_user_features:  # the answer reveals a rating; 0 says nothing new of it
             rewards = rewards_of(transition)
             answered = np.flatnonzero(rewards > 0)
             items = transition.columns["action"][transition.starts[answered]]
@@ -212,7 +231,9 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         c, rows = transition.columns, organic_rows(transition)
         edges = rows.searchsorted(transition.starts)
         lanes, items = which.repeat(edges[1:] - edges[:-1]), c["item"][rows]
-        if self.world.rates:
+        if self.world.n_user_features:
+            pass  # what is observed of a user is known from the start
+        elif self.world.rates:
             self._counts[lanes, items] = c["reward"][rows]
         else:
             # One index, not a pair of them: numpy has a fast path for it.

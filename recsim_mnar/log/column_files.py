@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Clusters, column
+from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_CSV = {".csv": ",", ".tsv": "\t", ".txt": ","}
-_PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def read_columns(
     Raises:
         UserError: no such file or column, no rows, a missing cluster id, values that are not numbers.
     """
-    parts = _parts(Path(path))
+    parts = part_files(Path(path))
     known = _column_names(parts[0])
     wanted = [reward, propensity, *names]
     for name in wanted if cluster is None else [*wanted, cluster]:
@@ -83,36 +81,18 @@ def read_columns(
     return LogColumns(columns[reward], columns[propensity], clusters, {name: columns[name] for name in names}, numbers)
 
 
-def _parts(path: Path) -> list[Path]:
-    """The files of a log, in the order of their names."""
-    if not path.exists():
-        raise UserError(f"no file or folder {str(path)!r}; give a Parquet or CSV file, or a folder of parts")
-    if path.is_dir():
-        for folder in (path, path / "log"):
-            for endings in (_PARQUET, tuple(_CSV)):
-                found = sorted(p for p in folder.glob("*") if p.suffix.lower() in endings)
-                if found:
-                    return found
-        raise UserError(f"folder {str(path)!r} holds no Parquet or CSV parts")
-    if path.suffix.lower() not in (*_PARQUET, *_CSV):
-        raise UserError(f"{path.name} is neither Parquet nor CSV; name it .parquet, .csv or .tsv")
-    if path.stat().st_size == 0:
-        raise UserError(f"{path.name} is empty; give a log with at least one row")
-    return [path]
-
-
 def _column_names(part: Path) -> list[str]:
     import pyarrow as pa
 
     try:
-        if part.suffix.lower() in _PARQUET:
+        if part.suffix.lower() in PARQUET:
             import pyarrow.parquet as pq
 
             return list(pq.read_schema(part).names)
         with part.open(encoding="utf-8-sig", newline="") as lines:
             import csv
 
-            return [name.strip() for name in next(csv.reader(lines, delimiter=_CSV[part.suffix.lower()]), [])]
+            return [name.strip() for name in next(csv.reader(lines, delimiter=SEPARATORS[part.suffix.lower()]), [])]
     except (OSError, pa.ArrowException, UnicodeDecodeError):
         raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
 
@@ -130,14 +110,14 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
             if columns.count(name) > 1:
                 raise UserError(f"column {name!r} appears twice in the header of {part.name}; keep or rename one")
         try:
-            if part.suffix.lower() in _PARQUET:
+            if part.suffix.lower() in PARQUET:
                 import pyarrow.parquet as pq
 
                 tables.append(pq.read_table(part, columns=names))
             else:
                 from pyarrow import csv
 
-                delimiter = _CSV[part.suffix.lower()]
+                delimiter = SEPARATORS[part.suffix.lower()]
                 types = {} if ids is None else {ids: pa.string()}  # a number too large for int64 would become a double
                 tables.append(
                     csv.read_csv(
@@ -156,7 +136,7 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
         raise UserError("the parts of the log hold columns of different types; write them with one schema") from None
-    if ids is not None and parts[0].suffix.lower() in _CSV:
+    if ids is not None and parts[0].suffix.lower() in SEPARATORS:
         table = table.set_column(names.index(ids), ids, _whole(table.column(ids)))
     return table
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.rows import user_starts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -130,7 +131,7 @@ def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
     if clusters is None:
         return values
     together = clusters.together(clusters.codes)
-    starts = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
+    starts = user_starts(together)
     return np.add.reduceat(clusters.together(values), starts)
 
 

@@ -9,7 +9,10 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 
-PART_PATTERN = "part-*.parquet"
+PARQUET = (".parquet", ".pq")
+"""Endings of Parquet files."""
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": ","}
+"""Endings of text tables, and what separates their columns."""
 
 
 class replacing:  # noqa: N801  (used as a verb in a with-statement)
@@ -44,23 +47,28 @@ def write_table(table: Any, path: Path) -> None:
 
 
 def part_files(path: Path) -> list[Path]:
-    """The files of a log: the parts of a folder, in order, or the file itself.
+    """The files of a log, in the order of their names: those of a folder, or the file itself.
+
+    A folder holds them itself or in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
+    beside). Where there are Parquet files CSV files do not count, and hidden files never do.
 
     Raises:
-        UserError: nothing there.
+        UserError: nothing there, nothing in it, or a file of another kind.
     """
     if not path.exists():
-        raise UserError(f"{path} does not exist")
-    if path.is_dir():
-        if (path / "log").is_dir():  # what ``simulate`` or ``compare`` wrote, other files beside its log
-            path = path / "log"
-        parts = sorted(p for p in path.glob("*.parquet") if not p.name.startswith("."))
-        if not parts:
-            raise UserError(f"{path} holds no Parquet parts ({PART_PATTERN})")
-        return parts
-    if path.stat().st_size == 0:
-        raise UserError(f"{path} is empty")
-    return [path]
+        raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts")
+    if not path.is_dir():
+        if path.suffix.lower() not in (*PARQUET, *SEPARATORS):
+            raise UserError(f"{path} is neither Parquet nor CSV: name it .parquet, .csv or .tsv")
+        if path.stat().st_size == 0:
+            raise UserError(f"{path} is empty: give a log with at least one row")
+        return [path]
+    folder = path / "log" if (path / "log").is_dir() else path
+    for endings in (PARQUET, tuple(SEPARATORS)):
+        found = sorted(p for p in folder.iterdir() if p.suffix.lower() in endings and not p.name.startswith("."))
+        if found:
+            return found
+    raise UserError(f"{folder} holds no Parquet or CSV parts")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 
 Ints = NDArray[np.int64]
@@ -68,7 +69,7 @@ class Profiles:
         _, first_row = np.unique(user * n_items + item, return_index=True)
         kept = np.sort(first_row)
         user = user[kept]
-        new = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]]))
+        new = user_starts(user)
         starts = np.append(new, len(user)).astype(np.int64)
         return cls(
             float(time),

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.files import part_files, part_path, replacing, write_table
+from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files, part_path, replacing, write_table
+from recsim_mnar.log.rows import user_begins, user_starts
 
 _META_KEY = b"recsim_mnar"
 
@@ -84,10 +85,7 @@ class Log:
     def users(self) -> NDArray[np.int64]:
         """The distinct users, ascending."""
         user = self.columns["user"]
-        if len(user) == 0:
-            return user
-        first = np.concatenate([[True], user[1:] != user[:-1]])
-        return user[first]
+        return user[user_begins(user)]
 
     def select(self, rows: NDArray[Any]) -> Log:
         """The rows at a boolean mask or at indices, in their order."""
@@ -110,7 +108,7 @@ class Log:
         if n_parts < 1:
             raise UserError(f"n_parts must be at least 1, got {n_parts}")
         user = self.columns["user"]
-        starts = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]])) if len(user) else np.zeros(0, np.int64)
+        starts = user_starts(user)
         parts = min(n_parts, max(len(starts), 1))
         edges = [int(starts[i * len(starts) // parts]) if len(starts) else 0 for i in range(parts)] + [len(self)]
         return [self.select(np.arange(a, b)) for a, b in itertools.pairwise(edges)]
@@ -260,36 +258,29 @@ class Log:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
-        """Read a folder of parts, a Parquet file, or a CSV or TSV file.
+        """Read a folder of parts, a Parquet file, or a CSV or TSV file (see :func:`recsim_mnar.log.files.part_files`).
 
         Raises:
             UserError: nothing there, or not a log.
         """
-        path = Path(path)
-        parts = part_files(path)
-        if path.suffix.lower() in {".csv", ".tsv"}:
-            return cls._read_csv(path)
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        logs = []
-        for part in parts:
-            try:
-                logs.append(cls.from_arrow(pq.read_table(part), str(part)))
-            except (pa.ArrowInvalid, OSError) as error:
-                raise UserError(f"{part} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+        logs = [cls._read_part(part) for part in part_files(Path(path))]
         return logs[0] if len(logs) == 1 else cls.concat(logs)
 
     @classmethod
-    def _read_csv(cls, path: Path) -> Log:
+    def _read_part(cls, path: Path) -> Log:
         import pyarrow as pa
         import pyarrow.csv as pacsv
+        import pyarrow.parquet as pq
 
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
         try:
-            table = pacsv.read_csv(path, parse_options=pacsv.ParseOptions(delimiter=delimiter))
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
+            if path.suffix.lower() in PARQUET:
+                table = pq.read_table(path)
+            else:
+                parsing = pacsv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
+                table = pacsv.read_csv(path, parse_options=parsing)
+        except (pa.ArrowInvalid, OSError) as error:
+            kind = "Parquet file" if path.suffix.lower() in PARQUET else "table"
+            raise UserError(f"{path} is not a readable {kind}: {str(error).splitlines()[0]}") from None
         return cls.from_arrow(table, str(path))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:

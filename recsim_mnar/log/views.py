@@ -1,7 +1,8 @@
-"""View counts: the sparse matrix of who viewed what how often, from a log's organic rows."""
+"""The views of a log, its organic rows: user by user, and as the sparse matrix of who viewed what how often."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,9 +10,48 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_begins, user_starts
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Views:
+    """The organic rows of a log, user by user.
+
+    Attributes:
+        users: (U,) ids, ascending.
+        starts: (U + 1,) where each user's views begin.
+        items: (V,) items viewed, int32.
+        rows: (V,) row of each view in the log.
+    """
+
+    users: Ints
+    starts: Ints
+    items: NDArray[np.int32]
+    rows: Ints
+
+    @classmethod
+    def of(cls, log: Log) -> Views:
+        """The views of a log."""
+        rows = np.flatnonzero(log["event"] == schema.ORGANIC)
+        owner = log["user"][rows]
+        new = user_starts(owner)
+        return cls(owner[new], np.append(new, len(rows)), log["item"][rows], rows)
+
+    def owners(self) -> Ints:
+        """(V,) index of each view's user."""
+        return np.repeat(np.arange(len(self.users)), np.diff(self.starts))
+
+    def repeat(self) -> bool:
+        """Whether any user views an item twice."""
+        if len(self.items) == 0:
+            return False
+        pairs = self.owners() * (int(self.items.max()) + 1) + self.items
+        return len(np.unique(pairs)) < len(pairs)
 
 
 def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -41,7 +81,7 @@ def view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
     from scipy import sparse
 
     users, items = views_of(log, n_items)
-    new = np.concatenate([[True], users[1:] != users[:-1]])
+    new = user_begins(users)
     row = np.cumsum(new, dtype=np.int32) - np.int32(1)
     ids = users[new]
     if np.any(ids[1:] < ids[:-1]):

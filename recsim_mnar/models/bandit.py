@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_begins, user_starts
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -109,7 +110,7 @@ class ViewMap:
         kept = number[items] >= 0
         users, items = users[kept], number[items[kept]]
         n, m, p = len(used), len(items), shares[used]
-        starts = np.flatnonzero(np.concatenate([[True], users[1:] != users[:-1], [True]]))
+        starts = np.append(user_starts(users), len(users))
         following, squares, total = np.zeros((n, n)), np.zeros(n), np.zeros(n)
         after = np.empty(int(np.diff(starts).max()) + 1)
         _bandit_kernel.next_view_sums(starts, items, shrinkage, after, squares, following, total)
@@ -243,7 +244,7 @@ class RewardMoments:
         sd = float(np.sqrt(np.average((rewards - mean) ** 2, weights=weights)))
         if not sd > 0.0:
             raise UserError("all recorded rewards are the same: there is nothing to learn from them")
-        new = np.concatenate([[True], users[1:] != users[:-1]])
+        new = user_begins(users)
         fold = _folds(users[new], folds, seed)[np.cumsum(new) - 1]
         n_items, k = view_map.mapping.shape
         gram, cross = np.zeros((folds, n_items, k + 1, k + 1)), np.zeros((folds, n_items, k + 1))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.rows import user_begins
 from recsim_mnar.models.bandit import Ridge, Solution, ViewMap, check_log
 from recsim_mnar.numerics.lbfgs import Minimum, minimise
 
@@ -51,7 +52,7 @@ class Contexts:
             raise UserError(f"shrinkage must be above 0, got {shrinkage}")
         bandit = check_log(log, n_items)
         user = log["user"]
-        new = np.concatenate([[True], user[1:] != user[:-1]])
+        new = user_begins(user)
         changes = new | ~bandit
         state = np.cumsum(changes) - 1
         context, first = np.unique(state[bandit], return_inverse=True)

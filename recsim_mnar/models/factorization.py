@@ -24,6 +24,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings, split_folds
 from recsim_mnar.models.bandit import RewardMoments, Ridge, Solution, ViewMap, check_log
 from recsim_mnar.models.bandit_refine import Contexts, JointObjective
+from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.numerics.lbfgs import Minimum, NotConverged, minimise
 
 __all__ = [
@@ -71,8 +72,7 @@ class FactorizationConfig:
 
     def __post_init__(self) -> None:
         """Raise UserError for what cannot be."""
-        if isinstance(self.rank, bool) or self.rank < 0:
-            raise UserError(f"rank must be a whole number of at least 0, got {self.rank!r}")
+        whole_number(self.rank, "rank")
         if not (math.isfinite(self.penalty) and self.penalty >= 0):
             raise UserError(f"penalty must not be negative, got {self.penalty!r}")
         for name, value, known in (("biases", self.biases, BIASES), ("loss", self.loss, LOSSES)):

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Ratings from what is known of users and items: ridge regression with product kernels.
 
 The rating of user u and item i is c + f(u, i) + noise, f a Gaussian process with covariance

@@ -1,5 +1,16 @@
-"""Policies and learners: what they must answer, softening, checks, names and storage."""
+"""Policies and learners: what they must answer, what they may, softening, checks, names and storage."""
 
-from recsim_mnar.policy.base import EpsilonMixture, Learner, Policy, SoftmaxPolicy, fresh, observe_events, scores_of
+from recsim_mnar.policy.adapting import as_learner, as_policy, scores_of
+from recsim_mnar.policy.base import Learner, Policy, observe_events
+from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
 
-__all__ = ["EpsilonMixture", "Learner", "Policy", "SoftmaxPolicy", "fresh", "observe_events", "scores_of"]
+__all__ = [
+    "EpsilonMixture",
+    "Learner",
+    "Policy",
+    "SoftmaxPolicy",
+    "as_learner",
+    "as_policy",
+    "observe_events",
+    "scores_of",
+]

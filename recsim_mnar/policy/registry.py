@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, described, nearest
-from recsim_mnar.policy.base import EpsilonMixture, Learner, Policy, SoftmaxPolicy
+from recsim_mnar.policy.adapting import as_policy, binds, misfit, role_of
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.capabilities import LearnerWrapper
+from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -85,7 +87,7 @@ class _Untrained(Learner):
         return self.kind(n_items=n_items, **self.parameters)  # type: ignore[call-arg]
 
 
-class _Named(Learner):
+class _Named(LearnerWrapper):
     """Fits the inner learner, softens its policy, and gives it the name that was asked for.
 
     Attributes:
@@ -160,7 +162,7 @@ def _check_parameters(spec: str, kind: type[Any], parameters: dict[str, Any]) ->
     """Raise UserError for a parameter that the class has not, and for one that it needs and is not given."""
     accepted = dict(inspect.signature(kind).parameters)
     handed = set(parameters) if issubclass(kind, Learner) else {"n_items", *parameters}
-    if "n_items" in handed and not _binds(kind, (), {"n_items": 1}, partial=True):
+    if "n_items" in handed and not binds(kind, (), {"n_items": 1}, partial=True):
         raise UserError(f"agent {spec!r}: its __init__ must take n_items, the number of items")
     for name, parameter in accepted.items():
         optional = parameter.default is not parameter.empty or parameter.kind in (
@@ -185,32 +187,17 @@ def _check_methods(spec: str, kind: type[Any]) -> None:
         own = getattr(kind, name)
         if name.startswith("_") or own is wanted or not inspect.isfunction(own):
             continue
-        parameters = inspect.signature(wanted).parameters.values()
-        places = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
-        keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-        if not _binds(own, places, dict.fromkeys(keywords)):
-            arguments = ", ".join([*places, *(f"{keyword}=..." for keyword in keywords)])
-            raise UserError(f"agent {spec!r}: define {name}({arguments}), its own takes other arguments")
-
-
-def _binds(call: Any, places: Sequence[Any], keywords: dict[str, Any], *, partial: bool = False) -> bool:
-    """Whether something can be called with so many arguments and these keywords."""
-    signature = inspect.signature(call)
-    try:
-        (signature.bind_partial if partial else signature.bind)(*places, **keywords)
-    except TypeError:
-        return False
-    return True
+        problem = misfit(name, functools.partial(own, None), wanted)
+        if problem:
+            raise UserError(f"agent {spec!r}: {problem}")
 
 
 def _checked_policy(spec: str, policy: Any) -> Policy:
-    """What ``fit`` returned, or a UserError where it is no policy."""
-    if inspect.isclass(policy) or not callable(getattr(policy, "act", None)):
+    """What ``fit`` returned as a full policy, or a UserError where it is none."""
+    if inspect.isclass(policy) or role_of(policy) != "policy":
         got = f"the class {policy.__name__}: return an object of it" if inspect.isclass(policy) else repr(policy)
         raise UserError(f"agent {spec!r}: fit() must return a fitted policy, got {got}")
-    if not hasattr(policy, "n_items"):
-        raise UserError(f"agent {spec!r}: its policy must have an attribute n_items, the number of items")
-    return policy
+    return as_policy(policy, who=f"agent {spec!r}: its policy")
 
 
 def _softness(spec: str, key: str, text: str) -> float:

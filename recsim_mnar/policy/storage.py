@@ -17,6 +17,19 @@ from recsim_mnar.errors import UserError
 _META = "__meta__"
 _FORMAT = 1
 
+_AGENTS = "recsim_mnar.agents"
+
+MOVED = {
+    f"{_AGENTS}.{old}": f"{_AGENTS}.{folder}.{old}"
+    for folder, modules in {
+        "factors": ("mf", "mf_ratings", "svd"),
+        "neighbours": ("knn", "profile_cf"),
+        "purchases": ("causal_neighbours", "factor_policy"),
+    }.items()
+    for old in modules
+} | {f"{_AGENTS}.lists": f"{_AGENTS}.constant_lists"}
+"""Modules of agents by the names that files written by version 0.1.0 know them by."""
+
 
 class Stored:
     """A policy that is rebuilt from its fitted arrays and its parameters.
@@ -75,8 +88,16 @@ class Stored:
             raise UserError(f"{path} is not a saved policy: it must be an .npz file written by save()") from None
         if meta.get("format") != _FORMAT:
             raise UserError(f"{path} has format {meta.get('format')}, this version reads format {_FORMAT}")
-        module, _, name = str(meta["class"]).partition(":")
-        kind = getattr(importlib.import_module(module), name, None)
+        kind = _class_named(str(meta["class"]))
         if not (isinstance(kind, type) and issubclass(kind, cls)):
             raise UserError(f"{path} holds a {meta['class']}, not a {cls.__name__}")
         return kind.refitted(int(meta["n_items"]), str(meta["name"]), arrays, meta["parameters"])
+
+
+def _class_named(stored: str) -> Any:
+    """The class that ``module:Class`` names, wherever it lies today; None where there is none."""
+    module, _, name = stored.partition(":")
+    try:
+        return getattr(importlib.import_module(MOVED.get(module, module)), name, None)
+    except ImportError:
+        return None

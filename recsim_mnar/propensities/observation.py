@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Floats, Ratings
+from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.numerics.lbfgs import minimise
 
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
@@ -192,8 +193,7 @@ def logistic(
     everything = np.ones(ratings.shape, np.uint8)
     scores: dict[float, float] = {}
     if len(tried) > 1:
-        if isinstance(n_folds, bool) or not isinstance(n_folds, (int, np.integer)) or n_folds < 2:
-            raise UserError(f"n_folds must be a whole number of at least 2, got {n_folds!r}; or give a single penalty")
+        whole_number(n_folds, "n_folds (needed by more than one penalty)", 2)
         cells = observed.size
         order = np.argsort(rng.uniforms(seed, rng.Stream.PROTOCOL, np.arange(cells), 1), kind="stable")
         fold = np.empty(cells, np.int64)
@@ -283,8 +283,7 @@ def calibration(ratings: Ratings, propensities: Any, *, bins: int = 10) -> Calib
     Raises:
         UserError: a matrix of another shape, a propensity outside (0, 1], no bin.
     """
-    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise UserError(f"bins must be a whole number of at least 1, got {bins!r}")
+    whole_number(bins, "bins", 1)
     p = np.asarray(propensities, np.float64)
     at = ratings.at(p, "the propensity matrix")
     if not np.all((p > 0.0) & (p <= 1.0)):

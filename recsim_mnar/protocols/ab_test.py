@@ -13,9 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import schema
 from recsim_mnar.policy.base import Policy
-from recsim_mnar.protocols.records import Record, ratio_interval
+from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.judgement import with_paired_differences
+from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate.items import map_shards
 from recsim_mnar.worlds.base import World
@@ -31,7 +34,8 @@ class Arm:
         user: (U,) ids.
         decisions: (U,) recommendations shown.
         rewards: (U,) sum of rewards, e.g. clicks.
-        means: (U,) sum of the exact expected rewards of what was shown: truth.
+        means: (U,) sum of the exact expected rewards of what was shown: truth; the rewards themselves in a world
+            without a truth column.
     """
 
     user: NDArray[np.int64]
@@ -44,7 +48,13 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
     parts = list(
         map_shards(
-            functools.partial(_per_user, world.truth_column), world, policy, n_users, seed, executor=executor, keep=True
+            functools.partial(_per_user, world.truth_column),
+            world,
+            policy,
+            n_users,
+            seed,
+            executor=executor,
+            keep=world.truth_column is not None,
         )
     )
     arm = Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -56,12 +66,14 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     return arm
 
 
-def _per_user(truth: str, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
     shown = columns["event"] == schema.BANDIT
     users, position = np.unique(columns["user"][shown], return_inverse=True)
     n = len(users)
     decisions = np.bincount(position, minlength=n).astype(np.float64)
     rewards = np.bincount(position, columns["reward"][shown], minlength=n).astype(np.float64)
+    if truth is None:
+        return users, decisions, rewards, rewards
     means = np.bincount(position, columns[truth][shown], minlength=n).astype(np.float64)
     return users, decisions, rewards, means
 
@@ -102,7 +114,21 @@ def ab_test(
             value, low, high = ratio_interval(sums, arm.decisions, level)
             details = {"users": n_users, "paired": paired}
             n = int(arm.decisions.sum())
-            records.append(Record(world.name, "ab_test", name, metric, value, low, high, level, n, seconds, details))
+            records.append(
+                Record(
+                    world=world.name,
+                    protocol="ab_test",
+                    agent=name,
+                    metric=metric,
+                    value=value,
+                    low=low,
+                    high=high,
+                    level=level,
+                    n=n,
+                    seconds=seconds,
+                    details=details,
+                )
+            )
     if paired and len(arms) > 1:
         records += _differences(world, arms, n_users, level)
     return records
@@ -124,17 +150,17 @@ def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float)
         n = int(arm.decisions.sum())
         records.append(
             Record(
-                world.name,
-                "ab_test",
-                name,
-                "ctr_exact_difference",
-                value,
-                value + low,
-                value + high,
-                level,
-                n,
-                0.0,
-                details,
+                world=world.name,
+                protocol="ab_test",
+                agent=name,
+                metric="ctr_exact_difference",
+                value=value,
+                low=value + low,
+                high=value + high,
+                level=level,
+                n=n,
+                seconds=0.0,
+                details=details,
             )
         )
     return records
@@ -157,15 +183,63 @@ def truth(
     level: float = 0.95,
     executor: Executor | None = None,
 ) -> list[Record]:
-    """Long-run CTR of each policy: exact click probabilities of what it shows, the same ``n_users`` users for all."""
-    records = []
+    """Long-run CTR of each policy: exact click probabilities of what it shows, the same ``n_users`` users for all.
+
+    A record's details tell how well its difference from each other policy's is known, user by user.
+    """
+    records, users = [], {}
     for name, policy in policies.items():
         began = time.perf_counter()
         arm = run_arm(world, policy, n_users, derive_seed(seed, "truth"), executor=executor)
         value, low, high = ratio_interval(arm.means, arm.decisions, level)
         seconds = time.perf_counter() - began
-        n = int(arm.decisions.sum())
+        sums, counts = np.zeros(n_users), np.zeros(n_users)
+        sums[arm.user], counts[arm.user] = arm.means, arm.decisions
+        users[name] = sums, counts
         records.append(
-            Record(world.name, "truth", name, "ctr", value, low, high, level, n, seconds, {"users": n_users})
+            Record(
+                world=world.name,
+                protocol="truth",
+                agent=name,
+                metric="ctr",
+                value=value,
+                low=low,
+                high=high,
+                level=level,
+                n=int(arm.decisions.sum()),
+                seconds=seconds,
+                details={"users": n_users},
+            )
         )
-    return records
+    return with_paired_differences(records, users, level)
+
+
+class ABTest(Protocol):
+    """Every agent runs on users of its own, and clicks are counted; or on the same users, with ``paired``."""
+
+    name = "ab_test"
+    summary = "an A/B test: every agent runs on users, clicks are counted"
+    metrics = ("ctr",)
+    needs = frozenset({"users"})
+
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        sizes = study.settings
+        study.report(f"A/B test, {sizes.arm_users:,} users an arm")
+        return ab_test(
+            study.world,
+            study.policies,
+            sizes.arm_users,
+            study.seed,
+            paired=sizes.paired,
+            level=study.level,
+            executor=study.executor,
+        )
+
+    def title(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        return "the A/B test"
+
+    def heading(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        return {"ctr": "A/B CTR", "ctr_exact": "A/B CTR, exact"}.get(metric, metric)

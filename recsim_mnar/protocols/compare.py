@@ -1,110 +1,35 @@
-"""compare: every protocol judges every agent, and the truth judges the protocols."""
+"""compare: every protocol judges every agent, and the truth judges the protocols; one function for every world."""
 
 from __future__ import annotations
 
-import math
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.protocols.ab_test import ab_test, truth
-from recsim_mnar.protocols.leave_one_out.protocol import leave_one_out
-from recsim_mnar.protocols.off_policy import off_policy
+from recsim_mnar.policy.adapting import as_learner
+from recsim_mnar.protocols.base import Protocol, Trial, check_needs, load, protocol
+from recsim_mnar.protocols.experiment import Experiment, Picture
+from recsim_mnar.protocols.judgement import Judgement, Ranking, Target, judge
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.rng import check_seed, derive_seed
-from recsim_mnar.simulate.items import checked_users, simulate
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
+    from recsim_mnar.policy.base import Learner
 
-PROTOCOLS = ("loocv", "off_policy", "ab_test")
-PRIMARY = {"loocv": "hr@1", "off_policy": "clipped_ips", "ab_test": "ctr", "truth": "ctr"}
-"""The metric by which each protocol ranks agents."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Sizes of a comparison; the defaults are those of Jeunen et al. 2019.
-
-    Attributes:
-        train_users: users on whose uniformly logged data learners are fitted.
-        test_users: users whose log leave-one-out and off-policy evaluation read.
-        arm_users: users of each arm of the A/B test.
-        truth_users: users over whom the true CTR is averaged.
-        folds: of leave-one-out.
-        clip: largest weight of clipped IPS (M).
-        level: of all intervals.
-        paired: A/B arms share their users.
-    """
-
-    train_users: int = 2000
-    test_users: int = 5000
-    arm_users: int = 5000
-    truth_users: int = 20_000
-    folds: int = 10
-    clip: float = 15.0
-    level: float = 0.95
-    paired: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that cannot be."""
-        for name in ("train_users", "test_users", "arm_users", "truth_users", "folds"):
-            checked_users(name, getattr(self, name))
-        if not self.clip > 0:
-            raise UserError(f"clip must be above 0, got {self.clip:g}")
-        if not 0 < self.level < 1:
-            raise UserError(f"level must lie in (0, 1), got {self.level:g}")
-
-
-SETTINGS: dict[str, Settings] = {
-    "jeunen2019": Settings(),
-    "recogym-v1": Settings(),
-    "quick": Settings(train_users=500, test_users=500, arm_users=500, truth_users=4000),
+COMPARED_BY = {
+    "CampaignsWorld": "recsim_mnar.protocols.temporal.comparison:CampaignsExperiment",
+    "PurchasesWorld": "recsim_mnar.protocols.uplift.comparison:PurchasesExperiment",
+    "RatingsWorld": "recsim_mnar.protocols.ratings.comparison:RatingsExperiment",
 }
+"""By class of the world, how recommenders are compared in it; other worlds are compared as sessions are."""
 
-
-@dataclass(frozen=True)
-class Judgement:
-    """How well one protocol's ranking serves, the truth being known.
-
-    Attributes:
-        protocol, metric: whose ranking, by what.
-        kendall_tau: rank correlation (tau-b) with the true CTRs; NaN where one of them ties throughout.
-        pick: the agent with the largest value.
-        pick_ctr: its true CTR.
-        best: the agent with the largest true CTR.
-        best_ctr: that CTR.
-        cost: best_ctr - pick_ctr.
-        pick_by_upper_bound: the agent with the largest upper end of its interval from sample size (what clipping may
-            hide left out), as the paper picks.
-        tau_by_upper_bound: the rank correlation of these upper ends with the true CTRs.
-    """
-
-    protocol: str
-    metric: str
-    kendall_tau: float
-    pick: str
-    pick_ctr: float
-    best: str
-    best_ctr: float
-    cost: float
-    pick_by_upper_bound: str
-    tau_by_upper_bound: float
-
-    def sentence(self) -> str:
-        """For a person."""
-        names = {"loocv": "Leave-one-out", "off_policy": "Clipped IPS", "ab_test": "The A/B test"}
-        subject = names.get(self.protocol, self.protocol)
-        if self.pick == self.best:
-            return f"{subject} picks {self.pick}, which is the best: nothing lost."
-        share = self.cost / self.best_ctr
-        return f"{subject} picks {self.pick}; {self.best} is the best, so the choice costs {share:.1%} of the CTR."
+_DECISIONS = "recsim_mnar.protocols.decisions:DecisionExperiment"
 
 
 @dataclass
@@ -113,166 +38,158 @@ class Comparison:
 
     Attributes:
         records: all protocols' records, the truth's included.
-        judgements: one a protocol, or one a metric of the uplift protocol.
+        judgements: one a ranking.
         log: the test log.
         exposures: its second part, in the purchases world.
         notes: sentences about the setting that a reader should know.
         headline: what the judgements say in one sentence, where there is one; shown in their place.
         columns: (protocol, metric) of the short table; those of :mod:`recsim_mnar.report.tables` where it is empty.
+        headings: of columns, by (protocol, metric); others are headed by their own names.
+        losses: metrics of which small values are good.
+        pictures: figures of the report.
     """
 
     records: list[Record]
-    judgements: list[Any] = field(default_factory=list)
+    judgements: list[Judgement] = field(default_factory=list)
     log: Log | None = None
     exposures: Exposures | None = None
     notes: list[str] = field(default_factory=list)
     headline: str = ""
     columns: list[tuple[str, str]] = field(default_factory=list)
+    headings: dict[tuple[str, str], str] = field(default_factory=dict)
+    losses: frozenset[str] = frozenset()
+    pictures: list[Picture] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """What the judgements say, for a person."""
+        return [self.headline] if self.headline else [j.sentence() for j in self.judgements]
+
+    def summary(self) -> dict[str, Any]:
+        """Judgements and notes as JSON types."""
+        headline = {"headline": self.headline} if self.headline else {}
+        return {"judgements": [j.to_dict() for j in self.judgements], **headline, "notes": self.notes}
 
 
-Report = Callable[[str], None]
+def experiment_of(world: type[World] | World) -> Experiment:
+    """How recommenders are compared in a world: of its class, or of the nearest class that it derives from."""
+    kind = world if inspect.isclass(world) else type(world)
+    path = next((COMPARED_BY[base.__name__] for base in kind.__mro__ if base.__name__ in COMPARED_BY), _DECISIONS)
+    made: Experiment = load(path, f"the comparison of {kind.__name__}")()
+    return made
 
 
 def compare(
     world: World,
     learners: Mapping[str, Learner],
     *,
-    logging: Learner,
-    protocols: Sequence[str] = PROTOCOLS,
-    settings: Settings | None = None,
+    protocols: Sequence[str | Protocol] | None = None,
+    settings: Any = None,
+    references: Sequence[str] = (),
+    tie: float = 0.0,
     seed: int = 0,
     executor: Executor | None = None,
-    report: Report = lambda stage: None,
+    report: Callable[[str], None] = lambda stage: None,
 ) -> Comparison:
-    """Judge every agent by every protocol and by the truth.
+    """Judge every agent by every protocol and by the truth, and every protocol by the truth.
 
-    Learners are fitted on a log of ``train_users`` other users under the uniform policy. Leave-one-out and off-policy
-    evaluation read one log of ``test_users`` users under the logging policy; A/B arms and truth have users of their
-    own.
+    The world's comparison (:func:`experiment_of`) makes the training log, the test log and the truth.
 
     Args:
         world: with known truth.
         learners: by name.
-        logging: makes the policy under which the test log is collected.
-        protocols: of :data:`PROTOCOLS`; the truth always runs.
-        settings: sizes; by default the paper's.
-        seed: of everything.
+        protocols: names, ``package.module:Class``, or protocols; the world's own list where None. The truth always
+            runs.
+        settings: sizes and options, of the comparison's ``settings_type``; its defaults where None.
+        references: agents that are shown beside the others and cannot be picked.
+        tie: share of the best true value that counts as nothing.
+        seed: of everything but the catalogue.
         executor: to spread the work over; no number depends on it.
         report: called with a line whenever a stage begins.
+
+    Raises:
+        UserError: an unknown protocol, or one that needs what this world's comparison lacks; no agent.
     """
-    from recsim_mnar.policy import registry
-
-    check_protocols(protocols)
-    settings = settings or Settings()
-    seed = check_seed(seed)
-    report(f"simulate {settings.train_users:,} training users and fit {len(learners)} agents")
-    uniform = registry.learner("random").fit(_nothing(), n_items=world.n_items, seed=0)
-    train = simulate(world, uniform, settings.train_users, derive_seed(seed, "train"), executor=executor)
-    fit_seed = derive_seed(seed, "fit")
-    policies: dict[str, Policy] = {}
-    for name, learner in learners.items():
-        policies[name] = learner.fit(train, n_items=world.n_items, seed=fit_seed)
-    logger = logging.fit(train, n_items=world.n_items, seed=fit_seed)
-    test_seed = derive_seed(seed, "test")
-    report(f"simulate {settings.test_users:,} test users under {logger.name}")
-    log = simulate(world, logger, settings.test_users, test_seed, executor=executor)
-    result = Comparison([], log=log)
-    if "loocv" in protocols:
-        report(f"leave-one-out, {settings.folds} folds")
-        result.records += leave_one_out(
-            log,
-            learners,
-            n_items=world.n_items,
-            folds=settings.folds,
-            seed=derive_seed(seed, "loocv"),
-            level=settings.level,
-            world=world.name,
-            executor=executor,
-        )
-    if "off_policy" in protocols:
-        report("off-policy estimates from the log")
-        records = off_policy(
-            log, policies, clip=settings.clip, level=settings.level, world=world.name, executor=executor
-        )
-        exact = value_on_log(world, log, policies, test_seed, executor=executor)
-        result.records += [replace(r, details={**r.details, "value_on_log": exact[r.agent]}) for r in records]
-    if "ab_test" in protocols:
-        report(f"A/B test, {settings.arm_users:,} users an arm")
-        result.records += ab_test(
-            world,
-            policies,
-            settings.arm_users,
-            seed,
-            paired=settings.paired,
-            level=settings.level,
-            executor=executor,
-        )
-    report(f"truth, {settings.truth_users:,} users")
-    result.records += truth(world, policies, settings.truth_users, seed, level=settings.level, executor=executor)
-    result.judgements = judge(result.records)
-    return result
+    experiment = experiment_of(world)
+    settings = experiment.settings() if settings is None else settings
+    chosen = chosen_protocols(experiment, protocols, world.name)
+    _check(experiment, learners, settings, tie)
+    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
+    trial = Trial(
+        world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
+    )
+    experiment.prepare(trial)
+    records = [replace(r, protocol=one.name) for one in chosen for r in one.judge(trial)] + experiment.truth(trial)
+    records = [_as_reference(r) if r.agent in references else r for r in records]
+    return _told(experiment, chosen, records, trial, tie)
 
 
-def check_protocols(protocols: Sequence[str], known: Sequence[str] = PROTOCOLS) -> None:
-    """Raise UserError for a protocol that is none."""
-    for protocol in protocols:
-        if protocol not in known:
-            raise UserError(f"unknown protocol {protocol!r}; {nearest(protocol, known)}")
+def chosen_protocols(experiment: Experiment, protocols: Sequence[str | Protocol] | None, world: str) -> list[Protocol]:
+    """The protocols that are named, or the experiment's own list.
+
+    Raises:
+        UserError: an unknown one, or one that needs what there is not.
+    """
+    chosen = []
+    for one in experiment.protocols if protocols is None else protocols:
+        made = protocol(one, experiment.own_protocols) if isinstance(one, str) else one
+        check_needs(made, experiment.provides, world)
+        chosen.append(made)
+    return chosen
 
 
-def _nothing() -> Log:
-    return Log({})
+def _check(experiment: Experiment, learners: Mapping[str, Learner], settings: Any, tie: float) -> None:
+    if not learners:
+        raise UserError("name at least one agent to compare")
+    if not isinstance(settings, experiment.settings_type):
+        raise UserError(f"settings must be {experiment.settings_type.__name__}, got {type(settings).__name__}")
+    if not 0.0 <= tie < 1.0:
+        raise UserError(f"tie must be a share in [0, 1), got {tie:g}")
 
 
-def judge(records: Sequence[Record]) -> list[Judgement]:
-    """Hold each protocol's ranking against the truth's; protocols without the truth beside them give nothing."""
-    true = {r.agent: r.value for r in records if r.protocol == "truth" and r.metric == PRIMARY["truth"]}
-    if not true:
-        return []
-    best = max(true, key=lambda name: true[name])
-    judgements = []
-    for protocol in PROTOCOLS:
-        chosen = [r for r in records if r.protocol == protocol and r.metric == PRIMARY[protocol] and r.agent in true]
-        if not chosen:
-            continue
-        values = {r.agent: r.value for r in chosen}
-        upper = {r.agent: r.details.get("sampling_high", r.high) for r in chosen}
-        pick = max(values, key=lambda name: values[name])
-        judgements.append(
-            Judgement(
-                protocol=protocol,
-                metric=PRIMARY[protocol],
-                kendall_tau=rank_correlation(values, true),
-                pick=pick,
-                pick_ctr=true[pick],
-                best=best,
-                best_ctr=true[best],
-                cost=true[best] - true[pick],
-                pick_by_upper_bound=max(upper, key=lambda name: upper[name]),
-                tau_by_upper_bound=rank_correlation(upper, true),
-            )
-        )
-    return judgements
+def _as_reference(record: Record) -> Record:
+    return replace(record, details={**record.details, "reference": True})
 
 
-def rank_correlation(values: Mapping[str, float], true: Mapping[str, float]) -> float:
-    """Kendall's tau-b of two rankings of the same names; NaN where one of them ties throughout."""
-    from scipy.stats import kendalltau
+def _told(
+    experiment: Experiment, chosen: list[Protocol], records: list[Record], trial: Trial, tie: float
+) -> Comparison:
+    """Hold the rankings against the truth and say what comes of it."""
+    rankings = experiment.rankings(chosen, records, trial.settings)
+    judgements = judge(records, rankings, tie=tie)
+    notes = experiment.notes(trial, records)
+    if len({r.agent for r in records if not r.details.get("reference")}) == 1:
+        notes.append("There is one agent, so there is nothing to choose and no protocol to judge.")
+    targets = experiment.targets(trial.settings)
+    log, exposures = experiment.kept(trial)
+    return Comparison(
+        records,
+        judgements,
+        log,
+        exposures,
+        notes,
+        experiment.headline(judgements),
+        _columns(experiment, records, rankings, targets),
+        _headings(chosen, records, targets),
+        frozenset(target.metric for target in targets if not target.larger),
+        experiment.pictures(records),
+    )
 
-    names = list(values)
-    if len(names) < 2 or len({values[n] for n in names}) == 1 or len({true[n] for n in names}) == 1:
-        return math.nan
-    return float(kendalltau([values[n] for n in names], [true[n] for n in names]).statistic)
+
+def _columns(
+    experiment: Experiment, records: list[Record], rankings: list[Ranking], targets: Sequence[Target]
+) -> list[tuple[str, str]]:
+    """Those of the experiment, or what is judged beside the truth."""
+    columns = experiment.columns(records)
+    if not columns:
+        judged = [(ranking.protocol, ranking.metric) for ranking in rankings]
+        columns = [*judged, *(("truth", target.metric) for target in targets)]
+    there = {(r.protocol, r.metric) for r in records}
+    return [key for key in dict.fromkeys(columns) if key in there]
 
 
-def summary(comparison: Comparison) -> dict[str, Any]:
-    """The judgements and notes as JSON types."""
-    from dataclasses import asdict
-
-    from recsim_mnar.protocols.records import _plain
-
-    return {
-        "judgements": [{**_plain(asdict(j)), "sentence": j.sentence()} for j in comparison.judgements],
-        **({"headline": comparison.headline} if comparison.headline else {}),
-        "notes": comparison.notes,
-    }
+def _headings(chosen: list[Protocol], records: list[Record], targets: Sequence[Target]) -> dict[tuple[str, str], str]:
+    """How each column is headed: as its protocol says, or as the truth of its target."""
+    by_name = {one.name: one for one in chosen}
+    keys = dict.fromkeys((r.protocol, r.metric) for r in records)
+    found = {key: by_name[key[0]].heading(key[1]) for key in keys if key[0] in by_name}
+    return found | {("truth", target.metric): f"true {target.title}" for target in targets}

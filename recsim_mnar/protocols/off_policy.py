@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,10 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
+from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.replay import replay
+from recsim_mnar.truth import value_on_log
 
 
 def off_policy(
@@ -67,17 +70,17 @@ def off_policy(
             seconds = replayed / len(estimators) + time.perf_counter() - began
             records.append(
                 Record(
-                    world,
-                    "off_policy",
-                    name,
-                    estimator,
-                    estimate.value,
-                    estimate.low,
-                    estimate.high,
-                    level,
-                    estimate.n,
-                    seconds,
-                    details,
+                    world=world,
+                    protocol="off_policy",
+                    agent=name,
+                    metric=estimator,
+                    value=estimate.value,
+                    low=estimate.low,
+                    high=estimate.high,
+                    level=level,
+                    n=estimate.n,
+                    seconds=seconds,
+                    details=details,
                 )
             )
     return records
@@ -94,3 +97,50 @@ def _by_row(
     squares = float(weight @ weight)
     kish = float(weight.sum()) ** 2 / squares if squares > 0 else 0.0
     return {"row_sd": float(np.std(weight * reward)), "kish": kish}
+
+
+class OffPolicy(Protocol):
+    """Off-policy estimates from the test log.
+
+    Args:
+        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`; agents are ranked by each of them. By default
+            those of the comparison's settings.
+    """
+
+    name = "off_policy"
+    summary = "off-policy estimates from a log with propensities: clipped IPS and others"
+    metrics: Sequence[str] = ("clipped_ips",)
+    needs = frozenset({"test_log", "propensities"})
+
+    def __init__(self, estimators: str = "") -> None:
+        self.estimators = tuple(name for name in estimators.split("/") if name)
+        if self.estimators:
+            self.metrics = self.estimators
+
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; details hold the exact value in the log's states."""
+        sizes = study.settings
+        estimators = self.estimators or tuple(sizes.estimators.split(","))
+        if not self.estimators and self.metrics[0] not in estimators:
+            self.metrics = estimators
+        study.report("off-policy estimates from the log")
+        log = study.log()
+        records = off_policy(
+            log,
+            study.policies,
+            estimators=estimators,
+            clip=sizes.clip,
+            level=study.level,
+            world=study.world.name,
+            executor=study.executor,
+        )
+        exact = value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
+        return [replace(r, protocol=self.name, details={**r.details, "value_on_log": exact[r.agent]}) for r in records]
+
+    def title(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS"}.get(metric, metric)
+
+    def heading(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        return self.title(metric)

@@ -7,16 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """One row of ``results.json``.
 
     Attributes:
         world: name of the world, or "interactions" for a user's own data.
-        protocol: ``loocv``, ``off_policy``, ``uplift``, ``ab_test`` or ``truth``.
+        protocol: name of the protocol, as ``loocv`` or ``truth``.
         agent: name of the policy judged.
         metric: ``hr@1``, ``clipped_ips``, ``ctr``, ...
         value: the estimate.
@@ -41,14 +40,15 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; a number that is not finite becomes null, which JSON has and NaN it has not."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return {name: plain(value) for name, value in asdict(self).items()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON types; a number that is not finite becomes None."""
     if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, (int, np.integer)):
@@ -56,31 +56,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (float, np.floating)):
         return float(value) if math.isfinite(value) else None
     return value
-
-
-def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[float, float, float]:
-    """A mean over rows whose users are independent but whose rows within a user are not: R = sum y_u / sum n_u.
-
-    The delta method by user, se^2 = U/(U-1) sum_u (y_u - R n_u)^2 / (sum n_u)^2, with Student's quantile.
-
-    Args:
-        sums: (U,) each user's sum.
-        counts: (U,) each user's number of rows; users without rows count for nothing.
-        level: nominal coverage.
-
-    Returns:
-        value, low, high; the interval is infinite for fewer than two users with rows.
-    """
-    from scipy.special import stdtrit
-
-    y, n = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
-    y, n = y[n > 0], n[n > 0]
-    if len(n) == 0:
-        return math.nan, -math.inf, math.inf
-    value = float(y.sum() / n.sum())
-    if len(n) == 1:
-        return value, -math.inf, math.inf
-    residual = y - value * n
-    error = math.sqrt(len(n) / (len(n) - 1) * float(residual @ residual)) / float(n.sum())
-    quantile = float(stdtrit(len(n) - 1, 0.5 + level / 2))
-    return value, value - quantile * error, value + quantile * error

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.report.tables import head_of
+from recsim_mnar.report.tables import heading
 
 _INK = "#1f2937"
-_COLOURS = {"loocv": "#4c6ef5", "off_policy": "#e8590c", "ab_test": "#2b8a3e", "truth": "#111827"}
-
-
-_METRIC_COLOURS = {"uplift": "#c2255c", "uplift_snips": "#9c36b5", "uplift_ips": "#e8590c"}
+_COLOURS = {
+    ("loocv", "hr"): "#4c6ef5",
+    ("off_policy", "clipped_ips"): "#e8590c",
+    ("ab_test", ""): "#2b8a3e",
+    ("truth", ""): "#111827",
+    ("uplift", "precision"): "#4c6ef5",
+    ("uplift", "uplift"): "#c2255c",
+    ("uplift", "uplift_snips"): "#9c36b5",
+    ("uplift", "uplift_ips"): "#e8590c",
+}
+_CYCLE = ("#c2255c", "#9c36b5", "#e8590c", "#1971c2", "#2f9e44", "#f08c00", "#0c8599", "#6741d9", "#868e96")
+_MARKERS = {"truth": "_", "ab_test": "s"}
 
 
 @dataclass(frozen=True)
@@ -33,85 +43,34 @@ class Figure:
 
 
 def figures_of(comparison: Comparison) -> list[Figure]:
-    """The figures that the comparison's records have something for."""
-    made = [
-        (
-            "Leave-one-out",
-            hit_rate_figure(comparison),
-            "Share of held-out views that an agent ranks first.",
-        ),
-        (
-            "Clipped IPS beside the A/B test",
-            rates_figure(comparison),
-            "Click-through rates; whiskers are intervals from sample size alone. How much clipping may hide beside "
-            "them stands in the next table.",
-        ),
-        (
-            "Precision",
-            precision_figure(comparison),
-            "Share of the listed items that the user bought in the further periods of the log.",
-        ),
-        (
-            "Uplift from the log, from the A/B test, and in truth",
-            uplift_figure(comparison),
-            "Purchases caused, an item of the list and period.",
-        ),
-    ]
-    return [Figure(title, svg, caption) for title, svg, caption in made if svg is not None]
+    """The comparison's pictures that its records have something for."""
+    made = [(picture, draw(comparison, picture)) for picture in comparison.pictures]
+    return [Figure(picture.title, svg, picture.caption) for picture, svg in made if svg is not None]
 
 
-def precision_figure(comparison: Comparison) -> str | None:
-    """Precision@N of each agent with its interval; None where the uplift protocol did not compute it."""
-    records = [r for r in comparison.records if r.protocol == "uplift" and r.metric.startswith("precision@")]
-    return _bars(records, head_of("uplift", records[0].metric), _COLOURS["loocv"]) if records else None
-
-
-def uplift_figure(comparison: Comparison) -> str | None:
-    """Each estimate of uplift beside the truth; None outside the purchases world."""
+def draw(comparison: Comparison, picture: Picture) -> str | None:
+    """A picture as SVG; None where only the truth, or nothing, has records."""
     chosen = {
-        key: [r for r in comparison.records if (r.protocol, r.metric) == key]
-        for key in comparison.columns
-        if not key[1].startswith("precision")
+        key: [r for r in comparison.records if (r.protocol, r.metric) == key and math.isfinite(r.value)]
+        for key in picture.keys
     }
-    if not any(key[0] == "truth" for key in chosen) or len(chosen) < 2:
+    chosen = {key: records for key, records in chosen.items() if records}
+    if all(protocol == "truth" for protocol, _ in chosen):
         return None
-    marks = {"truth": "_", "ab_test": "s"}
+    if picture.bars:
+        key = next(iter(chosen))
+        return _bars(chosen[key], picture.label, colour_of(key, 0))
     series = {
-        head_of(*key): (records, marks.get(key[0], "o"), _COLOURS.get(key[0]) or _METRIC_COLOURS.get(_name(key), _INK))
-        for key, records in chosen.items()
+        heading(comparison, key): (records, _MARKERS.get(key[0], "o"), colour_of(key, place))
+        for place, (key, records) in enumerate(chosen.items())
     }
-    return _dots(series, "purchases caused, an item and period")
+    return _dots(series, picture.label)
 
 
-def _name(key: tuple[str, str]) -> str:
-    return key[1].partition("@")[0]
-
-
-def hit_rate_figure(comparison: Comparison) -> str | None:
-    """HR@1 of each agent with its interval; None where leave-one-out did not run."""
-    records = [r for r in comparison.records if (r.protocol, r.metric) == ("loocv", "hr@1")]
-    if not records:
-        return None
-    return _bars(records, "HR@1, leave-one-out", _COLOURS["loocv"])
-
-
-def rates_figure(comparison: Comparison) -> str | None:
-    """Clipped IPS beside the A/B test, with the true CTR; None where neither ran."""
-    series = {
-        "clipped IPS": ("off_policy", "clipped_ips", "o"),
-        "A/B test": ("ab_test", "ctr", "s"),
-        "truth": ("truth", "ctr", "_"),
-    }
-    chosen = {
-        label: [r for r in comparison.records if (r.protocol, r.metric) == (protocol, metric)]
-        for label, (protocol, metric, _) in series.items()
-    }
-    if not chosen["clipped IPS"] and not chosen["A/B test"]:
-        return None
-    shown = {
-        label: (records, series[label][2], _COLOURS[series[label][0]]) for label, records in chosen.items() if records
-    }
-    return _dots(shown, "click-through rate")
+def colour_of(key: tuple[str, str], place: int) -> str:
+    """Of a (protocol, metric); by its place where it has none of its own."""
+    protocol, metric = key[0], key[1].partition("@")[0]
+    return _COLOURS.get((protocol, metric)) or _COLOURS.get((protocol, "")) or _CYCLE[place % len(_CYCLE)]
 
 
 def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> str:
@@ -122,7 +81,7 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
     width = _width(len(agents) * max(1.0, 0.28 * len(series)))
     entry = 0.55 + 0.085 * max(map(len, series))  # inches that one takes in the legend
     columns = max(1, min(len(series), int(width / entry)))
-    figure, axes = _axes(width, 3.6 + 0.25 * -(-len(series) // columns))
+    figure, axes = axes_of(width, 3.6 + 0.25 * -(-len(series) // columns))
     place = {agent: i for i, agent in enumerate(agents)}
     apart = min(0.22, 0.75 / len(series))
     dash = min(14.0, 72 * 0.8 * apart * (width - 1) / len(agents))  # points; no wider than the series stand apart
@@ -152,7 +111,7 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
     axes.set_ylabel(label)
     axes.set_xlim(-0.6, len(agents) - 0.4)
     figure.legend(frameon=False, ncols=columns, loc="outside upper left")  # outside: room is made for it
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def _sampling(record: Record) -> tuple[float, float]:
@@ -165,7 +124,7 @@ def _sampling(record: Record) -> tuple[float, float]:
 def _bars(records: Sequence[Record], label: str, colour: str) -> str:
     import numpy as np
 
-    figure, axes = _axes(_width(len(records)), 3.6)
+    figure, axes = axes_of(_width(len(records)), 3.6)
     values = np.array([r.value for r in records])
     errors = np.array([[r.value - r.low for r in records], [r.high - r.value for r in records]])
     axes.bar(range(len(records)), values, width=0.6, color=colour, alpha=0.85)
@@ -176,7 +135,7 @@ def _bars(records: Sequence[Record], label: str, colour: str) -> str:
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     axes.set_xlim(-0.7, len(records) - 0.3)
-    return _svg(figure)
+    return svg_of(figure)
 
 
 def _width(places: float) -> float:
@@ -184,7 +143,8 @@ def _width(places: float) -> float:
     return min(max(5.0, 1.15 * places + 1.2), 10.5)
 
 
-def _axes(width: float, height: float):  # type: ignore[no-untyped-def]  # matplotlib publishes no complete types
+def axes_of(width: float, height: float):  # type: ignore[no-untyped-def]  # matplotlib publishes no complete types
+    """A figure of so many inches, and its axes in the report's style."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -197,7 +157,8 @@ def _axes(width: float, height: float):  # type: ignore[no-untyped-def]  # matpl
     return figure, axes
 
 
-def _svg(figure) -> str:  # type: ignore[no-untyped-def]  # same
+def svg_of(figure) -> str:  # type: ignore[no-untyped-def]  # same
+    """A figure as SVG text, the same bytes for the same figure."""
     import matplotlib
 
     buffer = io.StringIO()

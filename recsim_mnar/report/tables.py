@@ -7,20 +7,9 @@ from typing import Any
 
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.uplift.judgement import title
 
-TITLES = {
-    ("off_policy", "clipped_ips"): "clipped IPS",
-    ("off_policy", "ips"): "IPS",
-    ("off_policy", "snips"): "SNIPS",
-    ("ab_test", "ctr"): "A/B CTR",
-    ("ab_test", "ctr_exact"): "A/B CTR, exact",
-    ("truth", "ctr"): "true CTR",
-}
-"""How a (protocol, metric) is headed; others are headed by their own names."""
-
-_IN_SHORT = (("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr"))
-_OWN_DATA = (("loocv", "hr@1"), ("loocv", "hr@10"), ("loocv", "mrr@10"))
+_MOST_INTERVALS = 6
+"""Columns of a table on a screen that has room for intervals beside its values; the report has them always."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +19,7 @@ class Grid:
     Attributes:
         heads: titles of the columns after the agent's.
         rows: agent and its records, one a column, None where there is none.
-        best: in each column the largest value of those that can be picked (references cannot).
+        best: in each column the best value of those that can be picked (references cannot).
     """
 
     heads: list[str]
@@ -39,38 +28,27 @@ class Grid:
 
 
 def grid(comparison: Comparison, *, full: bool = False) -> Grid:
-    """Agents by metrics; ``full`` for every metric there is, otherwise one a protocol."""
+    """Agents by metrics; ``full`` for every metric there is, otherwise those of the comparison's short table."""
     records = comparison.records
     # The reciprocal rank at 1 is the hit rate at 1: one column says it.
     there = [key for key in dict.fromkeys((r.protocol, r.metric) for r in records) if key != ("loocv", "mrr@1")]
-    standard = _IN_SHORT if any(r.protocol == "truth" for r in records) else _OWN_DATA
-    short = comparison.columns or standard
-    keys = there if full else [key for key in short if key in there]
+    keys = there if full or not comparison.columns else [key for key in comparison.columns if key in there]
     agents = list(dict.fromkeys(r.agent for r in records))
     by_key = {(r.agent, r.protocol, r.metric): r for r in records}
     rows = [(agent, [by_key.get((agent, *key)) for key in keys]) for agent in agents]
-    best = []
-    for i in range(len(keys)):
-        there_are = [
-            cell.value for _, row in rows if (cell := row[i]) is not None and not cell.details.get("reference")
-        ]
-        best.append(max(there_are, default=float("nan")))
-    return Grid([head_of(*key) for key in keys], rows, best)
+    best = [_best([row[i] for _, row in rows], key[1] in comparison.losses) for i, key in enumerate(keys)]
+    return Grid([heading(comparison, key) for key in keys], rows, best)
 
 
-def head_of(protocol: str, metric: str) -> str:
+def heading(comparison: Comparison, key: tuple[str, str]) -> str:
     """How a column is headed."""
-    if protocol == "uplift":
-        return title(metric)
-    if protocol == "loocv":
-        return metric.upper()
-    if (protocol, metric.partition("@")[0]) == ("ab_test", "uplift"):
-        return "A/B uplift"
-    if (protocol, metric) == ("ab_test", "purchases"):
-        return "A/B, all purchases"
-    if metric.startswith("cp@"):
-        return f"true uplift, {metric.upper()}"
-    return TITLES.get((protocol, metric), metric)
+    return comparison.headings.get(key, key[1] if key[0] in ("truth", "loocv") else " ".join(key))
+
+
+def _best(cells: list[Record | None], loss: bool) -> float:
+    """The best value of those that can be picked."""
+    values = [cell.value for cell in cells if cell is not None and not cell.details.get("reference")]
+    return (min if loss else max)(values, default=float("nan"))
 
 
 def number(value: float) -> str:
@@ -80,22 +58,24 @@ def number(value: float) -> str:
 
 
 def comparison_table(comparison: Comparison) -> Any:
-    """The comparison as a rich table, the largest value of a column in bold."""
+    """The comparison as a rich table, the best value of a column in bold."""
     from rich.table import Table
 
     cells = grid(comparison)
     level = comparison.records[0].level if comparison.records else 0.95
-    table = Table(title=f"value [{level:.0%} interval]", title_justify="left")
+    narrow = len(cells.heads) <= _MOST_INTERVALS
+    table = Table(title=f"value [{level:.0%} interval]" if narrow else "value", title_justify="left")
     table.add_column("agent", no_wrap=True)
     for head in cells.heads:
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(head, justify="right", no_wrap=narrow)
     for agent, row in cells.rows:
         shown = []
         for record, best in zip(row, cells.best, strict=True):
             if record is None:
                 shown.append("-")
                 continue
-            text = f"{number(record.value)} [dim]\\[{number(record.low)}, {number(record.high)}][/dim]"
+            limits = f" [dim]\\[{number(record.low)}, {number(record.high)}][/dim]"
+            text = number(record.value) + (limits if narrow else "")
             shown.append(f"[bold]{text}[/bold]" if record.value == best else text)
         table.add_row(agent, *shown)
     return table

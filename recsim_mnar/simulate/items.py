@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,16 +13,15 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, fresh, observe_events
-from recsim_mnar.policy.checks import checked_decisions, checked_distribution, name_of
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.capabilities import Forgets, LearnsFromOutcomes, able, has_fixed_distribution
+from recsim_mnar.policy.checks import checked_decisions, checked_distribution
+from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.rng import check_seed, policy_uniforms
-from recsim_mnar.worlds.base import Transition, World
-
-SHARD_USERS = 1024
-"""Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
-
-MOST_USERS = 1 << 32
-"""Of one log; a number above it is a slip of the keyboard, and would be noticed by what it does to memory."""
+from recsim_mnar.simulate.executor import checked_users, run_in_order, user_shards
+from recsim_mnar.worlds.base import DecisionWorld, SlateWorld, Transition, World
+from recsim_mnar.worlds.checks import as_world, decision_world
 
 _LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled."""
@@ -35,7 +32,7 @@ T = TypeVar("T")
 
 def simulate(
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int = 0,
     *,
@@ -47,7 +44,9 @@ def simulate(
 
     Args:
         world: where they live.
-        policy: what recommends; it is not changed (every shard acts through a fresh copy).
+        policy: what recommends: a :class:`~recsim_mnar.policy.base.Policy`, what ``as_policy`` makes one of, or in a
+            world of slates a :class:`~recsim_mnar.policy.slates.SlatePolicy`. It is not changed (every shard acts
+            through a fresh copy).
         n_users: how many, at least 1.
         seed: of the users and of the policy's uniforms, in [0, 2**64).
         first_user: id of the first.
@@ -61,7 +60,8 @@ def simulate(
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity.
     """
-    if executor is None and _ignores_users(policy):
+    policy = as_recommender(world, policy)
+    if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
         # Nothing to share out and nobody to ask: all lives go into one table as they are made.
         n_users, seed = checked_run(world, policy, n_users, seed, first_user)
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
@@ -72,24 +72,42 @@ def simulate(
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
-def provenance(world: World, policy: Policy, n_users: int, seed: int, first_user: int = 0) -> dict[str, Any]:
+def provenance(
+    world: World, policy: Policy | SlatePolicy, n_users: int, seed: int, first_user: int = 0
+) -> dict[str, Any]:
     """What suffices to make a log again."""
-    from recsim_mnar import __version__
-
-    describe = getattr(policy, "describe", None)
     return {
-        "package": f"recsim-mnar {__version__}",
-        "world": world.describe(),
-        "policy": describe() if describe else {"name": type(policy).__name__},
+        **made_by(world),
+        "policy": policy.describe(),
         "seed": int(seed),
         "first_user": int(first_user),
         "n_users": int(n_users),
     }
 
 
+def made_by(world: World) -> dict[str, Any]:
+    """The head of every log's provenance: package and world."""
+    from recsim_mnar import __version__
+
+    return {"package": f"recsim-mnar {__version__}", "world": world.describe()}
+
+
+def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
+    """What a user brings, as this world asks for it: a policy, or one that recommends slates.
+
+    Raises:
+        UserError: as :func:`recsim_mnar.policy.adapting.as_policy`.
+    """
+    if isinstance(world, SlateWorld):
+        return as_slate_policy(policy, world.params)  # type: ignore[arg-type]
+    if isinstance(policy, SlatePolicy):
+        raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
+    return as_policy(policy)
+
+
 def iter_shards(
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int,
     *,
@@ -97,14 +115,14 @@ def iter_shards(
     executor: Executor | None = None,
     keep: bool = False,
 ) -> Iterator[Columns]:
-    """The columns of consecutive shards of :data:`SHARD_USERS` users, in order."""
+    """The columns of consecutive shards of :data:`~recsim_mnar.simulate.executor.SHARD_USERS` users, in order."""
     return map_shards(_identity, world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep)
 
 
 def map_shards(
     reduce: Callable[[Columns], T],
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int,
     *,
@@ -113,86 +131,31 @@ def map_shards(
     keep: bool = False,
 ) -> Iterator[T]:
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
+    policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    last = first_user + n_users
     jobs = (
-        functools.partial(_reduced_shard, reduce, world, policy, seed, start, min(SHARD_USERS, last - start), keep)
-        for start in range(first_user, last, SHARD_USERS)
+        functools.partial(_reduced_shard, reduce, world, policy, seed, first, n, keep)
+        for first, n in user_shards(first_user, n_users)
     )
     return run_in_order(jobs, executor)
 
 
-def checked_run(world: World, policy: Policy, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
+def checked_run(
+    world: World, policy: Policy | SlatePolicy, n_users: int, seed: int, first_user: int
+) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
+    if not isinstance(as_world(world), SlateWorld):
+        decision_world(world, "simulate")
     n_users = checked_users("n_users", n_users)
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
     seed = check_seed(seed)
-    if not hasattr(policy, "n_items"):
-        raise UserError(f"policy {name_of(policy)!r} must have an attribute n_items")
     if policy.n_items != world.n_items:
         raise UserError(
-            f"policy {name_of(policy)!r} knows {policy.n_items} items, "
+            f"policy {policy.name!r} knows {policy.n_items} items, "
             f"the world has {world.n_items}: fit it on a log of this world"
         )
     return n_users, seed
-
-
-def checked_users(name: str, n: Any) -> int:
-    """A number of users as an int.
-
-    Raises:
-        UserError: it is not a whole number from 1 to :data:`MOST_USERS`.
-    """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise UserError(f"{name} must be a whole number of at least 1, got {n}")
-    if n > MOST_USERS:
-        raise UserError(f"{name} must be at most {MOST_USERS:,}, got {n:,}: simulate several logs of other seeds")
-    return int(n)
-
-
-def _ignores_users(policy: Policy) -> bool:
-    """Whether a policy runs inside the simulator's kernel."""
-    if getattr(policy, "is_uniform", False):
-        return True
-    fixed = getattr(policy, "fixed_distribution", None)
-    return fixed is not None and fixed() is not None
-
-
-def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> Iterator[T]:
-    """Results of jobs in their order; at most a few are under way or waiting, whatever their number."""
-    if executor is None:
-        for job in jobs:
-            yield job()
-        return
-    ahead = 2 * (getattr(executor, "_max_workers", None) or 8)
-    pending: collections.deque[Future[T]] = collections.deque()
-    try:
-        for job in jobs:
-            pending.append(executor.submit(job))
-            if len(pending) > ahead:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
-
-
-@contextlib.contextmanager
-def workers(n: int | None) -> Iterator[Executor | None]:
-    """An executor of ``n`` threads (the kernels run without the interpreter's lock); None for one worker.
-
-    Raises:
-        UserError: ``n`` is below 1.
-    """
-    if n is not None and n < 1:
-        raise UserError(f"--workers must be at least 1, got {n}")
-    if n is None or n == 1:
-        yield None
-        return
-    with ThreadPoolExecutor(n) as executor:
-        yield executor
 
 
 def _identity(columns: Columns) -> Columns:
@@ -200,28 +163,30 @@ def _identity(columns: Columns) -> Columns:
 
 
 def _reduced_shard(
-    reduce: Callable[[Columns], T], world: World, policy: Policy, seed: int, first: int, n: int, keep: bool
+    reduce: Callable[[Columns], T], world: World, policy: Any, seed: int, first: int, n: int, keep: bool
 ) -> T:
     return reduce(simulate_shard(world, policy, seed, first, n, keep_truth=keep))
 
 
 def simulate_shard(
-    world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: World, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Columns:
     """The columns of a few users, ordered by (user, step)."""
-    if getattr(world, "slates", False):
+    recommender = as_recommender(world, policy)
+    if isinstance(recommender, SlatePolicy):
         from recsim_mnar.simulate import slates
 
-        return slates.simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
-    if getattr(policy, "is_uniform", False):
+        return slates.simulate_shard(world, recommender, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
+    policy = recommender
+    world = decision_world(world, "simulate")
+    if policy.is_uniform:
         return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
-    fixed = getattr(policy, "fixed_distribution", None)
-    distribution = fixed() if fixed is not None else None
+    distribution = policy.fixed_distribution()
     if distribution is not None:
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     moments: list[Columns] = []
-    for transition, _lanes, _which in drive(world, fresh(policy), seed, first_user, n_users, keep_truth=keep_truth):
+    for transition, _lanes, _which in drive(world, policy.fresh(), seed, first_user, n_users, keep_truth=keep_truth):
         moments.append(transition.columns)
     columns = {name: np.concatenate([m[name] for m in moments]) for name in moments[0]}
     return in_user_order(columns, first_user, n_users)
@@ -229,28 +194,28 @@ def simulate_shard(
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
     """Rows whose users are mixed, each user's in order, brought to (user, step) order."""
-    from recsim_mnar.worlds.sessions import _sessions_kernel
+    from recsim_mnar.numerics import _sorting_kernel
 
     index = np.empty(len(columns["user"]), np.int64)
     place = np.zeros(n_users + 1, np.int64)
-    _sessions_kernel.by_user(columns["user"], first_user, place, index)
+    _sorting_kernel.by_user(columns["user"], first_user, place, index)
     return {name: values[index] for name, values in columns.items()}
 
 
 def drive(
-    world: World, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: DecisionWorld, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Iterator[tuple[Transition, Any, NDArray[np.int64]]]:
     """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of."""
     per_lane = 4 * world.n_items
-    lanes = world.open_lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
+    lanes = world.lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
     n_lanes = len(lanes.user)
     last = first_user + n_users
     next_user = first_user
     waiting = np.zeros(0, np.int64)
     free = np.arange(n_lanes)
-    forget = getattr(policy, "forget", None)
-    in_runs = getattr(policy, "batches_decisions", False)
-    learn = None if in_runs else getattr(policy, "learn", None)
+    in_runs = policy.batches_decisions
+    forgets = able(policy, Forgets) is not None
+    learns = not in_runs and able(policy, LearnsFromOutcomes) is not None
     while True:
         while len(free) and next_user < last:
             arriving = np.arange(next_user, min(next_user + len(free), last))
@@ -260,8 +225,8 @@ def drive(
             policy.reset(arriving)
             yield transition, lanes, which
             show(world, policy, transition)
-            if forget is not None and not transition.alive.all():
-                forget(arriving[~transition.alive])
+            if forgets and not transition.alive.all():
+                policy.forget(arriving[~transition.alive])
             waiting = np.concatenate([waiting, which[transition.alive]])
             free = np.concatenate([free, which[~transition.alive]])
         if len(waiting) == 0:
@@ -281,17 +246,17 @@ def drive(
         else:
             transition = lanes.take(waiting, actions, propensities)
         yield transition, lanes, waiting
-        if learn is not None:
-            learn(users, actions, transition.columns["reward"][transition.starts[:-1]])
+        if learns:
+            policy.learn(users, actions, transition.columns["reward"][transition.starts[:-1]])
         show(world, policy, transition)
         if not transition.alive.all():
-            if forget is not None:
-                forget(users[~transition.alive])
+            if forgets:
+                policy.forget(users[~transition.alive])
             free = np.concatenate([free, waiting[~transition.alive]])
             waiting = waiting[transition.alive]
 
 
-def show(world: World, policy: Policy, transition: Transition) -> None:
+def show(world: DecisionWorld, policy: Policy, transition: Transition) -> None:
     """Let a policy observe the views or ratings of a transition."""
     c = transition.columns
     views = np.flatnonzero(c["event"] == schema.ORGANIC)

@@ -1,11 +1,10 @@
-"""Campaigns on a platform, by the house's weights or a recommender, once or again and again on its own output."""
+"""Campaigns on a platform, by its own weights or a recommender."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import replacing, write_table
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner, Policy, scores_of
+from recsim_mnar.policy.adapting import as_policy, fitted
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.slates import DEPLOYED
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulate.items import made_by
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.campaigns.platform import Campaign, Platform
@@ -27,11 +29,8 @@ _SCORES_AT_A_TIME = 1 << 22
 
 def platform_log(platform: Platform) -> Log:
     """The platform's log up to its present day, with the provenance that suffices to make it again."""
-    from recsim_mnar import __version__
-
     run_config = {
-        "package": f"recsim_mnar {__version__}",
-        "world": platform.world.describe(),
+        **made_by(platform.world),
         "seed": platform.seed,
         "day": platform.day,
         "campaign_days": [campaign.day for campaign in platform.campaigns],
@@ -48,11 +47,12 @@ def additions_log(platform: Platform) -> Log:
 
 def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
     """Scores of every item for each of these users of the log that the policy was fitted on; (n, n_items)."""
+    policy = as_policy(policy)
     rows = log.select(np.isin(log["user"], users))
     # Users without a row (a world in which one arrives with nothing) are told nothing.
     policy.reset_training_users(users, users)
     policy.observe(rows["user"], rows["item"])
-    scores = np.asarray(scores_of(policy, users), np.float64)
+    scores = np.asarray(policy.scores(users), np.float64)
     policy.forget(users)
     return scores
 
@@ -62,7 +62,7 @@ def lists_of(
 ) -> tuple[NDArray[np.int32], Floats]:
     """The k best items not held, for every present user, of a recommender fitted on what users hold today."""
     log, users = additions_log(platform), platform.present()
-    policy = learner.fit(log, n_items=platform.world.n_items, seed=seed)
+    policy = fitted(learner, log, n_items=platform.world.n_items, seed=seed)
     parts = [
         platform.best_lists(score_users(policy, log, part), part, k) for part in _chunks(users, platform.world.n_items)
     ]
@@ -85,9 +85,9 @@ def run_campaign(
     """A campaign today.
 
     Without a recommender lists are drawn by the weights alone: the campaign is not personalised. With one, fitted on
-    what users hold today, they are drawn by weight_i (score_ui / max_i score_ui) ** sharpness: personalised, while the
-    house's preferences remain. ``sharpness=None`` shows the recommender's best items, the weights only deciding which
-    items may be shown at all.
+    what users hold today, they are drawn by weight_i (score_ui / max_i score_ui) ** sharpness: personalised, while
+    the platform's own preferences remain. ``sharpness=None`` shows the recommender's best items, the weights only
+    deciding which items may be shown at all.
 
     Args:
         platform: on the day of the campaign.
@@ -103,7 +103,7 @@ def run_campaign(
     if recommender is None:
         return platform.recommend(*platform.draw_lists(weights))
     log, users = additions_log(platform), platform.present()
-    policy = recommender.fit(log, n_items=platform.world.n_items, seed=seed)
+    policy = fitted(recommender, log, n_items=platform.world.n_items, seed=seed)
     parts = []
     for part in _chunks(users, platform.world.n_items):
         scores = score_users(policy, log, part)
@@ -157,7 +157,7 @@ def platform_to(
     refuse_occupied(folder)
     platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
     log = platform_log(platform)
-    log.provenance["recommender"] = "house" if recommender is None else recommender.name
+    log.provenance["recommender"] = DEPLOYED if recommender is None else recommender.name
     if keep_truth:
         _write_truth(folder, platform, log)
     log.write(folder / "log")
@@ -189,90 +189,6 @@ def _write_truth(folder: Path, platform: Platform, log: Log) -> None:
             user_cluster=platform.cluster,
             arrival=platform.arrival,
         )
-
-
-@dataclass(frozen=True)
-class Round:
-    """One turn of the feedback loop.
-
-    Attributes:
-        day: of the campaign.
-        accepted: share of its recommendations that were accepted.
-        quality: true quality of the recommender then (see :meth:`Platform.quality`).
-        loo: its classical leave-one-out hit rate on the platform's own data then; NaN where it has no exhaustive form.
-        items_shown: distinct items that the campaign recommended.
-        gini: of how often each item that exists was recommended; 0 all alike, towards 1 few items.
-    """
-
-    day: float
-    accepted: float
-    quality: float
-    loo: float
-    items_shown: int
-    gini: float
-
-
-def feedback_loop(
-    world: CampaignsWorld,
-    learner: Learner,
-    *,
-    rounds: int,
-    every: float,
-    first: float | None = None,
-    seed: int = 0,
-    with_loo: bool = True,
-) -> tuple[Platform, list[Round]]:
-    """A recommender retrained before each campaign on data that its own campaigns have made.
-
-    Args:
-        world: the model.
-        learner: shows its best items to everybody in every campaign.
-        rounds: campaigns.
-        every: days between them.
-        first: day of the first; the world's first campaign by default.
-        seed: of the users and the training.
-        with_loo: score it by leave-one-out before each campaign.
-
-    Returns:
-        The platform after the last campaign's interval, and what each round was like.
-    """
-    from recsim_mnar.log.profiles import Profiles
-    from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
-
-    if rounds < 1 or not every > 0:
-        raise UserError(
-            f"a feedback loop needs at least one round, some days apart; got {rounds} rounds every {every:g}"
-        )
-    platform = world.open_platform(seed)
-    told = []
-    for number in range(rounds):
-        platform.advance((world.params.first_campaign if first is None else first) + number * every)
-        training = derive_seed(seed, f"feedback/{number}")
-        lists, probabilities = lists_of(platform, learner, seed=training)
-        loo = np.nan
-        if with_loo:
-            profiles = Profiles.of(platform_log(platform), platform.day, world.n_items)
-            hit = hit_probabilities(profiles, learner, world.params.list_length)
-            loo = float(np.repeat(1.0 / profiles.lengths(), profiles.lengths()) @ hit / profiles.n_users)
-        quality = platform.quality(lists)
-        shown = np.bincount(lists[lists >= 0], minlength=world.n_items)[platform.born()]
-        campaign = platform.recommend(lists, probabilities)
-        told.append(
-            Round(
-                platform.day, float(campaign.accepted.sum() / max(shown.sum(), 1)), quality, loo,
-                int((shown > 0).sum()), gini(shown),
-            )
-        )  # fmt: skip
-    platform.advance(platform.day + every)
-    return platform, told
-
-
-def gini(counts: NDArray[Any]) -> float:
-    """Gini coefficient of counts: 0 where all are equal, (n - 1) / n where one has everything; NaN without any."""
-    x = np.sort(np.asarray(counts, np.float64))
-    if len(x) == 0 or x.sum() == 0:
-        return float("nan")
-    return float((2 * np.arange(1, len(x) + 1) - len(x) - 1) @ x / (len(x) * x.sum()))
 
 
 def _chunks(users: NDArray[np.int64], n_items: int) -> list[NDArray[np.int64]]:

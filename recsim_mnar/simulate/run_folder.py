@@ -19,7 +19,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import part_path, replacing, write_json, write_table
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
-from recsim_mnar.simulate.items import SHARD_USERS, checked_run, provenance, run_in_order, simulate_shard
+from recsim_mnar.policy.slates import SlatePolicy
+from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
+from recsim_mnar.simulate.items import as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.worlds.base import World
 
 PART_SHARDS = 8
@@ -28,8 +30,8 @@ PART_SHARDS = 8
 MANIFEST = "simulation.json"
 
 
-def new_folder(out: str | Path | None, kind: str) -> Path:
-    """The folder to write: ``out``, or a new one under ``./runs`` named after the time.
+def new_folder(out: str | Path | None, kind: str, *, what: str = "folder") -> Path:
+    """The folder to write: ``out`` (errors call it ``what``), or a new one under ``./runs`` named after the time.
 
     Raises:
         UserError: it exists and holds something.
@@ -42,24 +44,24 @@ def new_folder(out: str | Path | None, kind: str) -> Path:
                 break
     else:
         folder = Path(out)
-        refuse_occupied(folder)
+        refuse_occupied(folder, what)
     return folder
 
 
-def refuse_occupied(folder: Path) -> None:
-    """Raise UserError where ``folder`` is a file or holds something."""
+def refuse_occupied(folder: Path, what: str = "folder") -> None:
+    """Raise UserError where ``folder`` is a file or holds something; ``what`` is what the user knows it by."""
     if folder.is_file():
-        raise UserError(f"--out {folder} is a file: name a folder")
+        raise UserError(f"{what} {folder} is a file: name a folder")
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"--out {folder} exists and is not empty: name another folder, or remove it first")
+        raise UserError(f"{what} {folder} exists and is not empty: name another folder, or remove it first")
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, *, resume: bool = False) -> Iterator[None]:
+def claimed(folder: Path, *, resume: bool = False, what: str = "folder") -> Iterator[None]:
     """Make ``folder`` before the work that fills it; if the work fails before it wrote a part of a log, remove it.
 
     So a folder that cannot be written is found at once, and a command that failed can be given again as it is. With
-    ``resume`` a folder that holds a run is left as it is.
+    ``resume`` a folder that holds a run is left as it is. ``what`` is what the user knows the folder by.
 
     Raises:
         UserError: it is a file, holds something, or cannot be made or written.
@@ -67,14 +69,14 @@ def claimed(folder: Path, *, resume: bool = False) -> Iterator[None]:
     if resume and (folder / MANIFEST).exists():
         yield
         return
-    refuse_occupied(folder)
+    refuse_occupied(folder, what)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {folder} cannot be made: {error.strerror}; name another folder") from None
+        raise UserError(f"{what} {folder} cannot be made: {error.strerror}; name another folder") from None
     if not os.access(folder, os.W_OK):
-        raise UserError(f"--out {folder} cannot be written: name another folder")
+        raise UserError(f"{what} {folder} cannot be written: name another folder")
     try:
         yield
     except BaseException:
@@ -95,7 +97,7 @@ def _remove(folder: Path, made: list[Path]) -> None:
 def simulate_to(
     folder: Path,
     world: World,
-    policy: Policy,
+    policy: Any,
     n_users: int,
     seed: int,
     *,
@@ -129,14 +131,19 @@ def simulate_to(
         UserError: the folder holds something else, or a run of other parameters; or as
             :func:`recsim_mnar.simulate.items.simulate`.
     """
+    policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
+    if keep_truth and world.truth_column is None:
+        raise UserError(f"the {world.name} world has no truth column: it says no expected reward; ask for no truth")
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     manifest = folder / MANIFEST
     if resume and manifest.exists():
         before = json.loads(manifest.read_text())
         if before != json.loads(json.dumps(run_config)):
             changed = sorted(key for key in run_config if before.get(key) != json.loads(json.dumps(run_config[key])))
-            raise UserError(f"--resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder")
+            raise UserError(
+                f"cannot resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder"
+            )
     with claimed(folder, resume=resume):
         write_json(manifest, run_config)
         (folder / "log").mkdir(exist_ok=True)
@@ -146,7 +153,7 @@ def simulate_to(
 def _fill(
     folder: Path,
     world: World,
-    policy: Policy,
+    policy: Policy | SlatePolicy,
     run_config: dict[str, Any],
     executor: Executor | None,
     progress: Callable[[int], None],
@@ -173,7 +180,7 @@ def _fill(
             {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
             {key: value for key, value in run_config.items() if key != "truth"},
         )
-        if keep_truth:
+        if world.truth_column is not None and keep_truth:
             write_table(_truth_table(log, world.truth_column), _truth_path(folder, i))
             del log.columns[world.truth_column]
         write_table(log.to_arrow(), part_path(folder / "log", i))

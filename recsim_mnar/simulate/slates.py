@@ -1,10 +1,4 @@
-"""Slates: what recommends several items at once, with known probabilities, and worlds that ask for them.
-
-Any policy of this package recommends slates through its ranking: item i of user u is shown with probability
-e_ui = clip(c_u w(rank_ui)), where w is the world's law of ranks and c_u makes a slate of the world's size. So every
-cell has a known propensity, strictly between 0 and 1, as uplift estimators need it, even where the policy itself is
-deterministic.
-"""
+"""Logs of worlds that ask for slates: who was shown what, with which probability, and what was bought."""
 
 from __future__ import annotations
 
@@ -19,14 +13,12 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.files import replacing
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, _Softened, fresh, scores_of
-from recsim_mnar.rng import Stream, policy_uniforms
+from recsim_mnar.policy.slates import as_slate_policy, draw
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.purchases.world import PurchasesLanes, PurchasesParams, PurchasesWorld
+    from recsim_mnar.worlds.purchases.lanes import PurchasesLanes
+    from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Columns = dict[str, NDArray[Any]]
 
 _CELLS = 1 << 22
@@ -36,178 +28,13 @@ _TABLE_BYTES = 1 << 31
 """Bound on a table of propensities."""
 
 
-class SlatePolicy:
-    """Slates by a policy's ranking.
-
-    Items with equal scores share the mean weight of their ranks, so a policy that scores all alike recommends
-    uniformly.
-
-    Args:
-        policy: what ranks, by ``scores`` or else by its probabilities.
-        params: of the purchases world: size, law and draws of the slates, bounds of the propensities.
-
-    Raises:
-        UserError: a softened policy, whose softening a ranking does not see.
-    """
-
-    def __init__(self, policy: Policy, params: PurchasesParams) -> None:
-        from recsim_mnar.worlds.purchases.world import rank_weights
-
-        if isinstance(policy, _Softened):
-            raise UserError(
-                f"policy {policy.name!r}: slates are drawn by rank, softening would change nothing; "
-                "set rank_decay, exponent and the propensities' bounds of the world instead"
-            )
-        if policy.n_items != params.n_items:
-            raise UserError(
-                f"policy {policy.name!r} knows {policy.n_items} items, the world has {params.n_items}: "
-                "fit it on a log of this world"
-            )
-        self.policy, self.params = policy, params
-        self.name, self.n_items = policy.name, policy.n_items
-        ranked = (
-            params
-            if params.deployment != "uniform"
-            else type(params)(**{**params.to_dict(), "deployment": "personalised"})
-        )
-        self._sums = np.concatenate([[0.0], np.cumsum(rank_weights(self.n_items, ranked))])
-
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """(n, I) P(shown) of every item in each user's present state."""
-        from recsim_mnar.worlds.purchases import _slates_kernel
-
-        scores = np.asarray(scores_of(self.policy, users), np.float64)
-        if scores.shape != (len(users), self.n_items):
-            raise UserError(f"policy {self.name!r}: its scores have shape {scores.shape}, not (users, items)")
-        if np.isnan(scores).any():
-            raise UserError(f"policy {self.name!r}: a score is not a number: was its training stopped too late?")
-        weights, out = np.empty(scores.shape), np.empty(scores.shape)
-        for row, own in zip(weights, scores, strict=True):
-            _values, place, count = np.unique(-own, return_inverse=True, return_counts=True)
-            edges = np.concatenate([[0], np.cumsum(count)])
-            row[:] = ((self._sums[edges[1:]] - self._sums[edges[:-1]]) / count)[place]
-        p = self.params
-        _slates_kernel.scale_rows(weights, float(p.slate_size), p.smallest_propensity, p.largest_propensity, out)
-        return out
-
-    def slates(self, seed: int, users: NDArray[np.int64], period: int) -> tuple[NDArray[np.int32], Floats]:
-        """Slates of exactly N items, (n, N), and the probability of each item, (n, N): for an environment's loop.
-
-        Raises:
-            UserError: the world's ``slates`` are not ``fixed``.
-        """
-        if self.params.slates != "fixed":
-            raise UserError("slates of one size need the world's parameter slates = 'fixed'")
-        probability = self.probabilities(seed, users)
-        shown = fixed_slates(seed, users, period, probability, self.params.slate_size)
-        return shown, np.take_along_axis(probability, shown.astype(np.int64), axis=1)
-
-    @property
-    def changes(self) -> bool:
-        """Whether what users do can change what they are shown."""
-        kind = type(self.policy)
-        return kind.observe is not Policy.observe or kind.learn is not Policy.learn
-
-    def reset(self, users: NDArray[np.int64]) -> None:
-        """These users begin."""
-        self.policy.reset(users)
-
-    def observe_events(self, columns: Columns) -> None:
-        """What happened in a period: recommendations and what came of them, then purchases without one."""
-        shown = columns["action"] >= 0
-        if shown.any():
-            self.policy.learn(columns["user"][shown], columns["action"][shown], columns["reward"][shown])
-        if not shown.all():
-            self.policy.observe(columns["user"][~shown], columns["item"][~shown])
-
-    def fresh(self) -> SlatePolicy:
-        """The same recommender without any user."""
-        return SlatePolicy(fresh(self.policy), self.params)
-
-    def describe(self) -> dict[str, Any]:
-        """For a log's provenance."""
-        return self.policy.describe()
-
-
-class DeployedPolicy(SlatePolicy):
-    """The world's own recommender: uniform, by popularity or personalised, as its parameters say.
-
-    Args:
-        world: it knows the truth, as the recommender of a house may know its customers; nothing that learns sees it.
-    """
-
-    name = "house"
-
-    def __init__(self, world: PurchasesWorld) -> None:
-        self.world, self.params, self.n_items = world, world.params, world.n_items
-
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`SlatePolicy.probabilities`."""
-        return self.world.house_propensities(seed, users)
-
-    changes = False
-
-    def reset(self, users: NDArray[np.int64]) -> None:
-        """Nothing is kept of users."""
-
-    def observe_events(self, columns: Columns) -> None:
-        """Nothing is learnt."""
-
-    def fresh(self) -> DeployedPolicy:
-        """It keeps nothing."""
-        return self
-
-    def describe(self) -> dict[str, Any]:
-        """For a log's provenance."""
-        return {"name": self.name}
-
-
-def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: PurchasesParams) -> Flags:
-    """(n, I) which items are shown, each with its probability: independently, or slates of exactly N."""
-    from recsim_mnar.worlds.purchases import _slates_kernel
-
-    if params.slates == "fixed":
-        shown = np.zeros(probability.shape, bool)
-        slates = fixed_slates(seed, users, period, probability, params.slate_size)
-        np.put_along_axis(shown, slates.astype(np.int64), True, axis=1)
-        return shown
-    flags = np.empty(probability.shape, np.uint8)
-    n = len(users)
-    with np.errstate(over="ignore"):
-        _slates_kernel.draw_independently(
-            np.full(n, seed, np.uint64), np.uint64(Stream.EXPOSURE), users, np.full(n, period), probability, flags
-        )
-    return flags.view(np.bool_)
-
-
-def fixed_slates(seed: int, users: NDArray[np.int64], period: int, probability: Floats, size: int) -> NDArray[np.int32]:
-    """(n, N) distinct items, each drawn with its probability; rows of ``probability`` sum to N."""
-    from recsim_mnar.worlds.purchases import _slates_kernel
-
-    if np.any(np.abs(probability.sum(axis=1) - size) > 1e-6 * size):
-        raise UserError(f"slates of exactly {size} items need propensities that sum to {size} for every user")
-    n = len(users)
-    slates = np.empty((n, size), np.int32)
-    with np.errstate(over="ignore"):
-        _slates_kernel.draw_slates(
-            np.full(n, seed, np.uint64), np.uint64(Stream.EXPOSURE), users, np.full(n, period),
-            policy_uniforms(seed, users, period), probability, np.empty(probability.shape[1], np.int32), slates,
-        )  # fmt: skip
-    return slates
-
-
-def slate_policy(world: PurchasesWorld, policy: Any) -> SlatePolicy:
-    """``policy`` as it recommends in this world."""
-    return policy if isinstance(policy, SlatePolicy) else SlatePolicy(policy, world.params)
-
-
 def simulate_shard(
     world: PurchasesWorld, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Columns:
     """The columns of a few users, ordered by (user, step); see :func:`recsim_mnar.simulate.items.simulate_shard`."""
     parts: list[Columns] = []
     for users in _batches(first_user, n_users, world.n_items):
-        recommender = slate_policy(world, policy).fresh()
+        recommender = as_slate_policy(policy, world.params).fresh()
         lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
         which = np.arange(len(users))
         lanes.begin(which, np.full(len(users), seed, np.uint64), users)
@@ -243,7 +70,7 @@ def exposures_of(world: PurchasesWorld, policy: Any, log: Log, n_users: int, see
 
 def propensity_table(world: PurchasesWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
     """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
-    recommender = slate_policy(world, policy).fresh()
+    recommender = as_slate_policy(policy, world.params).fresh()
     n_periods = world.params.n_periods if recommender.changes else 1
     size = 4 * n_users * world.n_items * n_periods
     if size > _TABLE_BYTES:

@@ -1,120 +1,122 @@
-"""What every world offers: its truth, and lanes in which users live a decision at a time."""
+"""What a world is and can do: users who decide one by one, users who are shown slates, or a whole platform."""
 
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.errors import UserError
+from recsim_mnar.rng import policy_uniforms
+from recsim_mnar.worlds.checked_lanes import CheckedLanes
+from recsim_mnar.worlds.lanes import Lanes, Transition
 from recsim_mnar.worlds.params import Params
 
+__all__ = ["DecisionWorld", "LaneWorld", "Lanes", "PlatformWorld", "SlateWorld", "Transition", "World"]
 
-@dataclass(frozen=True)
-class Transition:
-    """What happened in some lanes since they last waited for a decision.
-
-    Attributes:
-        starts: (n + 1,) the events of lane j are rows starts[j]:starts[j + 1] of the arrays below; where an action was
-            taken, the first of them is its bandit row.
-        columns: the log's columns of these events.
-        alive: (n,) whether the user now waits for a decision; otherwise they have left.
-    """
-
-    starts: NDArray[np.int64]
-    columns: dict[str, NDArray[Any]]
-    alive: NDArray[np.bool_]
-
-    def of(self, some: NDArray[np.bool_]) -> Transition:
-        """The same of some of the lanes; ``some`` is (n,)."""
-        n_events = np.diff(self.starts)
-        rows = np.repeat(some, n_events)
-        starts = np.concatenate([[0], np.cumsum(n_events[some])])
-        return Transition(starts, {name: column[rows] for name, column in self.columns.items()}, self.alive[some])
-
-
-class Lanes(abc.ABC):
-    """Places in which users live side by side; each lane holds one user at a time.
-
-    Attributes:
-        user, step, time, n_decisions: (n,) of the user in each lane; ``step`` and ``time`` are those of the decision
-            that is awaited.
-    """
-
-    user: NDArray[np.int64]
-    step: NDArray[np.int64]
-    time: NDArray[np.float64]
-    n_decisions: NDArray[np.int64]
-
-    @property
-    @abc.abstractmethod
-    def state(self) -> NDArray[np.float64]:
-        """Truth: (n, .) hidden state of the user in each lane, for what judges, never for what acts."""
-
-    @abc.abstractmethod
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
-        """Users arrive in lanes ``which`` and live until their first decision or their end."""
-
-    @abc.abstractmethod
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Transition:
-        """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
-
-    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) how many decisions from here on each lane's user comes to in the present state, at least 1.
-
-        All but the last of them are uneventful: they earn 0 and show nothing new, whatever is recommended.
-        """
-        return np.ones(len(which), np.int64)
-
-    def take_runs(
-        self,
-        which: NDArray[np.int64],
-        runs: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
-    ) -> Transition:
-        """:meth:`take` with ``runs[j]`` recommendations, one after the other, for lane ``which[j]``.
-
-        ``runs`` are at most those of :meth:`runs`; actions and propensities (sum of runs,) stand lane by lane.
-        """
-        return self.take(which, actions, propensities)
-
-    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Lanes ``which`` (all waiting) live through decisions that come next and change nothing; returns how many.
-
-        Each of them earns 0, whatever is recommended, shows nothing new, and is followed by the next decision one step
-        and one unit of time later. (n,) zeros where that cannot be known before the recommendation is.
-        """
-        return np.zeros(len(which), np.int64)
+_USERS_A_CALL = 1024
+"""Users of the default :meth:`DecisionWorld.trajectories` who live side by side; results do not depend on it."""
 
 
 class World(abc.ABC):
-    """A generative model whose truth is known.
+    """A generative model; what it can do is said by the class it derives from.
+
+    Derive from :class:`DecisionWorld`, :class:`SlateWorld` or :class:`PlatformWorld`.
 
     Attributes:
-        name: as on the command line.
+        name: as on the command line, in logs and in results.
+        params_class: class of its parameters, by which names and texts (``--set name=value``) become parameters;
+            a world without any omits it.
+        presets: parameters by name, each with a line for a person; the first is the default.
+        truth_column: name of the column that ``keep_truth`` adds to a log: the expected reward of the action shown, NaN
+            on organic rows. None for a world that does not say.
+        in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
-        rates: whether organic events are ratings, whose value is the row's ``reward`` and whose propensity of being
-            revealed is the column ``observation_propensity``.
-        truth_column: what ``keep_truth`` adds to the log's columns, of the action shown; NaN on organic rows.
     """
 
     name: ClassVar[str]
-    rates: ClassVar[bool] = False
-    truth_column: ClassVar[str] = "click_probability"
-    params: Params
+    params_class: ClassVar[type[Params]] = Params
+    presets: ClassVar[Mapping[str, tuple[Params, str]]] = {}
+    truth_column: ClassVar[str | None] = None
+    in_parts: ClassVar[bool] = True
+    params: Params = Params()
     n_items: int
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters, for a log's provenance; JSON types only."""
+        return {"name": self.name, "params": self.params.to_dict()}
+
+    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+        """Truth: what ``catalogue.npz`` holds beside a log of users 0 .. n_users - 1 of a seed."""
+        return {}
+
+
+class LaneWorld(World):
+    """Users live apart from each other, side by side in lanes.
+
+    Attributes:
+        rates: whether organic events are ratings, whose value is the row's ``reward`` and whose propensity of being
+            revealed is the column ``observation_propensity``.
+        n_user_features: how many features of a user whoever recommends may see; where there are any,
+            :meth:`features_of` gives them, and an environment's observation is they.
+    """
+
+    rates: ClassVar[bool] = False
+    n_user_features: int = 0
 
     @abc.abstractmethod
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
-        """Places for ``n_lanes`` users."""
+        """Places for ``n_lanes`` users; with ``keep_truth`` transitions have the column :attr:`truth_column` too."""
 
-    @abc.abstractmethod
+    def lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
+        """:meth:`open_lanes` as simulation and environments use it: an own world's transitions are looked at.
+
+        Raises:
+            UserError: lanes that are none, or a ``truth_column`` asked of a world without one; and later, at the first
+                transition that breaks a rule, with the rule.
+        """
+        if keep_truth and self.truth_column is None:
+            raise UserError(
+                f"the {self.name} world has no truth column: set truth_column and fill it in its lanes, or ask for "
+                "no truth"
+            )
+        opened = self.open_lanes(n_lanes, keep_truth=keep_truth)
+        if isinstance(opened, Lanes) and opened.trusted:
+            return opened
+        truth_column = self.truth_column if keep_truth else None
+        return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
+
+    def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(n, n_user_features) what whoever recommends may know of users of a seed before they did anything."""
+        return np.zeros((len(users), self.n_user_features), np.float32)
+
+    def decides(self) -> None:
+        """Raise UserError where the parameters let no user ever come to a decision."""
+
+
+class DecisionWorld(LaneWorld):
+    """Users live apart from each other, and are recommended one item at a time."""
+
+    @property
+    def knows_rewards(self) -> bool:
+        """Whether the world says its expected rewards (:meth:`reward_means`)."""
+        return type(self).reward_means is not DecisionWorld.reward_means
+
+    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them.
+
+        Raises:
+            UserError: an own world that does not say it.
+        """
+        raise UserError(
+            f"the {self.name} world does not say its expected rewards: define reward_means(state), and state in its "
+            "lanes"
+        )
+
     def trajectories(
         self,
         seed: int,
@@ -124,10 +126,10 @@ class World(abc.ABC):
         *,
         keep_truth: bool = False,
     ) -> dict[str, NDArray[Any]]:
-        """Whole lives of consecutive users under a policy that ignores them, inside the kernel.
+        """Whole lives of consecutive users under a policy that ignores them; here through lanes.
 
         Args:
-            seed: of the users.
+            seed: of the users and of the policy's uniforms.
             first_user: id of the first.
             n_users: how many.
             distribution: (n_items,) probabilities, or None for the uniform policy.
@@ -136,15 +138,71 @@ class World(abc.ABC):
         Returns:
             the log's columns, ordered by (user, step).
         """
+        last = first_user + n_users
+        parts: list[dict[str, NDArray[Any]]] = []
+        for first in range(first_user, last, _USERS_A_CALL):
+            users = np.arange(first, min(first + _USERS_A_CALL, last))
+            lanes = self.lanes(len(users), keep_truth=keep_truth)
+            told = list(_lives(lanes, seed, users, _Fixed(distribution, self.n_items)))
+            columns = {name: np.concatenate([part[name] for part in told]) for name in told[0]}
+            order = np.argsort(columns["user"], kind="stable")
+            parts.append({name: values[order] for name, values in columns.items()})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+class SlateWorld(LaneWorld):
+    """Users live apart, and are recommended several items at a time; both potential outcomes of each are known.
+
+    Only one such world is there, purchases: simulation, environments and protocols of slates ask it by the methods of
+    :class:`recsim_mnar.worlds.purchases.world.PurchasesWorld`.
+    """
 
     @abc.abstractmethod
-    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them."""
+    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
 
-    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
-        """Truth: what ``catalogue.npz`` holds beside a log of users 0 .. n_users - 1 of a seed."""
-        return {}
 
-    def describe(self) -> dict[str, Any]:
-        """Name and parameters, for a log's provenance."""
-        return {"name": self.name, "params": self.params.to_dict()}
+class PlatformWorld(World):
+    """Users of one platform do not live apart: what is recommended to some changes what others see."""
+
+    in_parts: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def open_platform(self, seed: int) -> Any:
+        """A platform on its first day, with users of this seed."""
+
+    @abc.abstractmethod
+    def with_users(self, n_users: int) -> PlatformWorld:
+        """The same world with so many users."""
+
+
+class _Fixed:
+    """Decisions of a policy that ignores users: the same item for the same uniform draw."""
+
+    def __init__(self, distribution: NDArray[np.float64] | None, n_items: int) -> None:
+        self.distribution, self.n_items = distribution, n_items
+        if distribution is not None:
+            self.cumulative = np.cumsum(distribution)
+            # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
+            self.cumulative[np.flatnonzero(distribution)[-1] :] = np.inf
+
+    def __call__(self, drawn: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        if self.distribution is None:
+            actions = np.minimum((drawn * self.n_items).astype(np.int32), self.n_items - 1)
+            return actions, np.full(len(drawn), 1.0 / self.n_items)
+        actions = np.searchsorted(self.cumulative, drawn, side="right").astype(np.int32)
+        return actions, self.distribution[actions]
+
+
+def _lives(lanes: Lanes, seed: int, users: NDArray[np.int64], decide: _Fixed) -> Iterator[dict[str, NDArray[Any]]]:
+    """What users do from first to last, transition by transition; one user a lane."""
+    waiting = np.arange(len(users))
+    transition = lanes.begin(waiting, np.full(len(users), seed, np.uint64), users)
+    yield transition.columns
+    while True:
+        waiting = waiting[transition.alive]
+        if len(waiting) == 0:
+            return
+        drawn = policy_uniforms(seed, lanes.user[waiting], lanes.n_decisions[waiting])
+        transition = lanes.take(waiting, *decide(drawn))
+        yield transition.columns

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 
 import numpy as np
@@ -135,3 +136,7 @@ def test_files_that_are_no_policies(tmp_path):
     Random(n_items=3).save(tmp_path / "random.npz")
     with pytest.raises(UserError, match="not a UserPopularity"):
         UserPopularity.load(tmp_path / "random.npz")
+    meta = {"format": 1, "class": "recsim_mnar.agents.nowhere:Policy", "n_items": 2, "name": "x", "parameters": {}}
+    np.savez(tmp_path / "unknown.npz", __meta__=np.array(json.dumps(meta)))
+    with pytest.raises(UserError, match=r"holds a recsim_mnar.agents.nowhere:Policy, not a Stored"):
+        Stored.load(tmp_path / "unknown.npz")

@@ -63,7 +63,7 @@ def test_strangers_see_all_items_alike():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"neighbours": 0}, "neighbours must be an integer"),
+        ({"neighbours": 0}, "neighbours must be a whole number"),
         ({"similar_by": "views"}, "similar_by must be"),
         ({"shrinkage_treated": 0.0}, "shrinkage_treated must be a number above 0"),
     ],

@@ -127,7 +127,7 @@ def test_kept_distributions_are_bounded_and_change_nothing(capacity, monkeypatch
     views = np.random.default_rng(1).integers(0, N_ITEMS, (30, 20))
     uniforms = np.random.default_rng(2).random((30, 20))
     free = registry.learner("item-knn+temperature=0.3").fit(training_log(), n_items=N_ITEMS)
-    monkeypatch.setattr("recsim_mnar.policy.base._KEPT_BYTES", 8 * N_ITEMS * capacity)
+    monkeypatch.setattr("recsim_mnar.policy.softening._KEPT_BYTES", 8 * N_ITEMS * capacity)
     bounded = free.fresh()
     for policy in (free, bounded):
         policy.reset(users)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.neighbours.knn import ItemKNN, most_similar
+from recsim_mnar.agents.neighbours.knn import ItemKNN
+from recsim_mnar.agents.neighbours.similarity import most_similar
 from recsim_mnar.log.views import view_counts
 from twins.logs import random_log
 

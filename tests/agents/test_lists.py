@@ -55,7 +55,7 @@ def test_bad_input():
         registry.learner("most-recommended").fit(log_of([0, 1], []), n_items=6)
     with pytest.raises(UserError, match="every item that users hold is recommended"):
         registry.learner("never-recommended").fit(log, n_items=6)
-    with pytest.raises(UserError, match="places must be an integer"):
+    with pytest.raises(UserError, match="places must be a whole number"):
         registry.learner("most-recommended+places=0")
     with pytest.raises(UserError, match="recommends item 7"):
         registry.learner("most-recommended").fit(log_of([0], [7]), n_items=6)

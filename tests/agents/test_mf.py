@@ -153,8 +153,8 @@ def test_where_views_mislead_mf_ips_beats_what_learns_from_views():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: MFIPS(rank=0), "rank must be an integer from 1"),
-        (lambda: MFIPS(rank=2.5), "rank must be an integer"),
+        (lambda: MFIPS(rank=0), "rank must be a whole number of at least 1"),
+        (lambda: MFIPS(rank=2.5), "rank must be a whole number"),
         (lambda: MFIPS(folds=1), "folds must be"),
         (lambda: MFIPS(shrinkage=0.0), "shrinkage must be a number above 0"),
         (lambda: MFIPS(spread=-1.0), "spread must be a number above 0 or auto"),

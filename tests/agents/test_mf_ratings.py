@@ -5,18 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.factors.mf_ratings import (
-    RatingMF,
-    RatingMFNaive,
-    _held_out_dcg,
-    _ranks_outside,
-    cross_validate,
-    paired_t,
-    paper_grid,
-    ratings_of,
-)
+from recsim_mnar.agents.factors.mf_ratings import RatingMF, RatingMFNaive, ratings_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
+from recsim_mnar.models.cross_validation import cross_validate, held_out_dcg, paired_t, paper_grid, ranks_outside
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, Ratings, factorise, fold_in
 from recsim_mnar.policy import observe_events, registry
 from recsim_mnar.replay import replay
@@ -63,7 +55,7 @@ def test_cross_validation_scales_the_propensities():
     assert len(paper_grid()) == 56
 
 
-def test_held_out_dcg_is_unbiased():
+def testheld_out_dcg_is_unbiased():
     """Of a fixed model: given the training half, the mean of the IPS score is the true DCG of the items outside it."""
     g = np.random.default_rng(1)
     truth = g.integers(1, 6, (15, 8)).astype(float)
@@ -74,7 +66,7 @@ def test_held_out_dcg_is_unbiased():
         shown = observe(p, draw)
         train = shown & (g.random(p.shape) < 0.5)
         held = Ratings.from_dense(truth, shown & ~train)
-        estimate = _held_out_dcg(factors, Ratings.from_dense(truth, train), held, held.at(p), 2)
+        estimate = held_out_dcg(factors, Ratings.from_dense(truth, train), held, held.at(p), 2)
         rank = 1 + ((factors.b[None, None, :] > factors.b[None, :, None]) & ~train[:, None, :]).sum(axis=2)
         difference[draw] = estimate - (np.where(train, 0, truth) / np.log2(1 + rank)).sum() / 15
     assert abs(difference.mean()) < 4 * difference.std() / np.sqrt(len(difference))
@@ -85,7 +77,7 @@ def test_ranks_leave_out_what_is_known_and_share_ties():
     factors = Factors(np.array([[1.0]]), np.array([[4.0], [3.0], [3.0], [1.0]]), np.zeros(1), np.zeros(4), 0.0)
     train = Ratings([0], [0], [5.0], 1, 4)
     test = Ratings([0, 0, 0], [1, 2, 3], [1.0, 1.0, 1.0], 1, 4)
-    assert _ranks_outside(factors, train, test).tolist() == [1.5, 1.5, 3.0]
+    assert ranks_outside(factors, train, test).tolist() == [1.5, 1.5, 3.0]
 
 
 @pytest.mark.verify

@@ -296,12 +296,12 @@ def test_divergence_stops_with_one_line_and_keeps_the_last_good_model(batch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"factors": 0}, "factors must be an integer"),
+        ({"factors": 0}, "factors must be a whole number"),
         ({"rate": 0.0}, "rate must be a number above 0"),
         ({"rate": float("nan")}, "rate must be"),
         ({"penalty": -1.0}, "penalty must be"),
         ({"bias_penalty": -1.0}, "bias_penalty must be"),
-        ({"batch": 1.5}, "batch must be an integer"),
+        ({"batch": 1.5}, "batch must be a whole number"),
         ({"optimizer": "adamw"}, "optimizer must be one of adam, sgd"),
         ({"updates": 0}, "updates must be"),
         ({"alpha": 1.5}, r"alpha must lie in \[0, 1\]"),

@@ -174,15 +174,16 @@ def test_a_log_of_purchases_is_its_exposures():
 
 @pytest.mark.verify
 def test_they_act_in_the_purchases_world():
-    """ULBPR, fitted on the house's log, causes more purchases than slates drawn uniformly: a t test over users."""
+    """ULBPR, fitted on the deployed policy's log, causes more purchases than uniform slates: a t test over users."""
+    from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
     from recsim_mnar.simulate import simulate
-    from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy, exposures_of
+    from recsim_mnar.simulate.slates import exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
     world = PurchasesWorld(PurchasesParams(n_items=60, n_periods=6, slate_size=6, slates="fixed"))
     users = np.arange(200)
-    house = DeployedPolicy(world)
-    log = exposures_of(world, house, simulate(world, house, 200, seed=3), 200, 3)
+    deployed = DeployedPolicy(world)
+    log = exposures_of(world, deployed, simulate(world, deployed, 200, seed=3), 200, 3)
     policy = ULBPR(**QUICK).fit_exposures(log, seed=0)
     slates = SlatePolicy(policy, world.params)
     assert not slates.changes

@@ -17,8 +17,8 @@ from recsim_mnar.agents.purchases.observed import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.policy.slates import DeployedPolicy
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.slates import DeployedPolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "sato2019"

@@ -7,8 +7,8 @@ from recsim_mnar.envs.conformance import check_vector_env
 from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
+from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 ID = "recsim_mnar/Purchases-v0"
@@ -30,12 +30,14 @@ def test_both_checkers_pass():
     assert gym.make_vec(ID, num_envs=2, preset="quick").single_action_space == gym.make(ID, preset="quick").action_space
 
 
-@pytest.mark.parametrize("name", ["house", "user-popularity-greedy"])
+@pytest.mark.parametrize("name", ["deployed", "user-popularity-greedy"])
 def test_every_face_tells_the_same_lives(name):
     world = small_world()
-    house = DeployedPolicy(world)
-    train = simulate(world, house, 30, 1)
-    policy = house if name == "house" else SlatePolicy(registry.learner(name).fit(train, n_items=12), world.params)
+    deployed = DeployedPolicy(world)
+    train = simulate(world, deployed, 30, 1)
+    policy = (
+        deployed if name == "deployed" else SlatePolicy(registry.learner(name).fit(train, n_items=12), world.params)
+    )
     log = simulate(world, policy, 17, 9)
     assert record_slates(PurchasesEnv(world), policy, 17, 9).digest() == log.digest()
     for lanes in (1, 4, 20):

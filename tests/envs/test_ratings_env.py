@@ -160,8 +160,8 @@ def test_bad_arguments_name_the_mend():
     world = RatingsWorld.from_matrix(np.full((2, 3), 5.0))
     for make, words in (
         (lambda: gym.make(ID, n_itmes=3), "n_items"),
-        (lambda: ratings_env(world=world, alpha=0.5), "leave alpha away"),
-        (lambda: ratings_env("quick", world=world), "leave preset away"),
+        (lambda: ratings_env(world=world, alpha=0.5), "omit alpha"),
+        (lambda: ratings_env("quick", world=world), "omit preset"),
         (lambda: ratings_vector_env(2, world=world).step(np.array([0, 3])), "reset"),
     ):
         with pytest.raises((UserError, gym.error.ResetNeeded), match=words):

@@ -160,7 +160,7 @@ def test_files_that_cannot_be_read(tmp_path):
         (broken, "cannot be read"),
         (ragged, "cannot be read"),
         (tmp_path / "folder", "holds no Parquet or CSV"),
-        (tmp_path / "nothing.csv", "no file or folder"),
+        (tmp_path / "nothing.csv", "does not exist"),
         (other, "neither Parquet nor CSV"),
     ):
         with pytest.raises(UserError, match=words) as caught:

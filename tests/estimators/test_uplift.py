@@ -18,8 +18,8 @@ from recsim_mnar.estimators.uplift import (
     top_items,
 )
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.policy.slates import DeployedPolicy
 from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.slates import DeployedPolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 

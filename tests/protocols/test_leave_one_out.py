@@ -9,8 +9,9 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log import Log
+from recsim_mnar.log.views import Views
 from recsim_mnar.policy import Learner, Policy, registry, scores_of
-from recsim_mnar.protocols.leave_one_out import Views, held_out_views, leave_one_out
+from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")

@@ -11,12 +11,15 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.ab_test import ab_test, truth
-from recsim_mnar.protocols.compare import PROTOCOLS, Settings, compare, judge
+from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.decisions import Settings
+from recsim_mnar.protocols.judgement import BEST, COSTS, Ranking, Target, judge
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.protocols.records import Record, ratio_interval
+from recsim_mnar.protocols.records import Record
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 from twins.policies import MostViewed, OrderReader, Uniform
@@ -118,11 +121,26 @@ def test_clipped_ips_with_full_support_holds_the_truth():
 
 def record_of(protocol, agent, value, high=None, metric=None, **details):
     metric = metric or {"loocv": "hr@1", "off_policy": "clipped_ips"}.get(protocol, "ctr")
-    return Record("sessions", protocol, agent, metric, value, 0.0, high or value, 0.95, 10, 0.0, details)
+    return Record(
+        world="sessions", protocol=protocol, agent=agent, metric=metric, value=value, low=0.0, high=high or value,
+        level=0.95, n=10, seconds=0.0, details=details,
+    )  # fmt: skip
+
+
+CTR = Target("ctr", "CTR")
+RANKINGS = [
+    Ranking("loocv", "hr@1", "leave-one-out", CTR),
+    Ranking("off_policy", "clipped_ips", "clipped IPS", CTR),
+    Ranking("ab_test", "ctr", "the A/B test", CTR),
+]
+PROTOCOLS = ("loocv", "off_policy", "ab_test")
 
 
 def test_judgements():
-    records = [record_of("truth", agent, value) for agent, value in (("a", 0.01), ("b", 0.02), ("c", 0.03))]
+    records = [
+        record_of("truth", agent, value, paired_half_widths={"a": 0.001, "b": 0.001, "c": 0.001})
+        for agent, value in (("a", 0.01), ("b", 0.02), ("c", 0.03))
+    ]
     records += [record_of("loocv", agent, value) for agent, value in (("a", 0.3), ("b", 0.2), ("c", 0.1))]
     records += [record_of("ab_test", agent, value) for agent, value in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
     records += [
@@ -130,7 +148,7 @@ def test_judgements():
         record_of("off_policy", "b", 0.05, high=0.05, sampling_high=0.05),
         record_of("off_policy", "c", 0.02, high=0.06, sampling_high=0.06),
     ]
-    by_protocol = {j.protocol: j for j in judge(records)}
+    by_protocol = {j.protocol: j for j in judge(records, RANKINGS)}
     assert list(by_protocol) == list(PROTOCOLS)
     loo, ips, ab = (by_protocol[p] for p in PROTOCOLS)
     assert (loo.kendall_tau, loo.pick, loo.best) == (-1.0, "a", "c")
@@ -138,15 +156,17 @@ def test_judgements():
     assert "66.7%" in loo.sentence()
     assert (ips.pick, ips.pick_by_upper_bound, ips.tau_by_upper_bound) == ("b", "c", 1.0)
     assert (ab.kendall_tau, ab.cost) == (1.0, 0.0)
-    assert judge([r for r in records if r.protocol != "truth"]) == []
+    assert judge([r for r in records if r.protocol != "truth"], RANKINGS) == []
+    assert (loo.outcome, ips.outcome, ab.outcome) == (COSTS, COSTS, BEST)
 
 
 def test_compare_runs_only_what_is_asked_and_does_not_depend_on_it(world):
-    settings = Settings(train_users=50, test_users=50, arm_users=50, truth_users=50, folds=2)
+    settings = Settings(
+        train_users=50, test_users=50, arm_users=50, truth_users=50, folds=2, logging="user-popularity+epsilon=0.5"
+    )
     learners = {name: registry.learner(name) for name in ("random", "user-popularity")}
-    logging = registry.learner("user-popularity+epsilon=0.5")
-    whole = compare(world, learners, logging=logging, settings=settings, seed=4)
-    part = compare(world, learners, logging=logging, settings=settings, seed=4, protocols=["off_policy"])
+    whole = compare(world, learners, settings=settings, seed=4)
+    part = compare(world, learners, settings=settings, seed=4, protocols=["off_policy"])
     assert {r.protocol for r in part.records} == {"off_policy", "truth"}
 
     def values(comparison):
@@ -157,7 +177,7 @@ def test_compare_runs_only_what_is_asked_and_does_not_depend_on_it(world):
         if r.protocol == "off_policy":
             assert 0 < r.details["value_on_log"] < 0.03
     with pytest.raises(UserError, match="loocv"):
-        compare(world, learners, logging=logging, settings=settings, protocols=["loo"])
+        compare(world, learners, settings=settings, protocols=["loo"])
 
 
 @pytest.mark.parametrize("name", ["train_users", "test_users", "arm_users", "truth_users", "folds", "clip", "level"])

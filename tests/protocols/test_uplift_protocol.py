@@ -12,9 +12,14 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import registry
+from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.uplift import protocol as uplift
-from recsim_mnar.protocols.uplift.judgement import headline, judge
+from recsim_mnar.protocols.uplift import PurchasesExperiment, UpliftSettings
+from recsim_mnar.protocols.uplift.ab_test import one_period
+from recsim_mnar.protocols.uplift.comparison import METRICS, TRAINED, uplift_headline
+from recsim_mnar.protocols.uplift.lists import purchases_as_views, until
+from recsim_mnar.protocols.uplift.metrics import title
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
@@ -26,10 +31,10 @@ def world(**more):
     return PurchasesWorld(PurchasesParams(**{"n_items": 20, "n_periods": 3, "slate_size": 4, "base": -2.0, **more}))
 
 
-def compared(of, agents, seed=0, protocols=uplift.PROTOCOLS, **settings):
+def compared(of, agents, seed=0, protocols=("uplift", "ab_test"), **settings):
     sizes = {"users": 300, "test_periods": 4, "length": 5, **settings}
     learners = {name: registry.learner(name) for name in agents}
-    return uplift.compare_uplift(of, learners, protocols=protocols, settings=uplift.UpliftSettings(**sizes), seed=seed)
+    return compare(of, learners, protocols=protocols, settings=UpliftSettings(**sizes), seed=seed)
 
 
 def values(comparison):
@@ -47,7 +52,7 @@ def errors_from(record, truth):
 def test_estimates_agree_with_the_truth_where_recommendations_are_random():
     agents = ["random", "popularity", "item-knn"]
     found = values(compared(world(deployment="uniform"), agents, protocols=["uplift"], users=1000, length=10))
-    for agent in (*agents, "house", "oracle"):
+    for agent in (*agents, "deployed", "oracle"):
         truth = found[agent, "cp@10"].value
         for metric in ("uplift@10", "uplift_ips@10"):
             assert errors_from(found[agent, metric], truth) < 5
@@ -59,7 +64,7 @@ def test_the_ab_test_agrees_with_the_truth_and_paired_arms_agree_better():
     )
     assert {r.protocol for r in apart.records} == {"ab_test", "truth"}
     apart, paired = values(apart), values(paired)
-    for agent in ("random", "popularity", "house", "oracle"):
+    for agent in ("random", "popularity", "deployed", "oracle"):
         truth = apart[agent, "cp@5"].value
         for one in (apart, paired):
             assert errors_from(one[agent, "uplift@5"], truth) < 5
@@ -81,7 +86,7 @@ def test_precision_expects_what_the_deployed_recommender_sells():
 
 
 def _past_purchases(comparison):
-    return uplift.purchases_as_views(uplift.until(comparison.exposures, 3))["item"]
+    return purchases_as_views(until(comparison.exposures, 3))["item"]
 
 
 def test_the_ab_test_shows_the_slates_as_the_world_would():
@@ -96,7 +101,7 @@ def test_the_ab_test_shows_the_slates_as_the_world_would():
         took = (c["reward"] == 1) | (c["action"] < 0)
         bought += np.bincount(c["user"][took], minlength=n)
         shown_bought += np.bincount(c["user"][c["reward"] == 1], minlength=n)
-    own = sum(uplift._one_period(of, {"mine": lists}, seed, t) for t in range(2))[0]
+    own = sum(one_period(of, {"mine": lists}, seed, t) for t in range(2))[0]
     np.testing.assert_array_equal(own[0], shown_bought)
     np.testing.assert_array_equal(own[2], bought)
 
@@ -104,9 +109,9 @@ def test_the_ab_test_shows_the_slates_as_the_world_would():
 def test_agents_learn_from_the_past_only_and_from_every_purchase():
     comparison = compared(world(), ["popularity"])
     exposures = comparison.exposures
-    past = uplift.until(exposures, 3)
+    past = until(exposures, 3)
     assert (exposures.n_periods, past.n_periods, past.time.max()) == (7, 3, 2)
-    views = uplift.purchases_as_views(past).validate(20)
+    views = purchases_as_views(past).validate(20)
     assert len(views) == past.purchased.sum() > (past.purchased & ~past.recommended).sum()
     assert not views.is_bandit.any()
     np.testing.assert_allclose(past.propensity_matrix(), exposures.propensity_matrix(5))
@@ -122,8 +127,16 @@ def test_an_agents_numbers_do_not_depend_on_who_else_is_judged():
 
 
 def made_up(protocol, agent, metric, value, reference=False):
-    details = {"reference": True} if reference else {}
-    return Record("purchases", protocol, agent, metric, value, value - 0.1, value + 0.1, 0.95, 10, 0.0, details)
+    details = {"paired_half_widths": {"a": 0.001, "b": 0.001}, **({"reference": True} if reference else {})}
+    return Record(
+        world="purchases", protocol=protocol, agent=agent, metric=metric, value=value, low=value - 0.1,
+        high=value + 0.1, level=0.95, n=10, seconds=0.0, details=details,
+    )  # fmt: skip
+
+
+RANKINGS = [
+    Ranking("uplift", metric, title(metric), Target("cp@5", "uplift")) for metric in ("precision@5", "uplift_snips@5")
+]
 
 
 def test_metrics_are_held_against_the_truth_and_references_are_not_picked():
@@ -138,16 +151,16 @@ def test_metrics_are_held_against_the_truth_and_references_are_not_picked():
             made_up("uplift", agent, "uplift_snips@5", snips, reference),
             made_up("truth", agent, "cp@5", truth, reference),
         ]
-    precision, snips = judge(records)
+    precision, snips = judge(records, RANKINGS)
     assert (precision.pick, precision.best, precision.kendall_tau) == ("a", "b", -1)
     assert precision.cost == pytest.approx(0.06)
     assert (snips.pick, snips.cost, snips.kendall_tau) == ("b", 0, 1)
-    assert headline([precision, snips]) == (
+    assert uplift_headline([precision, snips]) == (
         "The largest true uplift is that of b, 0.0800 purchases an item: UpliftSNIPS@5 picks it; Precision@5 picks a, "
         "which costs 75.0%."
     )
-    assert "no metric picks it" in headline([precision])
-    assert headline([]) == ""
+    assert "no metric picks it" in uplift_headline([precision])
+    assert uplift_headline([]) == ""
 
 
 def test_the_oracle_is_the_largest_true_uplift():
@@ -173,21 +186,21 @@ def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys
         out = tmp_path / str(workers)
         status, text, err = run(capsys, *QUICK, *TINY, "--workers", workers, "--out", out)
         assert status == 0
-        records = json.loads((out / "results.json").read_text())
-        results.append([{key: value for key, value in r.items() if key != "seconds"} for r in records])
+        results.append([(out / name).read_bytes() for name in ("results.json", "summary.json", "report.html")])
     assert results[0] == results[1]
-    fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "seconds"}
+    records = json.loads(results[0][0])["records"]
+    fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "details"}
     assert all(fields <= set(record) and record["world"] == "purchases" for record in records)
     assert all(r["low"] <= r["value"] <= r["high"] for r in records)
-    assert {r["agent"] for r in records} == {"random", "popularity", "cubn", "house", "oracle"}
+    assert {r["agent"] for r in records} == {"random", "popularity", "cubn", "deployed", "oracle"}
     assert {(r["protocol"], r["metric"]) for r in records} == {
-        *(("uplift", f"{m}@5") for m in uplift.METRICS),
+        *(("uplift", f"{m}@5") for m in METRICS),
         ("ab_test", "uplift@5"), ("ab_test", "purchases"), ("truth", "cp@5"), ("truth", "cdcg"),
     }  # fmt: skip
     summary = json.loads((out / "summary.json").read_text())
     assert summary["headline"] in " ".join(text.split("\n"))
     assert summary["headline"].startswith("The largest true uplift is that of")
-    assert [j["metric"] for j in summary["judgements"]] == [*(f"{m}@5" for m in uplift.METRICS), "uplift@5"]
+    assert [j["metric"] for j in summary["judgements"]] == [*(f"{m}@5" for m in METRICS), "uplift@5"]
     assert summary["agents"] == {"random": "random", "popularity": "popularity", "cubn": "cubn"}
     assert "offline metrics, 4 further periods" in err
     page = (out / "report.html").read_text()
@@ -198,26 +211,27 @@ def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys
 
 
 def test_factor_models_are_trained_as_the_settings_say_unless_their_names_do():
-    settings = uplift.SETTINGS["quick"]
-    assert uplift.spec_of("bpr", settings) == f"bpr+{settings.training}"
-    assert uplift.spec_of("bpr+updates=1000", settings) == "bpr+updates=1000"
-    assert uplift.spec_of("cubn", settings) == "cubn"
-    for preset in uplift.SETTINGS.values():
-        for name in uplift.TRAINED:
-            registry.learner(uplift.spec_of(name, preset))  # the parameters are known to all of them
+    experiment = PurchasesExperiment()
+    settings = experiment.settings("quick")
+    assert experiment.spec_of("bpr", settings) == f"bpr+{settings.training}"
+    assert experiment.spec_of("bpr+updates=1000", settings) == "bpr+updates=1000"
+    assert experiment.spec_of("cubn", settings) == "cubn"
+    for preset in ("quick", "personalised"):
+        for name in TRAINED:
+            registry.learner(experiment.spec_of(name, experiment.settings(preset)))  # known to all of them
 
 
 BAD = [
     (["--length", "60"], "lists of N = 60 items cannot be made of 20 items: choose N in 1..20"),
     (["--length", "0"], "lists of N = 0 items"),
     (["--metrics", "uplift_snisp"], "did you mean 'uplift_snips'"),
-    (["--protocols", "loocv"], "unknown protocol 'loocv'"),
+    (["--protocols", "loocv"], "protocol 'loocv' needs test_log"),
     (["--agents", "mf-ips-ratings"], "no rating"),
     (["--agents", "popularity+epsilon=0.1"], "softening would change nothing"),
     (["--agents", "bpr+updates=0"], "updates must be"),
-    (["--test-users", "5"], "--test-users is of --world sessions"),
-    (["--folds", "5"], "--folds is of leave-one-out"),
-    (["--logging", "svd"], "--logging is of --world sessions: --set deployment="),
+    (["--test-users", "5"], "--test-users: this world's comparison has no option 'test_users'"),
+    (["--folds", "5"], "--folds: this world's comparison has no option"),
+    (["--logging", "svd"], "--logging: this world's comparison has no option"),
     (["--clip", "0.5"], "clip must be at least 1"),
     (["--level", "1"], "level"),
     (["--train-users", "1"], "train_users must be at least 2"),
@@ -242,7 +256,7 @@ def test_what_is_of_purchases_is_refused_elsewhere(capsys, tmp_path):
     for more in (["--length", 5], ["--metrics", "precision"], ["--test-periods", 3]):
         status, _, err = run(capsys, "compare", "--preset", "quick", *more, "--out", tmp_path / "x")
         assert status == 2
-        assert f"{more[0]} is of --world purchases" in err
+        assert f"{more[0]}: this world's comparison has no option" in err
 
 
 def test_an_agent_that_gives_no_numbers_is_named(monkeypatch):
@@ -253,4 +267,4 @@ def test_an_agent_that_gives_no_numbers_is_named(monkeypatch):
             return policy
 
     with pytest.raises(UserError, match="agent 'mine': a score is not a number"):
-        uplift.compare_uplift(world(), {"mine": Nothing()}, settings=uplift.UpliftSettings(users=20, length=5))
+        compare(world(), {"mine": Nothing()}, settings=UpliftSettings(users=20, length=5))

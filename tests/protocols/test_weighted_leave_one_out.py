@@ -331,7 +331,7 @@ def test_bad_input(log, profiles):
         ({"schemes": ["weights+p=-1"]}, "p must be a whole number from 0"),
         ({"schemes": ["wtd+p=1"]}, "wtd-h has no parameters"),
         ({"schemes": ["alone+learn=2"]}, "learn must be 0 or 1"),
-            ({"schemes": ["structure+bins=1"]}, "bins must be a whole number from 2"),
+        ({"schemes": ["structure+bins=1"]}, "bins must be a whole number from 2"),
         ({"schemes": ["snips+gamma=-1"]}, "gamma must be a number from 0"),
         ({"schemes": ["random-phase+campaign=7"]}, "nobody has added anything from campaign 7"),
         ({"schemes": ["random-phase+campaign=-1"]}, "campaign must be"),
@@ -342,5 +342,6 @@ def test_bad_input(log, profiles):
     learners = {"svd": registry.learner("svd")}
     with pytest.raises(UserError, match="cannot leave out every view"):
         call()
-    assert set(SCHEMES) >= {"unweighted", "weights", "at-t0", "item-first", "random-phase", "snips", "wtd-h", "alone", "structure"}
+    named = {"unweighted", "weights", "at-t0", "item-first", "random-phase", "snips", "wtd-h", "alone", "structure"}
+    assert set(SCHEMES) >= named
     assert isinstance(make_scheme("unweighted"), Unweighted)

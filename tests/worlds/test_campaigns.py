@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
+from recsim_mnar.simulate import simulate
 from recsim_mnar.simulate.platform import platform_log, run_campaign, run_campaigns
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.campaigns import PRESETS, CampaignsParams, CampaignsWorld
@@ -314,7 +317,8 @@ def test_bad_calls():
         platform.best_lists(np.ones((2, 30)))
     with pytest.raises(UserError, match="at least one item"):
         platform.draw_lists(np.ones(30), k=0)
-    for refused in (lambda: world.open_lanes(3), lambda: world.trajectories(0, 0, 5, None)):
+    random = registry.learner("random").fit(Log({}), n_items=30, seed=0)
+    for refused in (lambda: simulate(world, random, 5), lambda: WorldEnv(world), lambda: WorldVectorEnv(world)):
         with pytest.raises(UserError, match="whole platform"):
             refused()
 

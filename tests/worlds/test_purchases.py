@@ -5,8 +5,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import registry
+from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy, draw
 from recsim_mnar.simulate import simulate, slates, workers
-from recsim_mnar.simulate.slates import DeployedPolicy, SlatePolicy, exposures_of
+from recsim_mnar.simulate.slates import exposures_of
 from recsim_mnar.worlds.purchases import HIDDEN, PRESETS, PurchasesParams, PurchasesWorld
 from twins import purchases as twin
 
@@ -34,7 +35,7 @@ def test_the_log_is_that_of_the_plain_twin(mode, deployment):
 
 
 def test_scaled_chances_are_those_of_plain_bisection():
-    from recsim_mnar.worlds.purchases import _slates_kernel
+    from recsim_mnar.numerics import _slates_kernel
 
     weights = np.random.default_rng(0).random((20, 30)) ** 6 + 1e-9
     out = np.empty_like(weights)
@@ -56,7 +57,7 @@ def test_cells_are_shown_and_bought_as_often_as_stated():
     users = np.arange(n)
     for mode in ("independent", "fixed"):
         probability = world.house_propensities(0, users)
-        shown = slates.draw(3, users, 1, probability, PurchasesParams(**{**SMALL, "slates": mode}))
+        shown = draw(3, users, 1, probability, PurchasesParams(**{**SMALL, "slates": mode}))
         share = shown.reshape(2000, 6, 9).mean(axis=0)
         error = np.sqrt(probability[:6] * (1 - probability[:6]) / 2000)
         assert np.abs((share - probability[:6]) / error).max() < 4.5
@@ -88,15 +89,15 @@ def test_two_recommenders_share_what_would_have_been_bought():
     assert np.array_equal(names == "FU", treated & control)
 
 
-@pytest.mark.parametrize("name", ["random", "popularity", "user-popularity-greedy", "house"])
+@pytest.mark.parametrize("name", ["random", "popularity", "user-popularity-greedy", "deployed"])
 def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name, monkeypatch):
     world = world_of(n_items=12, slate_size=4)
     train = simulate(world, DeployedPolicy(world), 40, 1)
-    policy = DeployedPolicy(world) if name == "house" else registry.learner(name).fit(train, n_items=12, seed=0)
+    policy = DeployedPolicy(world) if name == "deployed" else registry.learner(name).fit(train, n_items=12, seed=0)
     log = simulate(world, policy, 25, 2)
     with workers(3) as executor:
         monkeypatch.setattr(slates, "_CELLS", 7 * 12)
-        monkeypatch.setattr("recsim_mnar.simulate.items.SHARD_USERS", 10)
+        monkeypatch.setattr("recsim_mnar.simulate.executor.SHARD_USERS", 10)
         assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
     exposures = exposures_of(world, policy, log, 25, 2)
     shown = log.is_bandit

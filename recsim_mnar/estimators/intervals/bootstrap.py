@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Floats
+from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.rng import Stream, check_seed, uniforms
 
 _POOL_LEAST = 2000
@@ -33,8 +33,7 @@ def poisson_ratios(above: Floats, below: Floats, *, replicates: int = 1000, seed
     from recsim_mnar.estimators.intervals import _resampling_kernel as kernels
 
     seed = check_seed(seed)
-    if isinstance(replicates, bool) or not isinstance(replicates, (int, np.integer)) or replicates < 8:
-        raise UserError(f"replicates must be a whole number of at least 8, got {replicates!r}")
+    whole_number(replicates, "replicates", 8)
     size = -(-int(replicates) // 8)
     single = np.ones(above.size, bool)
     idle = np.flatnonzero(above == 0.0)

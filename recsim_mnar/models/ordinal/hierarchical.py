@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.models.factorization import Ratings
 from recsim_mnar.models.ordinal.posterior import Floats, Posterior
+from recsim_mnar.numerics.checks import whole_number
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,7 @@ class HL:
     def __post_init__(self) -> None:
         """Raise UserError for what cannot be."""
         for name, least in (("rank", 0), ("missing_rank", 0), ("trial", 0), ("warm_up", 0), ("iterations", 1)):
-            value: Any = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-                raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
+            whole_number(getattr(self, name), name, least)
         for name in ("response_spread", "base_spread", "tolerance"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):

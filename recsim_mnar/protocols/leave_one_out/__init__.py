@@ -1,5 +1,5 @@
 """Hit rates of held-out views."""
 
-from recsim_mnar.protocols.leave_one_out.protocol import Views, held_out_views, leave_one_out
+from recsim_mnar.protocols.leave_one_out.protocol import held_out_views, leave_one_out
 
-__all__ = ["Views", "held_out_views", "leave_one_out"]
+__all__ = ["held_out_views", "leave_one_out"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,55 +13,20 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
-from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner, Policy, scores_of
+from recsim_mnar.log.views import Views
+from recsim_mnar.policy.adapting import as_learner, fitted
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.policy.capabilities import ChoosesSettings, able, rewrapped
+from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate.items import run_in_order
+from recsim_mnar.simulate.executor import run_in_order
 
 CANDIDATES = ("all", "unseen", "auto")
 
-_SCORES_AT_A_TIME = 1 << 21
-"""Scores held at once, n_users x n_items of a chunk; the chunk changes no result."""
-
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Views:
-    """The organic rows of a log, user by user.
-
-    Attributes:
-        users: (U,) ids, ascending.
-        starts: (U + 1,) where each user's views begin.
-        items: (V,) items viewed, int32.
-        rows: (V,) row of each view in the log.
-    """
-
-    users: Ints
-    starts: Ints
-    items: NDArray[np.int32]
-    rows: Ints
-
-    @classmethod
-    def of(cls, log: Log) -> Views:
-        """The views of a log."""
-        rows = np.flatnonzero(log["event"] == schema.ORGANIC)
-        owner = log["user"][rows]
-        new = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(rows) else rows
-        return cls(owner[new], np.append(new, len(rows)), log["item"][rows], rows)
-
-    def owners(self) -> Ints:
-        """(V,) index of each view's user."""
-        return np.repeat(np.arange(len(self.users)), np.diff(self.starts))
-
-    def repeat(self) -> bool:
-        """Whether any user views an item twice."""
-        if len(self.items) == 0:
-            return False
-        pairs = self.owners() * (int(self.items.max()) + 1) + self.items
-        return len(np.unique(pairs)) < len(pairs)
 
 
 def leave_one_out(
@@ -113,6 +76,7 @@ def leave_one_out(
             do the exhaustive form.
     """
     _check_arguments(n_items, folds, ks, level, candidates)
+    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
     views = Views.of(log)
     n_views = np.diff(views.starts)
@@ -137,7 +101,7 @@ def leave_one_out(
         tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
         for name, learner in learners.items():
             began = time.perf_counter()
-            above, n_tied = _exhaustive_places(name, learner, log, views, n_items, unseen, seed)
+            above, n_tied = exhaustive_ranks(name, learner, log, views, n_items, unseen, seed)
             ranks = 1 + above[kept] + (tie_draws * (n_tied[kept] + 1)).astype(np.int64)
             by_user = functools.partial(_mean_by_user, owner=owner[kept], eligible=eligible)
             seconds = time.perf_counter() - began
@@ -187,15 +151,9 @@ def _with_choices(
     ready, seconds = {}, []
     for name, learner in learners.items():
         began = time.perf_counter()
-        inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
-        choose = getattr(inner, "chosen_on", None)
-        if choose is not None:
-            chosen = choose(log, n_items=n_items, seed=derive_seed(seed, "fit"))
-            if inner is learner:
-                learner = chosen
-            else:
-                learner = copy.copy(learner)
-                learner.inner = chosen  # type: ignore[attr-defined]
+        choosing = able(learner, ChoosesSettings)
+        if choosing is not None:
+            learner = rewrapped(learner, choosing.chosen_on(log, n_items=n_items, seed=derive_seed(seed, "fit")))
         ready[name] = learner
         seconds.append(time.perf_counter() - began)
     return ready, seconds
@@ -220,124 +178,11 @@ def _fold(
     ranks, seconds = [], []
     for name, learner in learners.items():
         began = time.perf_counter()
-        policy = learner.fit(train, n_items=n_items, seed=derive_seed(seed, "fit"))
-        above, n_tied = _places(name, policy, views, eligible, held, unseen)
+        policy = fitted(learner, train, n_items=n_items, seed=derive_seed(seed, "fit"))
+        above, n_tied = ranks_of(name, policy, views, eligible, held, unseen)
         ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
         seconds.append(time.perf_counter() - began)
     return ranks, seconds
-
-
-def _places(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, unseen: bool) -> tuple[Ints, Ints]:
-    """For each held-out view: the number of candidates above its item, and of others level with it.
-
-    Args:
-        name: of the agent, for messages.
-        policy: fitted on the users' other views.
-        views: all views.
-        owners: (n,) index of each held-out view's user, each user once or one view after another.
-        held: (n,) position of each held-out view.
-        unseen: leave the items of the remaining views out of the candidates.
-    """
-    items = views.items[held]
-    fixed = policy.fixed_distribution() is not None and not unseen
-    if fixed:
-        score = np.asarray(scores_of(policy, views.users[:1])[0], dtype=np.float64)
-        _check_scores(name, score[None], 1, policy.n_items)
-        ordered = np.sort(score)
-        right = np.searchsorted(ordered, score[items], side="right")
-        return len(ordered) - right, right - np.searchsorted(ordered, score[items], side="left") - 1
-    above, n_tied = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
-    distinct = len(np.unique(owners)) == len(owners)
-    chunk = max(1, _SCORES_AT_A_TIME // policy.n_items)
-    for begin in range(0, len(held), chunk):
-        part = slice(begin, min(begin + chunk, len(held)))
-        place, seen = _remaining(views, owners[part], held[part])
-        originals = views.users[owners[part]]
-        # A user with several held-out views is several users here, each without one of them.
-        users = originals if distinct else np.arange(part.stop - part.start)
-        policy.reset_training_users(users, originals)
-        policy.observe(users[place], seen)
-        scores = _check_scores(name, scores_of(policy, users), len(users), policy.n_items)
-        policy.forget(users)
-        _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
-    return above, n_tied
-
-
-def _remaining(views: Views, owners: Ints, held: Ints) -> tuple[Ints, NDArray[np.int32]]:
-    """The views left to each held-out view's user: (index among the held-out ones, item), in the user's order."""
-    first = views.starts[owners]
-    length = views.starts[owners + 1] - first
-    place = np.repeat(np.arange(len(owners)), length)
-    position = np.arange(len(place)) - np.repeat(np.cumsum(length) - length, length) + np.repeat(first, length)
-    kept = position != held[place]
-    return place[kept], views.items[position[kept]]
-
-
-def _check_scores(name: str, scores: Any, n: int, n_items: int) -> NDArray[np.floating]:
-    found = np.asarray(scores)
-    if found.shape != (n, n_items) or found.dtype.kind not in "fiub":
-        raise UserError(
-            f"agent {name!r}: scores() must return numbers of shape ({n}, {n_items}), got {found.dtype} {found.shape}"
-        )
-    return found
-
-
-def _count(
-    name: str,
-    scores: NDArray[Any],
-    items: NDArray[np.int32],
-    place: Ints,
-    seen: NDArray[np.int32],
-    unseen: bool,
-    above: Ints,
-    n_tied: Ints,
-) -> None:
-    """Fill ``above`` and ``n_tied`` from score rows."""
-    from recsim_mnar.protocols.leave_one_out import _ranks_kernel
-
-    single = scores.dtype == np.float32
-    table = np.array(scores, dtype=np.float32 if single else np.float64, order="C", copy=unseen or None)
-    if unseen:
-        rows = np.arange(len(items))
-        own = table[rows, items]
-        table[place, seen] = -np.inf
-        table[rows, items] = own
-    if not table.flags.writeable:  # the kernel is compiled for one kind of array only
-        table = table.copy()
-    _ranks_kernel.above_and_tied(table, items, above, n_tied)
-    if n_tied.min() < 0:
-        raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
-
-
-def _exhaustive_places(
-    name: str, learner: Learner, log: Log, views: Views, n_items: int, unseen: bool, seed: int
-) -> tuple[Ints, Ints]:
-    """As ``_places`` for every view, each with the agent as fitted without it."""
-    inner = getattr(learner, "inner", learner)  # a softened agent ranks as the agent within
-    owner = views.owners()
-    places = getattr(inner, "leave_one_out_ranks", None)
-    if places is not None:
-        found: tuple[Ints, Ints] | None = places(log, n_items=n_items, unseen=unseen)
-        if found is not None:
-            return found
-    if getattr(inner, "ignores_own_views", False):
-        policy = inner.fit(log, n_items=n_items, seed=derive_seed(seed, "fit"))
-        return _places(name, policy, views, owner, np.arange(len(views.items)), unseen)
-    without = getattr(inner, "scores_without_each_view", None)
-    if without is None:
-        raise UserError(
-            f"agent {name!r} cannot leave out every view without refitting: use folds (exhaustive=False), or give it a "
-            "method scores_without_each_view"
-        )
-    above, n_tied = np.empty(len(views.items), np.int64), np.empty(len(views.items), np.int64)
-    chunk = max(1, _SCORES_AT_A_TIME // n_items)
-    chunks: Iterator[tuple[Ints, NDArray[Any]]] = without(log, n_items=n_items, chunk=chunk)
-    for held, scores in chunks:
-        place, seen = _remaining(views, owner[held], held) if unseen else (held[:0], views.items[:0])
-        a, b = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
-        _count(name, _check_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
-        above[held], n_tied[held] = a, b
-    return above, n_tied
 
 
 def _mean_over_folds(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -363,5 +208,62 @@ def _records(
         hit = ranks <= k
         for metric, values in ((f"hr@{k}", hit.astype(np.float64)), (f"mrr@{k}", hit / ranks)):
             value, low, high = user_mean_interval(by_user(values), level)
-            records.append(Record(world, "loocv", agent, metric, value, low, high, level, n, seconds, dict(details)))
+            records.append(
+                Record(
+                    world=world,
+                    protocol="loocv",
+                    agent=agent,
+                    metric=metric,
+                    value=value,
+                    low=low,
+                    high=high,
+                    level=level,
+                    n=n,
+                    seconds=seconds,
+                    details=dict(details),
+                )
+            )
     return records
+
+
+class LeaveOneOut(Protocol):
+    """Leave-one-out of views: hit rates of what was held out.
+
+    Args:
+        folds: views of each user that are held out, one at a time; 0 for what the comparison's settings say, or 10.
+    """
+
+    name = "loocv"
+    summary = "leave-one-out: how often an agent ranks a held-out view first"
+    metrics = ("hr@1",)
+    needs = frozenset({"test_log"})
+
+    def __init__(self, folds: int = 0) -> None:
+        self.folds = folds
+
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        folds = self.folds or study.settings.to_dict().get("folds", 10)
+        study.report(f"leave-one-out, {folds} folds")
+        return leave_one_out(
+            study.log(),
+            study.learners,
+            n_items=study.n_items,
+            folds=folds,
+            seed=study.seed_of("loocv"),
+            level=study.level,
+            world=study.world.name,
+            executor=study.executor,
+        )
+
+    def ranks_by(self, metric: str) -> bool:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.ranks_by`."""
+        return metric in self.metrics
+
+    def title(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        return "leave-one-out"
+
+    def heading(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        return metric.upper()

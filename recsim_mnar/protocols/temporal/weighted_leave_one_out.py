@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import time as clock
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner, scores_of
-from recsim_mnar.protocols.leave_one_out.protocol import Views, _exhaustive_places
-from recsim_mnar.protocols.records import Record, ratio_interval
+from recsim_mnar.log.views import Views
+from recsim_mnar.policy.adapting import as_learner, fitted
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.policy.capabilities import CountsLeaveOneOut, able
+from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
+from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.item_weights import BOUND
 from recsim_mnar.protocols.temporal.weighting_schemes import Scheme, Weighing, names_of
 from recsim_mnar.rng import Stream, check_seed, uniforms
@@ -100,7 +103,19 @@ def weighted_leave_one_out(
                     probabilities, seconds = hits(weighing.profiles, name)
                     value, low, high, n = score(weighing, probabilities, samples=samples, seed=seed, level=level)
                     records.append(
-                        Record(world, "weighted_loo", name, f"hr@{k}", value, low, high, level, n, seconds, details)
+                        Record(
+                            world=world,
+                            protocol="weighted_loo",
+                            agent=name,
+                            metric=f"hr@{k}",
+                            value=value,
+                            low=low,
+                            high=high,
+                            level=level,
+                            n=n,
+                            seconds=seconds,
+                            details=details,
+                        )
                     )
     return records
 
@@ -180,20 +195,21 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
         UserError: the learner can do none of these.
     """
     name = name or learner.name
-    inner: Any = getattr(learner, "inner", learner)
+    learner = as_learner(learner, name=name)
     log = profiles.to_log()
-    if hasattr(inner, "leave_one_out_ranks"):
-        places: tuple[Any, Any] | None = inner.leave_one_out_ranks(log, n_items=profiles.n_items, unseen=True)
+    counting = able(learner, CountsLeaveOneOut)
+    if counting is not None:
+        places = counting.leave_one_out_ranks(log, n_items=profiles.n_items, unseen=True)
         if places is not None:
             return probability_of_ranks(*places, k)
     listed: NDArray[np.bool_] | None = None
-    if getattr(inner, "ignores_own_views", False):
-        policy = inner.fit(log, n_items=profiles.n_items, seed=0)
+    if learner.ignores_own_views:
+        policy = fitted(learner, log, n_items=profiles.n_items, seed=0)
         if policy.fixed_distribution() is not None:
-            listed = np.isfinite(scores_of(policy, profiles.users[:1])[0])
+            listed = np.isfinite(policy.scores(profiles.users[:1])[0])
             if listed.sum() <= k:
                 return listed[profiles.items].astype(np.float64)
-    above, n_tied = _exhaustive_places(name, learner, log, Views.of(log), profiles.n_items, True, 0)
+    above, n_tied = exhaustive_ranks(name, learner, log, Views.of(log), profiles.n_items, True, 0)
     probabilities = probability_of_ranks(above, n_tied, k)
     return probabilities if listed is None else np.where(listed[profiles.items], probabilities, 0.0)
 

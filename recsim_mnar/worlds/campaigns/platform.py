@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.rows import steps_within
 from recsim_mnar.numerics import elementary
 from recsim_mnar.rng import Stream, uniforms
-
-if TYPE_CHECKING:
-    from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+from recsim_mnar.worlds.campaigns.addresses import User
+from recsim_mnar.worlds.campaigns.model import CampaignsModel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -55,17 +55,17 @@ class Platform:
         campaigns: those so far.
     """
 
-    def __init__(self, world: CampaignsWorld, seed: int) -> None:
+    def __init__(self, world: CampaignsModel, seed: int) -> None:
         p = world.params
         self.world = world
         self.seed = seed
         self.day = 0.0
         self.campaigns: list[Campaign] = []
         everyone = np.arange(p.n_users)
-        groups = uniforms(seed, Stream.USER, everyone, 0) * p.n_clusters
+        groups = uniforms(seed, Stream.USER, everyone, User.GROUP) * p.n_clusters
         self.cluster = np.minimum(groups.astype(np.int32), p.n_clusters - 1)
-        late = uniforms(seed, Stream.USER, everyone, 2) < p.user_growth
-        self.arrival = np.where(late, uniforms(seed, Stream.USER, everyone, 3) * p.n_days, 0.0)
+        late = uniforms(seed, Stream.USER, everyone, User.LATE) < p.user_growth
+        self.arrival = np.where(late, uniforms(seed, Stream.USER, everyone, User.ARRIVAL) * p.n_days, 0.0)
         activity, mean = _activities(seed, p.n_users, p.activity_power, p.activity_max)
         self._appetite = p.organic_items * activity / mean
         self._clock = np.stack([self.arrival, np.zeros(p.n_users)], axis=1)
@@ -270,10 +270,7 @@ class Platform:
         rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         order = np.lexsort((rows["place"], rows["event"], rows["time"], rows["user"]))
         rows = {name: values[order] for name, values in rows.items()}
-        user = rows["user"]
-        first = np.flatnonzero(np.concatenate([[True], user[1:] != user[:-1]])) if len(user) else np.zeros(0, np.int64)
-        length = np.diff(np.append(first, len(user)))
-        rows["step"] = (np.arange(len(user)) - np.repeat(first, length)).astype(np.int32)
+        rows["step"] = steps_within(rows["user"]).astype(np.int32)
         return rows
 
     def holders(self) -> Ints:
@@ -356,6 +353,6 @@ def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Fl
     z = np.arange(1, largest + 1, dtype=np.float64)
     law = elementary.exp(-power * elementary.log(z))
     cumulative = np.cumsum(law)
-    draws = uniforms(seed, Stream.USER, np.arange(n_users), 1) * cumulative[-1]
+    draws = uniforms(seed, Stream.USER, np.arange(n_users), User.ACTIVITY) * cumulative[-1]
     place = np.minimum(np.searchsorted(cumulative, draws, side="right"), largest - 1)
     return z[place], math.fsum(law * z) / math.fsum(law)

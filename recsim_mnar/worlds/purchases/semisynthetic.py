@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.numerics.slates import scaled
 from recsim_mnar.rng import Stream, derive_seed
-from recsim_mnar.worlds.purchases.world import PurchasesParams, PurchasesWorld, rank_weights
+from recsim_mnar.worlds.purchases.params import PurchasesParams, rank_weights
+from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 if TYPE_CHECKING:
     from recsim_mnar.log.ratings import Ratings
@@ -98,8 +100,6 @@ def ranked_propensities(
         rank_decay: ``power`` rank^-exponent, or ``log`` 1 / log2(1 + rank).
         exponent: of the power law.
     """
-    from recsim_mnar.worlds.purchases import _slates_kernel
-
     preference = np.asarray(preference, np.float64)
     n_items = preference.shape[1]
     params = PurchasesParams(
@@ -109,9 +109,7 @@ def ranked_propensities(
     order = np.argsort(-preference, axis=1, kind="stable")
     weights = np.empty_like(preference)
     np.put_along_axis(weights, order, rank_weights(n_items, params)[None, :], axis=1)
-    out = np.empty_like(preference)
-    _slates_kernel.scale_rows(weights, float(n_recommended), CAP, 1 - CAP, out)
-    return out
+    return scaled(weights, n_recommended, CAP, 1 - CAP)
 
 
 @dataclass(frozen=True)

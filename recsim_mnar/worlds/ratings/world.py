@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import itertools
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,118 +17,27 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import schema
-from recsim_mnar.rng import Stream, check_seed, derive_seed
-from recsim_mnar.worlds.base import Lanes, Transition, World
-from recsim_mnar.worlds.params import Params
+from recsim_mnar.log.rows import consecutive
+from recsim_mnar.rng import Stream, derive_seed
+from recsim_mnar.worlds.base import DecisionWorld
+from recsim_mnar.worlds.ratings.lanes import RatingsLanes
 from recsim_mnar.worlds.ratings.observation import (
-    MARGINALS,
     STARS,
     Floats,
     alpha_propensities,
     alpha_scale,
-    observe,
     popularity_propensities,
     relative_propensity,
-    rerank,
 )
+from recsim_mnar.worlds.ratings.params import OBSERVATIONS, PRESETS, RatingsParams
 
-__all__ = [
-    "MARGINALS",
-    "OBSERVATIONS",
-    "PRESETS",
-    "STARS",
-    "RatingsParams",
-    "RatingsWorld",
-    "alpha_propensities",
-    "observe",
-    "relative_propensity",
-    "rerank",
-]
+__all__ = ["OBSERVATIONS", "PRESETS", "RatingsLanes", "RatingsParams", "RatingsWorld"]
 
-OBSERVATIONS = ("alpha", "popularity", "uniform")
 _CALIBRATION_USERS = 4000
 _TRUTH_CHUNK = 4096
 
 
-@dataclass(frozen=True)
-class RatingsParams(Params):
-    """Parameters of the ratings world.
-
-    Attributes:
-        n_items: number of items I; that of the file where there is one.
-        n_factors: rank of the tastes behind the ratings; 0 for items' offsets and noise alone.
-        sigma_item: standard deviation of the items' offsets, a user's taste having 1.
-        sigma_noise: standard deviation of what neither taste nor item explains.
-        marginals: shares of ratings 1 to 5 among all entries, with commas; by default those of randomly chosen songs
-            (Marlin & Zemel 2009).
-        ratings_file: instead of the three sigmas' model, a file of ratings, completed and re-ranked to ``marginals``
-            (section 6.2), or an ``.npy`` or ``.npz`` file of a full matrix, taken as it is. An ``.npz`` file that
-            holds ``observation_propensities`` too brings its own: ``alpha``, ``density`` and ``observation`` are then
-            not read.
-        alpha: severity of selection: a rating r < 4 is revealed alpha^(4 - r) times as often as 4 or 5 (``alpha``).
-        density: expected share of ratings revealed.
-        observation: ``alpha`` (by the rating), ``popularity`` (by the item: 1/rank of its offset or mean), or
-            ``uniform``.
-        n_decisions: recommendations a user answers.
-        repeat_pays: whether an item that the user has rated already, revealed or recommended before, earns its rating
-            again when it is recommended; otherwise it earns 0.
-        catalogue_seed: of the items, and of the completion of a file.
-    """
-
-    n_items: int = 100
-    n_factors: int = 5
-    sigma_item: float = 0.5
-    sigma_noise: float = 0.5
-    marginals: str = ",".join(f"{share:g}" for share in MARGINALS)
-    ratings_file: str = ""
-    alpha: float = 0.25
-    density: float = 0.05
-    observation: str = "alpha"
-    n_decisions: int = 10
-    repeat_pays: bool = True
-    catalogue_seed: int = 0
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """``marginals`` as numbers."""
-        return tuple(float(part) for part in self.marginals.split(","))
-
-    def check(self) -> None:
-        """Raise UserError naming the parameter that breaks a rule."""
-        for name, least in (("n_items", 1), ("n_factors", 0), ("n_decisions", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if self.n_items > 10_000_000:
-            raise UserError(f"n_items must be at most 10,000,000, got {self.n_items}")
-        for name in ("sigma_item", "sigma_noise"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
-        for name in ("alpha", "density"):
-            if not 0 < getattr(self, name) <= 1:
-                raise UserError(f"{name} must lie in (0, 1], got {getattr(self, name):g}")
-        if self.observation not in OBSERVATIONS:
-            raise UserError(f"observation must be one of {', '.join(OBSERVATIONS)}, got {self.observation!r}")
-        check_seed(self.catalogue_seed, "catalogue_seed")
-        try:
-            shares = self.shares
-        except ValueError:
-            shares = ()
-        if len(shares) != len(STARS) or not (min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6):
-            raise UserError(f"marginals must be five shares with commas that sum to 1, got {self.marginals!r}")
-
-
-PRESETS: dict[str, tuple[RatingsParams, str]] = {
-    "schnabel2016": (
-        RatingsParams(n_items=500, n_decisions=20),
-        "the 2016 observation model at alpha = .25, 500 items of low rank",
-    ),
-    "mcar": (RatingsParams(alpha=1.0), "100 items, ratings revealed uniformly at random"),
-    "quick": (RatingsParams(), "100 items, alpha = .25"),
-}
-
-
-class RatingsWorld(World):
+class RatingsWorld(DecisionWorld):
     """People reveal ratings, are shown recommendations, and rate them.
 
     A user's ratings do not change: a recommended item gets the rating that the user would have revealed. An item
@@ -145,7 +52,9 @@ class RatingsWorld(World):
 
     name: ClassVar[str] = "ratings"
     rates: ClassVar[bool] = True
-    truth_column: ClassVar[str] = "expected_reward"
+    truth_column: ClassVar[str | None] = "expected_reward"
+    params_class = RatingsParams
+    presets = PRESETS
     params: RatingsParams
 
     def __init__(self, params: RatingsParams | None = None, *, matrix: Any = None, propensities: Any = None) -> None:
@@ -218,7 +127,7 @@ class RatingsWorld(World):
         if self.matrix is not None:
             return self.matrix[users % len(self.matrix)]
         out = np.empty((len(users), self.n_items))
-        for rows in _runs(users):
+        for rows in consecutive(users):
             out[rows] = 1.0 + np.searchsorted(self._thresholds, self._scores(seed, users[rows]), side="right")
         return out
 
@@ -240,11 +149,11 @@ class RatingsWorld(World):
         return np.tile(self._of_item, (len(users), 1))
 
     def reward_means(self, state: Floats) -> Floats:
-        """See :meth:`World.reward_means`: the state is what each item would earn."""
+        """See :meth:`DecisionWorld.reward_means`: the state is what each item would earn."""
         return np.asarray(state, np.float64)
 
     def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
-        """See :meth:`World.truth_arrays`.
+        """See :meth:`DecisionWorld.truth_arrays`.
 
         ``ratings`` (U, I) int8 and ``observation_propensities`` (U, I) of the file's users or of users 0 .. U - 1; of
         a synthetic world also ``item_factors``, ``item_offsets`` and ``thresholds`` (of scores, between stars).
@@ -268,30 +177,9 @@ class RatingsWorld(World):
     # --------------------------------------------------------------------------------------------------- the dynamics
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> RatingsLanes:
-        """See :meth:`World.open_lanes`."""
-        return RatingsLanes(self, n_lanes, keep_truth=keep_truth)
-
-    def trajectories(
-        self, seed: int, first_user: int, n_users: int, distribution: Floats | None, *, keep_truth: bool = False
-    ) -> dict[str, NDArray[Any]]:
-        """See :meth:`World.live`."""
-        users = np.arange(first_user, first_user + n_users)
-        lanes = self.open_lanes(n_users, keep_truth=keep_truth)
-        which = np.arange(n_users)
-        parts = [lanes.begin(which, np.full(n_users, seed, np.uint64), users).columns]
-        cumulative = None if distribution is None else np.cumsum(distribution)
-        for decision in range(self.params.n_decisions):
-            drawn = rng.policy_uniforms(seed, users, decision)
-            if cumulative is None or distribution is None:
-                actions = np.minimum((drawn * self.n_items).astype(np.int64), self.n_items - 1)
-                probability = np.full(n_users, 1.0 / self.n_items)
-            else:
-                actions = np.minimum(np.searchsorted(cumulative, drawn, side="right"), self.n_items - 1)
-                probability = distribution[actions]
-            parts.append(lanes.take(which, actions.astype(np.int32), probability).columns)
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        order = np.argsort(columns["user"], kind="stable")
-        return {name: values[order] for name, values in columns.items()}
+        """See :meth:`DecisionWorld.open_lanes`."""
+        truth_column = self.truth_column if keep_truth else None
+        return RatingsLanes(self.params, self.ratings_of, self.propensities_of, n_lanes, truth_column=truth_column)
 
 
 def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
@@ -325,89 +213,3 @@ def _checked_propensities(given: Any, matrix: Floats, params: RatingsParams) -> 
         u, i = np.argwhere(impossible)[0].tolist()
         raise UserError(f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must lie in (0, 1]")
     return p
-
-
-def _runs(users: NDArray[np.int64]) -> list[slice]:
-    """Stretches of consecutive ids."""
-    edges = [0, *(np.flatnonzero(np.diff(users) != 1) + 1).tolist(), len(users)]
-    return [slice(a, b) for a, b in itertools.pairwise(edges) if b > a]
-
-
-class RatingsLanes(Lanes):
-    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`RatingsWorld.open_lanes`."""
-
-    def __init__(self, world: RatingsWorld, n_lanes: int, *, keep_truth: bool) -> None:
-        self._world, self._keep_truth = world, keep_truth
-        self.user = np.zeros(n_lanes, np.int64)
-        self.step = np.zeros(n_lanes, np.int64)
-        self.time = np.zeros(n_lanes)
-        self.n_decisions = np.zeros(n_lanes, np.int64)
-        self._earns = np.zeros((n_lanes, world.n_items), np.float32)
-
-    @property
-    def state(self) -> Floats:
-        """See :attr:`Lanes.state`: here what each item would earn, (n, I)."""
-        return self._earns.astype(np.float64)
-
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
-        """See :meth:`Lanes.begin`: users reveal their ratings."""
-        world = self._world
-        n = len(which)
-        ratings, p = np.empty((n, world.n_items)), np.empty((n, world.n_items))
-        revealed = np.empty((n, world.n_items), np.bool_)
-        items = np.arange(world.n_items)
-        for seed in np.unique(seeds):
-            rows = np.flatnonzero(seeds == seed)
-            ratings[rows] = world.ratings_of(int(seed), users[rows])
-            p[rows] = world.propensities_of(users[rows], ratings[rows])
-            drawn = rng.uniforms(
-                int(seed), Stream.ORGANIC, np.repeat(users[rows], len(items)), np.tile(items, len(rows))
-            )
-            revealed[rows] = drawn.reshape(len(rows), -1) < p[rows]
-        count = revealed.sum(axis=1)
-        lane, item = np.nonzero(revealed)
-        starts = np.concatenate([[0], np.cumsum(count)])
-        step = np.arange(len(lane)) - np.repeat(starts[:-1], count)
-        self.user[which], self.step[which], self.time[which] = users, count, count
-        self.n_decisions[which] = 0
-        self._earns[which] = ratings if world.params.repeat_pays else np.where(revealed, 0.0, ratings)
-        columns = _columns(len(lane))
-        columns["user"][:], columns["step"][:], columns["time"][:] = users[lane], step, step
-        columns["event"][:] = schema.ORGANIC
-        columns["item"][:], columns["reward"][:] = item, ratings[lane, item]
-        columns["observation_propensity"][:] = p[lane, item]
-        return self._moment(starts, columns, np.ones(n, np.bool_))
-
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Transition:
-        """See :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
-        columns = _columns(len(which))
-        columns["user"][:], columns["step"][:], columns["time"][:] = (
-            self.user[which],
-            self.step[which],
-            self.time[which],
-        )
-        columns["event"][:] = schema.BANDIT
-        columns["action"][:], columns["propensity"][:] = actions, propensities
-        columns["reward"][:] = self._earns[which, actions]
-        if not self._world.params.repeat_pays:
-            self._earns[which, actions] = 0.0
-        for array in (self.step, self.time, self.n_decisions):
-            array[which] += 1
-        alive = self.n_decisions[which] < self._world.params.n_decisions
-        return self._moment(np.arange(len(which) + 1), columns, alive)
-
-    def _moment(self, starts: Any, columns: dict[str, NDArray[Any]], alive: NDArray[np.bool_]) -> Transition:
-        if self._keep_truth:
-            shown = columns["event"] == schema.BANDIT
-            columns[self._world.truth_column] = np.where(shown, columns["reward"], np.nan)
-        return Transition(starts.astype(np.int64), columns, alive)
-
-
-def _columns(n: int) -> dict[str, NDArray[Any]]:
-    """Columns of n rows full of nulls."""
-    columns: dict[str, NDArray[Any]] = {}
-    for column in schema.COLUMNS:
-        columns[column.name] = np.full(n, 0 if column.null is None else column.null, column.dtype)
-    extra = schema.OPTIONAL["observation_propensity"]
-    columns[extra.name] = np.full(n, extra.null, extra.dtype)
-    return columns

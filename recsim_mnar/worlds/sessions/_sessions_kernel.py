@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted dynamics of the sessions world: views, clicks, transitions, drift; written once for every face.
+"""Jitted dynamics of the sessions world: views, clicks, transitions, drift; for every interface.
 
 A user's state lies in arrays with one entry a lane. Each function below moves one lane and can stop between any two
 events when the row buffer is full: the state says where to go on. Those that Python calls are given plain tuples, and
@@ -64,12 +64,66 @@ def click_probability(click_factors, click_offsets, omega, n_factors, action):
 
 
 @inlined
+def after_view(dynamics, uniform):
+    """State that follows a view."""
+    if uniform < dynamics.organic_to_bandit:
+        return AWAITING
+    if uniform < dynamics.organic_out:
+        return GONE
+    return ORGANIC
+
+
+@inlined
+def after_answer(dynamics, uniform):
+    """State that follows a recommendation which is not clicked; a click leads to browsing whatever was drawn."""
+    if uniform < dynamics.bandit_to_organic:
+        return ORGANIC
+    if uniform < dynamics.bandit_out:
+        return GONE
+    return AWAITING
+
+
+@inlined
+def elapsed(dynamics, seed, user, step):
+    """Time from an event to the next."""
+    if dynamics.unit_clock:
+        return 1.0
+    a, _b, _c, _d = block(seed, S_CLOCK, user, np.uint64(step))
+    return abs(dynamics.clock_mean + dynamics.clock_sd * normal(a))
+
+
+@spliced
+def write_view(rows, r, user, step, time, item, keep_truth):
+    """Row r: a view."""
+    rows.user[r] = user
+    rows.step[r] = step
+    rows.time[r] = time
+    rows.event[r] = 0
+    rows.item[r] = item
+    rows.action[r] = -1
+    rows.propensity[r] = np.nan
+    rows.reward[r] = np.nan
+    if keep_truth:
+        rows.click_probability[r] = np.nan
+
+
+@spliced
+def write_answer(rows, r, user, step, time, action, propensity, reward):
+    """Row r: a recommendation and what came of it, but for the truth."""
+    rows.user[r] = user
+    rows.step[r] = step
+    rows.time[r] = time
+    rows.event[r] = 1
+    rows.item[r] = -1
+    rows.action[r] = action
+    rows.propensity[r] = propensity
+    rows.reward[r] = reward
+
+
+@inlined
 def _move(dynamics, lanes, lane, next_state):
     """Move the clock and, where the state drawn asks for it, the user's interests."""
-    dt = 1.0
-    if not dynamics.unit_clock:
-        a, _b, _c, _d = block(lanes.seed[lane], S_CLOCK, np.uint64(lanes.user[lane]), np.uint64(lanes.step[lane]))
-        dt = abs(dynamics.clock_mean + dynamics.clock_sd * normal(a))
+    dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
     lanes.step[lane] += 1
     lanes.time[lane] += dt
     if next_state == ORGANIC or dynamics.drift_in_bandit:
@@ -118,24 +172,11 @@ def _browse(dynamics, tables, tiers, lanes, lane, rows, r, scratch):
     user = np.uint64(lanes.user[lane])
     while lanes.phase[lane] == ORGANIC and r < capacity:
         a, b, c, d = block(seed, S_ORGANIC, user, np.uint64(lanes.n_organic[lane]))
-        rows.user[r] = lanes.user[lane]
-        rows.step[r] = lanes.step[lane]
-        rows.time[r] = lanes.time[lane]
-        rows.event[r] = 0
-        rows.item[r] = sample_view(dynamics.stale_limit, tables, tiers, lanes, lane, unit53(c, d), scratch)
-        rows.action[r] = -1
-        rows.propensity[r] = np.nan
-        rows.reward[r] = np.nan
-        if dynamics.keep_truth:
-            rows.click_probability[r] = np.nan
+        item = sample_view(dynamics.stale_limit, tables, tiers, lanes, lane, unit53(c, d), scratch)
+        write_view(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], item, dynamics.keep_truth)
         r += 1
         lanes.n_organic[lane] += 1
-        uniform = unit53(a, b)
-        state = ORGANIC
-        if uniform < dynamics.organic_to_bandit:
-            state = AWAITING
-        elif uniform < dynamics.organic_out:
-            state = GONE
+        state = after_view(dynamics, unit53(a, b))
         _move(dynamics, lanes, lane, state)
         lanes.phase[lane] = state
     return r
@@ -154,21 +195,10 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
         clicked = uniform < probability
         if dynamics.keep_truth:
             rows.click_probability[r] = probability
-    rows.user[r] = lanes.user[lane]
-    rows.step[r] = lanes.step[lane]
-    rows.time[r] = lanes.time[lane]
-    rows.event[r] = 1
-    rows.item[r] = -1
-    rows.action[r] = action
-    rows.propensity[r] = propensity
-    rows.reward[r] = 1.0 if clicked else 0.0
+    reward = 1.0 if clicked else 0.0
+    write_answer(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], action, propensity, reward)
     lanes.n_decisions[lane] += 1
-    uniform = unit53(c, d)
-    state = AWAITING
-    if uniform < dynamics.bandit_to_organic:
-        state = ORGANIC
-    elif uniform < dynamics.bandit_out:
-        state = GONE
+    state = after_answer(dynamics, unit53(c, d))
     _move(dynamics, lanes, lane, state)
     # A click brings the user back to browsing whatever was drawn; the drift followed the state that was drawn.
     lanes.phase[lane] = ORGANIC if clicked else state
@@ -183,15 +213,7 @@ def _skip_uneventful(lanes, lane, rows, r, actions, propensities):
     step = lanes.step[lane]
     time = lanes.time[lane]
     for i in range(n):
-        row = first + i
-        rows.user[row] = user
-        rows.step[row] = step + np.int64(i)
-        rows.time[row] = time + np.float64(i)
-        rows.event[row] = 1
-        rows.item[row] = -1
-        rows.action[row] = actions[i]
-        rows.propensity[row] = propensities[i]
-        rows.reward[row] = 0.0
+        write_answer(rows, first + i, user, step + np.int64(i), time + np.float64(i), actions[i], propensities[i], 0.0)
     lanes.step[lane] += actions.size
     lanes.time[lane] += np.float64(actions.size)
     lanes.n_decisions[lane] += actions.size
@@ -305,19 +327,3 @@ def click_probabilities(click_factors, click_offsets, omega, out):
                 row[a] += factors[a] * w
         for a in range(n_items):
             row[a] = click_curve(row[a])
-
-
-@kernel
-def by_user(user, first_user, place, index):
-    """Index = the stable order that brings rows together whose users are first_user, first_user + 1, ...
-
-    ``place`` is scratch of zeros, one longer than the number of users.
-    """
-    for i in range(user.size):
-        place[user[i] - first_user + 1] += 1
-    for u in range(place.size - 1):
-        place[u + 1] += place[u]
-    for i in range(user.size):
-        u = user[i] - first_user
-        index[place[u]] = i
-        place[u] += 1

@@ -20,6 +20,8 @@ _FORESEEN = 64
 class SessionsLanes(Lanes):
     """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
 
+    trusted = True
+
     def __init__(
         self,
         params: SessionsParams,
@@ -34,72 +36,23 @@ class SessionsLanes(Lanes):
 
         self._kernel = _sessions_kernel
         self._keep_truth = keep_truth
-        p, t = params, tables
-        n_padded, room = t.factors.shape
-        remembered, n_sums = 0, 0
-        if sampler.hot:
-            remembered = t.n_warm + len(t.cold_offsets)
-            n_sums = t.centre.shape[1]
-        elif sampler.boxes:
-            remembered, n_sums = room, sampler.boxes
-        self.n_factors = p.n_factors
-        self.dynamics = _sessions_kernel.Dynamics(
-            organic_to_bandit=p.p_organic_to_bandit,
-            organic_out=p.p_organic_to_bandit + p.p_leave_organic,
-            bandit_to_organic=p.p_bandit_to_organic,
-            bandit_out=p.p_bandit_to_organic + p.p_leave_bandit,
-            sigma_initial=p.sigma_omega_initial,
-            sigma_drift=p.sigma_omega,
-            drift_in_bandit=p.drift_in_bandit,
-            unit_clock=p.clock == "unit",
-            clock_mean=p.clock_mean,
-            clock_sd=p.clock_sd,
-            n_factors=p.n_factors,
-            stale_limit=sampler.waste if sampler.hot else sampler.drift**2,
-            keep_truth=keep_truth,
-        )
+        self.n_factors = params.n_factors
+        self.dynamics = _dynamics(params, sampler, keep_truth)
         clicks = {"click_factors": catalogue.click_factors, "click_offsets": catalogue.click_offsets}
-        known = {**vars(t), **clicks}
+        known = {**vars(tables), **clicks}
         self.tables = _softmax_kernel.Tables(*(known[name] for name in _softmax_kernel.Tables._fields))
         self.tiers = None
         if sampler.hot:
             self.tiers = _tiers_kernel.Tiers(*(known[name] for name in _tiers_kernel.Tiers._fields))
-        n = n_lanes
-        self._arrays = _softmax_kernel.Lanes(
-            seed=np.zeros(n, np.uint64),
-            user=np.zeros(n, np.int64),
-            phase=np.full(n, _sessions_kernel.GONE, np.int64),
-            step=np.zeros(n, np.int64),
-            n_organic=np.zeros(n, np.int64),
-            n_decisions=np.zeros(n, np.int64),
-            n_drifts=np.zeros(n, np.int64),
-            time=np.zeros(n),
-            omega=np.zeros((n, n_padded)),
-            stale=np.zeros((n, n_padded)),
-            known=np.zeros(n, np.bool_),
-            shift=np.zeros(n, np.float32),
-            weights=aligned((n, remembered), np.float32),
-            sums=aligned((n, n_sums), np.float32),
-        )
+        remembered, n_sums = _remembered(sampler, tables)
+        self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums)
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
         self._plain = (tuple(self.dynamics), tuple(self.tables), self.tiers, tuple(self._arrays))
         self.user = self._arrays.user
         self.step = self._arrays.step
         self.time = self._arrays.time
         self.n_decisions = self._arrays.n_decisions
-        whole = sampler.hot > 0 or sampler.boxes == 0
-        self.scratch = _softmax_kernel.Scratch(
-            drift=np.empty(n_padded),
-            signs=np.empty(2 * n_padded),
-            bound=aligned(n_sums, np.float32),
-            blocks=np.empty(n_sums // 16),
-            columns=aligned(16, np.float32),
-            hot=aligned(t.n_hot, np.float32),
-            hot_columns=aligned(16, np.float32),
-            wide=aligned(64, np.float32),
-            weights=aligned(room if whole else 0, np.float32),
-            sums=aligned(len(t.starts) - 1 if whole else 0, np.float32),
-        )
+        self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
 
     @property
@@ -154,7 +107,7 @@ class SessionsLanes(Lanes):
         *,
         events_a_user: float,
     ) -> dict[str, NDArray[Any]]:
-        """Whole lives of consecutive users in the first lane; see :meth:`World.live`.
+        """Whole lives of consecutive users in the first lane; see :meth:`DecisionWorld.trajectories`.
 
         Args:
             seed: of the users.
@@ -227,6 +180,76 @@ class SessionsLanes(Lanes):
         starts[-1] = used
         columns = {name: values.copy() for name, values in columns_of(self._rows, used, self._keep_truth).items()}
         return Transition(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)
+
+
+def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
+    """The scalars that the kernels read."""
+    from recsim_mnar.worlds.sessions import _sessions_kernel
+
+    return _sessions_kernel.Dynamics(
+        organic_to_bandit=p.p_organic_to_bandit,
+        organic_out=p.p_organic_to_bandit + p.p_leave_organic,
+        bandit_to_organic=p.p_bandit_to_organic,
+        bandit_out=p.p_bandit_to_organic + p.p_leave_bandit,
+        sigma_initial=p.sigma_omega_initial,
+        sigma_drift=p.sigma_omega,
+        drift_in_bandit=p.drift_in_bandit,
+        unit_clock=p.clock == "unit",
+        clock_mean=p.clock_mean,
+        clock_sd=p.clock_sd,
+        n_factors=p.n_factors,
+        stale_limit=sampler.waste if sampler.hot else sampler.drift**2,
+        keep_truth=keep_truth,
+    )
+
+
+def _remembered(sampler: ViewSampler, tables: ViewTables) -> tuple[int, int]:
+    """Weights and sums that a lane keeps of its last softmax."""
+    if sampler.hot:
+        return tables.n_warm + len(tables.cold_offsets), tables.centre.shape[1]
+    return (tables.factors.shape[1], sampler.boxes) if sampler.boxes else (0, 0)
+
+
+def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
+    """What the kernels keep of each lane's user."""
+    from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel
+
+    return _softmax_kernel.Lanes(
+        seed=np.zeros(n, np.uint64),
+        user=np.zeros(n, np.int64),
+        phase=np.full(n, _sessions_kernel.GONE, np.int64),
+        step=np.zeros(n, np.int64),
+        n_organic=np.zeros(n, np.int64),
+        n_decisions=np.zeros(n, np.int64),
+        n_drifts=np.zeros(n, np.int64),
+        time=np.zeros(n),
+        omega=np.zeros((n, n_padded)),
+        stale=np.zeros((n, n_padded)),
+        known=np.zeros(n, np.bool_),
+        shift=np.zeros(n, np.float32),
+        weights=aligned((n, remembered), np.float32),
+        sums=aligned((n, n_sums), np.float32),
+    )
+
+
+def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
+    """Places in which the kernels work; nothing lasts there from one call to the next."""
+    from recsim_mnar.worlds.sessions import _softmax_kernel
+
+    n_padded, room = tables.factors.shape
+    whole = sampler.hot > 0 or sampler.boxes == 0
+    return _softmax_kernel.Scratch(
+        drift=np.empty(n_padded),
+        signs=np.empty(2 * n_padded),
+        bound=aligned(n_sums, np.float32),
+        blocks=np.empty(n_sums // 16),
+        columns=aligned(16, np.float32),
+        hot=aligned(tables.n_hot, np.float32),
+        hot_columns=aligned(16, np.float32),
+        wide=aligned(64, np.float32),
+        weights=aligned(room if whole else 0, np.float32),
+        sums=aligned(len(tables.starts) - 1 if whole else 0, np.float32),
+    )
 
 
 def _draws_ahead(n_factors: int) -> Any:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.worlds.base import World
+from recsim_mnar.errors import UserError
+from recsim_mnar.worlds.base import DecisionWorld
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes
 from recsim_mnar.worlds.sessions.params import PRESETS, SessionsParams
@@ -20,7 +21,7 @@ from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_samp
 __all__ = ["PRESETS", "SessionsParams", "SessionsWorld"]
 
 
-class SessionsWorld(World):
+class SessionsWorld(DecisionWorld):
     """Users browse items, meet recommendations, click, and leave.
 
     Args:
@@ -28,6 +29,9 @@ class SessionsWorld(World):
     """
 
     name: ClassVar[str] = "sessions"
+    truth_column: ClassVar[str | None] = "click_probability"
+    params_class = SessionsParams
+    presets = PRESETS
     params: SessionsParams
 
     def __init__(self, params: SessionsParams | None = None) -> None:
@@ -59,6 +63,13 @@ class SessionsWorld(World):
     def _click_factors_by_factor(self) -> NDArray[np.float64]:
         return np.ascontiguousarray(self.catalogue.click_factors.T)
 
+    def decides(self) -> None:
+        """See :meth:`LaneWorld.decides`."""
+        if self.params.p_organic_to_bandit == 0.0:
+            raise UserError(
+                "p_organic_to_bandit = 0: no user ever sees a recommendation; set it above 0 for an environment"
+            )
+
     # ------------------------------------------------------------------------------------------------------ the truth
 
     def click_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -72,7 +83,7 @@ class SessionsWorld(World):
         return out
 
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`World.reward_means`: the click probabilities."""
+        """See :meth:`DecisionWorld.reward_means`: the click probabilities."""
         return self.click_probabilities(state)
 
     def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -98,7 +109,7 @@ class SessionsWorld(World):
     # --------------------------------------------------------------------------------------------------- the dynamics
 
     def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
-        """See :meth:`World.truth_arrays`: the catalogue, which is the same for all users."""
+        """See :meth:`DecisionWorld.truth_arrays`: the catalogue, which is the same for all users."""
         return self.catalogue.arrays()
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
@@ -114,7 +125,7 @@ class SessionsWorld(World):
         *,
         keep_truth: bool = False,
     ) -> dict[str, NDArray[Any]]:
-        """See :meth:`World.live`."""
+        """See :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
         organic, bandit = self.expected_events(0.01)
         lanes = SessionsLanes(self.params, self.catalogue, self._sampler, self._tables, 1, keep_truth=keep_truth)
         return lanes.trajectories(seed, first_user, n_users, distribution, events_a_user=organic + bandit)

@@ -1,0 +1,84 @@
+"""Tables of the study, from its records alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from recsim_mnar.studies import Study
+
+LEVEL = 0.95
+
+
+def runs_of(study: Study) -> dict[str, list[dict[str, Any]]]:
+    """By preset, a catalogue an entry: judgements, and each agent's value by every metric."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for result in study.results:
+        judged = [
+            {
+                "metric": j["title"],
+                "pick": j["pick"],
+                "best": j["best"],
+                "tau": j["kendall_tau"],
+                "cost": j["cost_share"],
+                "outcome": j["outcome"],
+            }
+            for j in result["judgements"]
+        ]
+        values: dict[str, dict[str, float]] = {}
+        for r in result["records"]:
+            values.setdefault(r["agent"], {})[f"{r['protocol']} {r['metric']}"] = r["value"]
+        references = {r["agent"] for r in result["records"] if r["details"].get("reference")}
+        run = {"judgements": judged, "values": values, "agents": [name for name in values if name not in references]}
+        found.setdefault(result["run_config"]["preset"], []).append(run)
+    return found
+
+
+def interval(values: list[float]) -> str:
+    """Mean and Student's interval over catalogues."""
+    x = np.array(values)
+    half = stdtrit(len(x) - 1, 0.5 + LEVEL / 2) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else np.nan
+    return f"{x.mean():.2f} [{x.mean() - half:.2f}, {x.mean() + half:.2f}]"
+
+
+def tables(found: dict[str, list[dict]]) -> str:
+    """Markdown: what each metric picks, and the agents' mean true uplift."""
+    lines = [
+        "| preset | metric | picks the best agent | what its choice costs, share of the best uplift | "
+        "Kendall's tau with the truth | picks |",
+        "|---|---|---|---|---|---|",
+    ]
+    for preset, runs in found.items():
+        for row in range(len(runs[0]["judgements"])):
+            own = [run["judgements"][row] for run in runs]
+            picks = [j["pick"] for j in own]
+            counts = ", ".join(f"{p} {picks.count(p)}" for p in sorted(set(picks), key=lambda p: (-picks.count(p), p)))
+            right = sum(j["pick"] == j["best"] for j in own)
+            cost, tau = interval([j["cost"] for j in own]), interval([j["tau"] for j in own])
+            lines.append(f"| {preset} | {own[0]['metric']} | {right} of {len(own)} | {cost} | {tau} | {counts} |")
+    lines += ["", "Mean true uplift of the lists, purchases caused an item and period (CP@10):", ""]
+    agents = list(next(iter(found.values()))[0]["values"])
+    lines += ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
+    for agent in agents:
+        cells = [f"{np.mean([run['values'][agent]['truth cp@10'] for run in runs]):.4f}" for runs in found.values()]
+        lines.append(f"| {agent} | " + " | ".join(cells) + " |")
+    lines += ["", "Mean of the metric less true uplift, over agents and catalogues:", ""]
+    lines += ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
+    for metric in ("uplift uplift@10", "uplift uplift_snips@10", "uplift uplift_ips@10", "ab_test uplift@10"):
+        cells = [
+            f"{np.mean([error(v, metric) for run in runs for v in agents_of(run)]):+.4f}" for runs in found.values()
+        ]
+        lines.append(f"| {metric} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def agents_of(run: dict) -> list[dict[str, float]]:
+    """Each agent's values; without the references, which are no agents."""
+    return [run["values"][agent] for agent in run["agents"]]
+
+
+def error(values: dict[str, float], metric: str) -> float:
+    """Of one agent on one catalogue."""
+    return values[metric] - values["truth cp@10"]

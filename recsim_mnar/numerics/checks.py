@@ -1,0 +1,60 @@
+"""What a single argument must be: a whole number, a number in a range, a flag; one line for what it is not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+
+
+def whole_number(value: Any, name: str, least: int = 0, most: int | None = None) -> int:
+    """``value`` as an int.
+
+    Raises:
+        UserError: not an integer (a bool is none), below ``least`` or above ``most``.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
+    if not whole or value < least:
+        raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if most is not None and value > most:
+        raise UserError(f"{name} must be at most {most:,}, got {value:,}")
+    return int(value)
+
+
+def number_in(value: Any, name: str, low: float, high: float, *, ends: str = "[]") -> float:
+    """``value`` as a float.
+
+    Args:
+        value: the argument.
+        name: of the argument, for the message.
+        low: lower end.
+        high: upper end.
+        ends: ``[`` or ``(`` and ``]`` or ``)``: whether each end belongs to the range.
+
+    Raises:
+        UserError: not a finite real number (a bool is none), or outside the range.
+    """
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    inside = (
+        real
+        and math.isfinite(value)
+        and (value >= low if ends[0] == "[" else value > low)
+        and (value <= high if ends[1] == "]" else value < high)
+    )
+    if not inside:
+        raise UserError(f"{name} must lie in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}")
+    return float(value)
+
+
+def flag(value: Any, name: str) -> bool:
+    """``value`` as a bool.
+
+    Raises:
+        UserError: it is neither True nor False.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise UserError(f"{name} must be true or false, got {value!r}")
+    return bool(value)

@@ -1,0 +1,214 @@
+"""Softening: a policy made random on purpose, with exact propensities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import Floats, Ints, Policy, observe_events
+from recsim_mnar.policy.capabilities import KnowsScores, LearnsFromOutcomes, PolicyWrapper, able
+from recsim_mnar.policy.checks import checked_decisions, checked_propensities, checked_scores, spot_check_probabilities
+
+_BLOCK = 64
+"""Items whose probabilities a softmax policy sums together, so that a draw scans few of them."""
+
+_KEPT_BYTES = 1 << 28
+"""Bound on the distributions that a softmax policy keeps of its users."""
+
+
+class Softened(PolicyWrapper):
+    """A policy whose choice is softened; it ranks as the one within does."""
+
+
+class EpsilonMixture(Softened):
+    """With probability epsilon a uniformly random item, else the inner policy: (1 - epsilon) pi_in + epsilon / P.
+
+    Args:
+        inner: the policy to soften.
+        epsilon: in [0, 1].
+        name: the inner policy's name and epsilon where None.
+    """
+
+    def __init__(self, inner: Policy, epsilon: float, name: str | None = None) -> None:
+        if not 0.0 <= epsilon <= 1.0:
+            raise UserError(f"epsilon must lie in [0, 1], got {epsilon}")
+        self.inner = inner = as_policy(inner)
+        self.epsilon = float(epsilon)
+        self.n_items = inner.n_items
+        self.name = name or f"{inner.name}+epsilon={epsilon:g}"
+        self._looked = False
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """One uniform decides both the branch and, stretched back to [0, 1), the choice within it."""
+        if not self._looked:
+            spot_check_probabilities(self.inner, users)
+            self._looked = True
+        explore = uniforms < self.epsilon
+        stretched = np.where(
+            explore,
+            uniforms / self.epsilon if self.epsilon > 0.0 else 0.0,
+            (uniforms - self.epsilon) / (1.0 - self.epsilon) if self.epsilon < 1.0 else 0.0,
+        )
+        decided = self.inner.act(users, np.minimum(stretched, np.nextafter(1.0, 0.0)))
+        greedy, propensity = checked_decisions(self.inner, decided, n=len(users), n_items=self.n_items)
+        random = np.minimum((stretched * self.n_items).astype(np.int64), self.n_items - 1)
+        actions = np.where(explore, random, greedy)
+        if explore.any():
+            probabilities = self.inner.propensity_of(users[explore], actions[explore])
+            propensity = propensity.copy()  # it may be an array of the inner policy's own
+            propensity[explore] = checked_propensities(self.inner, probabilities, int(explore.sum()))
+        return actions, (1.0 - self.epsilon) * propensity + self.epsilon / self.n_items
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`Policy.probabilities`."""
+        return (1.0 - self.epsilon) * self.inner.probabilities(users) + self.epsilon / self.n_items
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`Policy.propensity_of`."""
+        return (1.0 - self.epsilon) * self.inner.propensity_of(users, actions) + self.epsilon / self.n_items
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`."""
+        return EpsilonMixture(self.inner.fresh(), self.epsilon, self.name)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        return {**self.inner.describe(), "name": self.name, "epsilon": self.epsilon}
+
+
+class SoftmaxPolicy(Softened):
+    """Softmax over the inner policy's scores: pi(a) proportional to exp(score_a / temperature).
+
+    A user's distribution is kept until the user views something; so the inner policy's scores must change with what it
+    is told only, as :class:`Policy` asks.
+
+    Args:
+        inner: a policy with ``scores``.
+        temperature: positive, in units of the inner policy's scores.
+        name: the inner policy's name and the temperature where None.
+    """
+
+    def __init__(self, inner: Policy, temperature: float, name: str | None = None) -> None:
+        if not (np.isfinite(temperature) and temperature > 0.0):
+            raise UserError(f"temperature must be positive, got {temperature}")
+        inner = as_policy(inner)
+        if isinstance(inner, Softened):
+            raise UserError(f"policy {inner.name!r} is softened already: give +temperature= first, then +epsilon=")
+        if able(inner, KnowsScores) is None:
+            raise UserError(f"policy {inner.name!r} has no scores to soften; use +epsilon= instead of +temperature=")
+        self.inner = inner
+        self.temperature = float(temperature)
+        self.n_items = inner.n_items
+        self.name = name or f"{inner.name}+temperature={temperature:g}"
+        self._learns = able(inner, LearnsFromOutcomes) is not None
+        self._capacity = max(1, _KEPT_BYTES // (8 * self.n_items))
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._row_of: dict[int, int] = {}
+        self._free: list[int] = []
+        self._kept = np.empty((0, self.n_items))
+        self._sums = np.empty((0, -(-self.n_items // _BLOCK)))
+
+    def _drop(self, users: Ints) -> None:
+        for user in dict.fromkeys(users.tolist()):
+            row = self._row_of.pop(user, None)
+            if row is not None:
+                self._free.append(row)
+
+    def reset(self, users: Ints) -> None:
+        """See :meth:`Policy.reset`."""
+        self._drop(users)
+        self.inner.reset(users)
+
+    def reset_training_users(self, users: Ints, originals: Ints) -> None:
+        """See :meth:`Policy.reset_training_users`."""
+        self._drop(users)
+        self.inner.reset_training_users(users, originals)
+
+    def observe(self, users: Ints, items: Ints) -> None:
+        """See :meth:`Policy.observe`."""
+        self._drop(users)
+        self.inner.observe(users, items)
+
+    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
+        """See :meth:`Policy.observe_ratings`."""
+        self._drop(users)
+        observe_events(self.inner, users, items, ratings)
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+        """See :meth:`Policy.learn`."""
+        if self._learns:
+            self._forget_all()
+        self.inner.learn(users, actions, rewards)
+
+    def forget(self, users: Ints) -> None:
+        """See :meth:`Policy.forget`."""
+        self._drop(users)
+        self.inner.forget(users)
+
+    def _rows(self, users: Ints) -> NDArray[np.int64]:
+        """The rows of ``_kept`` that hold these users' distributions; at most ``_capacity`` users at a time."""
+        from recsim_mnar.policy import _softening_kernel
+
+        names = users.tolist()
+        asked = list(dict.fromkeys(names))  # replay asks for a user once a decision
+        new = [user for user in asked if user not in self._row_of]
+        if new:
+            if len(self._row_of) + len(new) > self._capacity:
+                self._forget_all()
+                new = asked
+            missing = len(new) - len(self._free)
+            if missing > 0:
+                old = len(self._kept)
+                size = min(self._capacity, max(old + missing, 2 * old))
+                self._kept = np.concatenate([self._kept, np.empty((size - old, self.n_items))])
+                self._sums = np.concatenate([self._sums, np.empty((size - old, self._sums.shape[1]))])
+                self._free.extend(range(size - 1, old - 1, -1))
+            rows = np.array([self._free.pop() for _ in new], np.int64)
+            scores = checked_scores(self.inner, self.inner.scores(np.array(new)), (len(new), self.n_items))
+            _softening_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
+            self._row_of.update(zip(new, rows.tolist(), strict=True))
+        return np.array([self._row_of[user] for user in names], np.int64)
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """Invert the cumulative distribution at the uniform."""
+        from recsim_mnar.policy import _softening_kernel
+
+        draws = np.array(uniforms, dtype=np.float64)
+        actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
+        for begin in range(0, len(users), self._capacity):
+            part = slice(begin, begin + self._capacity)
+            rows = self._rows(users[part])
+            _softening_kernel.draw_rows(self._kept, self._sums, rows, draws[part], actions[part], propensities[part])
+        return actions, propensities
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`Policy.probabilities`."""
+        out = np.empty((len(users), self.n_items))
+        for begin in range(0, len(users), self._capacity):
+            part = slice(begin, begin + self._capacity)
+            rows = self._rows(users[part])
+            out[part] = self._kept[rows]
+        return out
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`Policy.propensity_of`."""
+        out = np.empty(len(users))
+        for begin in range(0, len(users), self._capacity):
+            part = slice(begin, begin + self._capacity)
+            rows = self._rows(users[part])
+            out[part] = self._kept[rows, actions[part]]
+        return out
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`."""
+        return SoftmaxPolicy(self.inner.fresh(), self.temperature, self.name)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        return {**self.inner.describe(), "name": self.name, "temperature": self.temperature}

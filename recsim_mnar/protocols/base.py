@@ -1,0 +1,238 @@
+"""What a protocol is, what it is given, and how one is found by its name."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from recsim_mnar.errors import UserError, described, nearest
+from recsim_mnar.rng import derive_seed
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.exposures import Exposures
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.policy.base import Learner, Policy
+    from recsim_mnar.protocols.records import Record
+    from recsim_mnar.worlds.base import World
+
+GROUP = "recsim_mnar.protocols"
+"""Entry-point group in which a package announces its protocols."""
+
+NEEDS = ("train_log", "test_log", "propensities", "users", "exposures", "ratings", "platform")
+"""What a protocol may ask for: logs, propensities of what the test log shows, users to show things to, the purchases
+world's exposures, revealed ratings, a platform with campaigns."""
+
+BUILT_IN = {
+    "loocv": "recsim_mnar.protocols.leave_one_out.protocol:LeaveOneOut",
+    "off_policy": "recsim_mnar.protocols.off_policy:OffPolicy",
+    "ab_test": "recsim_mnar.protocols.ab_test:ABTest",
+}
+"""Protocols of every world that gives what they need; a world's own stand in its comparison."""
+
+
+@dataclass
+class Trial:
+    """One comparison's material: what protocols judge agents by.
+
+    Attributes:
+        world: with known truth; protocols that show things to users may use it, those that read logs should not.
+        learners: to be judged, by name.
+        settings: sizes and options of this world's comparison; a :class:`recsim_mnar.worlds.params.Params`.
+        seed: of everything; a protocol draws from :meth:`seed_of`.
+        executor: to spread work over; no number depends on it.
+        report: called with a line whenever a stage begins.
+        n_items: items are 0 .. n_items - 1.
+        level: of all intervals.
+        train_log: that the policies were fitted on; None where the world's comparison has none.
+        test_log: that protocols read.
+        test_seed: with which the test log was made.
+        policies: fitted, by name.
+        exposures: the purchases world's.
+        data: what only one world's comparison knows.
+    """
+
+    world: World
+    learners: Mapping[str, Learner]
+    settings: Any
+    seed: int
+    executor: Executor | None = None
+    report: Callable[[str], None] = lambda stage: None
+    n_items: int = 0
+    level: float = 0.95
+    train_log: Log | None = None
+    test_log: Log | None = None
+    test_seed: int = 0
+    policies: dict[str, Policy] = field(default_factory=dict)
+    exposures: Exposures | None = None
+    data: Any = None
+
+    def seed_of(self, label: str) -> int:
+        """A seed of its own for everything that is drawn under this label."""
+        return derive_seed(self.seed, label)
+
+    def log(self) -> Log:
+        """The test log.
+
+        Raises:
+            UserError: this world's comparison has none.
+        """
+        if self.test_log is None:
+            raise UserError(f"the comparison of the {self.world.name} world has no test log")
+        return self.test_log
+
+
+class Protocol(abc.ABC):
+    """A way to judge agents, in figures that rank them.
+
+    Attributes:
+        name: as on the command line and in the records.
+        summary: a line for a person.
+        metrics: by which it ranks agents, each of which is held against the truth; ``hr`` stands for ``hr@10`` too. The
+            records may hold others.
+        needs: of :data:`NEEDS`.
+    """
+
+    name: str = "protocol"
+    summary: ClassVar[str] = ""
+    metrics: Sequence[str] = ()
+    needs: frozenset[str] = frozenset()
+
+    @abc.abstractmethod
+    def judge(self, study: Trial) -> list[Record]:
+        """One record an agent and metric.
+
+        Args:
+            study: logs, policies and sizes; what is not among ``needs`` may be missing.
+        """
+
+    def ranks_by(self, metric: str) -> bool:
+        """Whether a metric's ranking is held against the truth."""
+        return metric in self.metrics or metric.partition("@")[0] in self.metrics
+
+    def title(self, metric: str) -> str:
+        """How a sentence names the ranking by one of its metrics."""
+        return self.name if len(self.metrics) == 1 else f"{self.name} ({metric})"
+
+    def heading(self, metric: str) -> str:
+        """How a table names the column of one of its metrics."""
+        return f"{self.name} {metric}"
+
+
+@functools.cache
+def _announced() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
+    """The protocol that a name stands for.
+
+    Args:
+        spec: a known name or ``package.module:Class``, followed by any of ``+parameter=value``.
+        own: names of one world's own protocols, and where they are defined; they come first.
+
+    Raises:
+        UserError: an unknown name, class or parameter.
+    """
+    name, *options = [part.strip() for part in spec.split("+")]
+    kind = _class_of(name, dict(own or {}))
+    parameters: dict[str, Any] = {}
+    known = [key for key in inspect.signature(kind).parameters if key not in ("args", "kwargs")]
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals or key not in known:
+            hint = nearest(key, known) if known else "it has no parameters"
+            raise UserError(f"protocol {spec!r}: {option!r} is not parameter=value of one that it has; {hint}")
+        parameters[key] = _value(text)
+    try:
+        made: Protocol = kind(**parameters)
+    except TypeError as error:
+        raise UserError(f"protocol {spec!r} cannot be made: {error}") from error
+    if options or ":" in name:
+        made.name = spec
+    return made
+
+
+def check_needs(chosen: Protocol, provided: frozenset[str], world: str) -> None:
+    """Raise UserError where a world's comparison lacks what a protocol needs."""
+    unknown = set(chosen.needs) - set(NEEDS)
+    if unknown:
+        raise UserError(f"protocol {chosen.name!r} needs {sorted(unknown)[0]!r}; {nearest(sorted(unknown)[0], NEEDS)}")
+    missing = sorted(set(chosen.needs) - provided)
+    if missing:
+        raise UserError(
+            f"protocol {chosen.name!r} needs {', '.join(missing)}: the comparison of the {world} world has "
+            f"{', '.join(sorted(provided))}"
+        )
+
+
+def known_protocols(own: Mapping[str, str] | None = None) -> list[str]:
+    """Names of the built-in and announced protocols, a world's own first."""
+    return list(dict.fromkeys([*(own or {}), *BUILT_IN, *sorted(_announced())]))
+
+
+def summary_of(name: str, own: Mapping[str, str] | None = None) -> str:
+    """One line on the protocol of a name."""
+    kind = _class_of(name, dict(own or {}))
+    return kind.summary or (inspect.getdoc(kind) or "").partition("\n")[0]
+
+
+def _class_of(name: str, own: Mapping[str, str]) -> type[Protocol]:
+    if name in own or name in BUILT_IN:
+        return _checked(name, load(own.get(name) or BUILT_IN[name], f"protocol {name!r}"))
+    if ":" in name:
+        return _checked(name, load(name, f"protocol {name!r}"))
+    if name in _announced():
+        return _checked(name, _announced()[name].load())
+    known = known_protocols(own)
+    raise UserError(f"unknown protocol {name!r}; {nearest(name, known)} (a protocol of your own: package.module:Class)")
+
+
+def _checked(name: str, kind: Any) -> type[Protocol]:
+    if not (inspect.isclass(kind) and issubclass(kind, Protocol)):
+        raise UserError(
+            f"protocol {name!r} must be a class derived from recsim_mnar.protocols.base.Protocol, got {kind!r}"
+        )
+    if inspect.isabstract(kind):
+        raise UserError(f"protocol {name!r} lacks {', '.join(sorted(kind.__abstractmethods__))}")
+    return kind
+
+
+def load(path: str, what: str) -> Any:
+    """What ``package.module:Name`` names.
+
+    Args:
+        path: module and name.
+        what: that is named so, for messages: "protocol 'x:Y'".
+
+    Raises:
+        UserError: it cannot be imported, or has no such name.
+    """
+    module, _, attribute = path.partition(":")
+    if not (module and attribute) or module.startswith("."):
+        raise UserError(f"{what}: write it as package.module:Class")
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:  # a module's own code may raise anything
+        raise UserError(f"{what}: importing {module!r} raised {described(error)}") from error
+    if attribute not in vars(found):
+        raise UserError(f"{what}: {module} has no {attribute!r}; {nearest(attribute, vars(found))}")
+    return vars(found)[attribute]
+
+
+def _value(text: str) -> Any:
+    """A parameter's value: true or false, an integer, a number, or else the text."""
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

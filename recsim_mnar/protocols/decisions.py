@@ -1,0 +1,123 @@
+"""The comparison of worlds in which users live decision by decision: sessions, and worlds of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.adapting import fitted
+from recsim_mnar.protocols.ab_test import truth
+from recsim_mnar.protocols.base import Trial
+from recsim_mnar.protocols.experiment import Experiment, Picture
+from recsim_mnar.protocols.judgement import Target
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.simulate.executor import checked_users
+from recsim_mnar.simulate.items import simulate
+from recsim_mnar.worlds.params import Params
+
+
+@dataclass(frozen=True)
+class Settings(Params):
+    """Sizes of a comparison; the defaults are those of Jeunen et al. 2019.
+
+    Attributes:
+        train_users: users on whose uniformly logged data learners are fitted.
+        test_users: users whose log leave-one-out and off-policy evaluation read.
+        arm_users: users of each arm of the A/B test.
+        truth_users: users over whom the true CTR is averaged.
+        folds: of leave-one-out.
+        logging: the agent under which the test log is collected.
+        estimators: of off-policy evaluation, with commas.
+        clip: largest weight of clipped IPS (M).
+        level: of all intervals.
+        paired: A/B arms share their users.
+    """
+
+    train_users: int = 2000
+    test_users: int = 5000
+    arm_users: int = 5000
+    truth_users: int = 20_000
+    folds: int = 10
+    logging: str = "user-popularity"
+    estimators: str = "clipped_ips,ips,snips"
+    clip: float = 15.0
+    level: float = 0.95
+    paired: bool = False
+
+    def check(self) -> None:
+        """Refuse sizes that cannot be."""
+        for name in ("train_users", "test_users", "arm_users", "truth_users", "folds"):
+            checked_users(name, getattr(self, name))
+        if not self.clip > 0:
+            raise UserError(f"clip must be above 0, got {self.clip:g}")
+        if not 0 < self.level < 1:
+            raise UserError(f"level must lie in (0, 1), got {self.level:g}")
+
+
+class DecisionExperiment(Experiment):
+    """Learners are fitted on a log of other users under the uniform policy.
+
+    Leave-one-out and off-policy evaluation read one log of ``test_users`` users under the logging policy; A/B arms and
+    truth have users of their own. The truth is each policy's long-run CTR, by the world's own click probabilities.
+    """
+
+    settings_type = Settings
+    presets: ClassVar = {"quick": {"train_users": 500, "test_users": 500, "arm_users": 500, "truth_users": 4000}}
+    preset = "jeunen2019"
+    agents = ("random", "popularity", "user-popularity", "svd", "item-knn", "user-knn")
+    protocols = ("loocv", "off_policy", "ab_test")
+    provides = frozenset({"train_log", "test_log", "propensities", "users"})
+
+    def targets(self, settings: Settings) -> tuple[Target, ...]:
+        """See :meth:`Experiment.targets`."""
+        return (Target("ctr", "CTR"),)
+
+    def further_agents(self, settings: Settings) -> list[str]:
+        """See :meth:`Experiment.further_agents`."""
+        return [settings.logging]
+
+    def prepare(self, trial: Trial) -> None:
+        """See :meth:`Experiment.prepare`."""
+        sizes, n_items = trial.settings, trial.n_items
+        trial.report(f"simulate {sizes.train_users:,} training users and fit {len(trial.learners)} agents")
+        uniform = registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
+        train = simulate(trial.world, uniform, sizes.train_users, trial.seed_of("train"), executor=trial.executor)
+        fit_seed = trial.seed_of("fit")
+        for name, learner in trial.learners.items():
+            trial.policies[name] = fitted(learner, train, n_items=n_items, seed=fit_seed)
+        logger = registry.learner(sizes.logging).fit(train, n_items=n_items, seed=fit_seed)
+        trial.train_log, trial.test_seed = train, trial.seed_of("test")
+        trial.report(f"simulate {sizes.test_users:,} test users under {logger.name}")
+        trial.test_log = simulate(trial.world, logger, sizes.test_users, trial.test_seed, executor=trial.executor)
+
+    def truth(self, trial: Trial) -> list[Record]:
+        """See :meth:`Experiment.truth`."""
+        n_users = trial.settings.truth_users
+        trial.report(f"truth, {n_users:,} users")
+        return truth(trial.world, trial.policies, n_users, trial.seed, level=trial.level, executor=trial.executor)
+
+    def pictures(self, records: Sequence[Record]) -> list[Picture]:
+        """See :meth:`Experiment.pictures`."""
+        return [
+            HIT_RATES,
+            Picture(
+                "Clipped IPS beside the A/B test",
+                "Click-through rates; whiskers are intervals from sample size alone. How much clipping may hide beside "
+                "them stands in the next table.",
+                "click-through rate",
+                (("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")),
+            ),
+        ]
+
+
+HIT_RATES = Picture(
+    "Leave-one-out",
+    "Share of held-out views that an agent ranks first.",
+    "HR@1, leave-one-out",
+    (("loocv", "hr@1"),),
+    bars=True,
+)

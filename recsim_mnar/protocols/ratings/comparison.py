@@ -1,0 +1,196 @@
+"""The comparison of the ratings world: estimates from revealed ratings beside the full matrix."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.adapting import fitted
+from recsim_mnar.protocols.base import Trial
+from recsim_mnar.protocols.experiment import Experiment, Picture
+from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
+from recsim_mnar.protocols.ratings.revealed import (
+    ERRORS,
+    Revealed,
+    estimated_propensities,
+    log_of,
+    losses_of,
+    predictions,
+    reveal,
+)
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulate.executor import checked_users
+from recsim_mnar.simulate.items import simulate
+from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.ratings.world import RatingsWorld
+
+PROPENSITIES = ("naive_bayes", "popularity")
+
+
+@dataclass(frozen=True)
+class RatingsSettings(Params):
+    """Sizes of a comparison in the ratings world.
+
+    Attributes:
+        users: who reveal ratings, once to learn from and once to judge by.
+        k: of DCG@k.
+        propensities: how they are estimated: ``naive_bayes`` or ``popularity``.
+        random_ratings: ratings of uniformly drawn cells that naive Bayes sees too.
+        clip: largest inverse propensity; 0 for none.
+        level: of all intervals.
+    """
+
+    users: int = 1000
+    k: int = 10
+    propensities: str = "naive_bayes"
+    random_ratings: int = 1000
+    clip: float = 0.0
+    level: float = 0.95
+
+    def check(self) -> None:
+        """Refuse sizes that cannot be."""
+        for name, value in (("train_users", self.users), ("random_ratings", self.random_ratings)):
+            if checked_users(name, value) < 2:
+                raise UserError(f"{name} must be at least 2, got {value}")
+        if self.k < 1:
+            raise UserError(f"k must be at least 1, got {self.k}")
+        if self.propensities not in PROPENSITIES:
+            raise UserError(
+                f"propensities: unknown method {self.propensities!r}; {nearest(self.propensities, PROPENSITIES)}"
+            )
+        if self.clip != 0 and not self.clip >= 1:
+            raise UserError(f"clip must be at least 1, the smallest inverse propensity, or 0, got {self.clip:g}")
+        if not 0 < self.level < 1:
+            raise UserError(f"level must lie in (0, 1), got {self.level:g}")
+
+
+class RatingsExperiment(Experiment):
+    """The same users reveal their ratings twice, in independent draws of the same propensities.
+
+    Agents learn from the first revealing (and from what the users answered to uniform recommendations), estimates read
+    the second, and the truth is every agent's loss or DCG over the whole matrix. Agents that predict ratings are judged
+    by MSE and MAE; all agents by DCG@k of their rankings.
+    """
+
+    settings_type = RatingsSettings
+    presets: ClassVar = {"quick": {"users": 500, "random_ratings": 500}}
+    aliases: ClassVar = {"train_users": "users", "length": "k"}
+    agents = ("random", "popularity", "item-knn", "svd", "mf-naive-ratings", "mf-ips-ratings")
+    protocols = ("naive", "ips", "snips", "ips_estimated", "snips_estimated")
+    own_protocols: ClassVar = {
+        "naive": "recsim_mnar.protocols.ratings.estimates:Naive",
+        "ips": "recsim_mnar.protocols.ratings.estimates:IPS",
+        "snips": "recsim_mnar.protocols.ratings.estimates:SNIPS",
+        "ips_estimated": "recsim_mnar.protocols.ratings.estimates:IPSEstimated",
+        "snips_estimated": "recsim_mnar.protocols.ratings.estimates:SNIPSEstimated",
+    }
+    provides = frozenset({"train_log", "test_log", "ratings"})
+
+    def targets(self, settings: RatingsSettings) -> tuple[Target, ...]:
+        """See :meth:`Experiment.targets`."""
+        dcg = Target(f"dcg@{settings.k}", f"DCG@{settings.k}")
+        return (dcg, *(Target(metric, metric.upper(), larger=False) for metric in ERRORS))
+
+    def prepare(self, trial: Trial) -> None:
+        """See :meth:`Experiment.prepare`."""
+        world, sizes = trial.world, trial.settings
+        assert isinstance(world, RatingsWorld)
+        if sizes.k > world.n_items:
+            raise UserError(f"k = {sizes.k} of DCG@k is larger than the number of items, {world.n_items}")
+        trial.report(f"{sizes.users:,} users reveal ratings; fit {len(trial.learners)} agents")
+        users_seed = trial.seed_of("users")
+        uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+        trial.train_log = train = simulate(world, uniform, sizes.users, users_seed, executor=trial.executor)
+        matrix, ratings, known = reveal(world, users_seed, sizes.users, trial.seed_of("test"))
+        estimated = estimated_propensities(
+            ratings, matrix, sizes.propensities, sizes.random_ratings, trial.seed_of("random_ratings")
+        )
+        losses = {}
+        for name, learner in trial.learners.items():
+            policy = trial.policies[name] = fitted(learner, train, n_items=world.n_items, seed=trial.seed_of("fit"))
+            scores = predictions(policy.fresh(), train, sizes.users)
+            losses[name] = losses_of(policy, scores, sizes.k, derive_seed(trial.seed, f"ties/{name}"))
+        trial.test_log = log_of(ratings, known, {"world": world.describe(), "seed": users_seed})
+        trial.data = Revealed(matrix, ratings, known, estimated, losses)
+
+    def truth(self, trial: Trial) -> list[Record]:
+        """Every metric over the whole matrix, a mean over users."""
+        trial.report("truth: the whole matrix")
+        own: Revealed = trial.data
+        records = []
+        for target in self.targets(trial.settings):
+            users, found = {}, []
+            for agent, losses in own.losses.items():
+                if target.metric not in losses:
+                    continue
+                began = time.perf_counter()
+                means = losses[target.metric].everywhere(own.matrix).mean(axis=1)
+                users[agent] = means, np.ones(len(means))
+                value, low, high = ratio_interval(*users[agent], trial.level)
+                found.append(
+                    Record(
+                        world=trial.world.name,
+                        protocol="truth",
+                        agent=agent,
+                        metric=target.metric,
+                        value=value,
+                        low=low,
+                        high=high,
+                        level=trial.level,
+                        n=own.matrix.size,
+                        seconds=time.perf_counter() - began,
+                        details={"users": len(means)},
+                    )
+                )
+            records += with_paired_differences(found, users, trial.level) if found else []
+        return records
+
+    def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
+        """See :meth:`Experiment.notes`."""
+        rank_only = [agent for agent, losses in trial.data.losses.items() if "mse" not in losses]
+        told = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only." if rank_only else ""
+        return [told] if told else []
+
+    def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
+        """Every estimate of DCG, which all agents have, and the truth."""
+        protocols = dict.fromkeys(r.protocol for r in records if r.protocol != "truth")
+        metrics = dict.fromkeys(r.metric for r in records if r.protocol == "truth")
+        dcg = next(iter(metrics))
+        return [*((name, dcg) for name in protocols), *(("truth", metric) for metric in metrics)]
+
+    def headline(self, judgements: Sequence[Judgement]) -> str:
+        """See :meth:`Experiment.headline`."""
+        return targets_headline(judgements)
+
+    def pictures(self, records: Sequence[Record]) -> list[Picture]:
+        """See :meth:`Experiment.pictures`."""
+        metrics = dict.fromkeys(r.metric for r in records if r.protocol == "truth")
+        return [
+            Picture(
+                f"{metric.upper()}: estimates beside the truth",
+                "Estimates from the revealed ratings, with intervals over users, and the whole matrix.",
+                metric.upper(),
+                (*((r, metric) for r in dict.fromkeys(r.protocol for r in records) if r != "truth"), ("truth", metric)),
+            )
+            for metric in metrics
+        ]
+
+
+def targets_headline(judgements: Sequence[Judgement]) -> str:
+    """A sentence for each target: which rankings pick its best agent, and what other picks cost."""
+    by_target: dict[str, list[Judgement]] = {}
+    for judgement in judgements:
+        by_target.setdefault(judgement.target, []).append(judgement)
+    return " ".join(
+        headline(own, lambda j: f"The best true {j.target} is that of {j.best}, {j.best_truth:.4g}")
+        for own in by_target.values()
+    )

@@ -1,0 +1,157 @@
+"""The comparison of the campaigns world: leave-one-out by several schemes, beside the truth on the platform."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.adapting import fitted
+from recsim_mnar.protocols.base import Trial
+from recsim_mnar.protocols.experiment import Experiment, Picture
+from recsim_mnar.protocols.judgement import Target, with_paired_differences
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
+from recsim_mnar.protocols.temporal.protocols import AfterCampaigns
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import notes
+from recsim_mnar.simulate.named import DEPLOYED_NAMES
+from recsim_mnar.simulate.platform import additions_log, platform_log
+from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+from recsim_mnar.worlds.params import Params
+
+_OWN = "recsim_mnar.protocols.temporal.protocols:"
+
+
+@dataclass(frozen=True)
+class CampaignsSettings(Params):
+    """Options of a comparison in the campaigns world.
+
+    Attributes:
+        recommender: by which the campaigns are personalised; "deployed": the same weights for everybody.
+        sharpness: how much the recommender's scores count in the draw of the lists.
+        length: items of a list; 0 for the campaigns' own ``list_length``.
+        reference_day: the t0 of the weights; 0 for the world's own, before any campaign.
+        random_day: of the further campaign that ``random-phase`` needs; 0 for 20 days before the last.
+        random_share: of users who get it.
+        level: of all intervals.
+    """
+
+    recommender: str = "naive-cf"
+    sharpness: float = 1.0
+    length: int = 0
+    reference_day: int = 0
+    random_day: int = 0
+    random_share: float = 0.2
+    level: float = 0.95
+
+    def check(self) -> None:
+        """Refuse what cannot be."""
+        for name in ("length", "reference_day", "random_day", "sharpness"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 < self.random_share <= 1:
+            raise UserError(f"random_share must lie in (0, 1], got {self.random_share:g}")
+        if not 0 < self.level < 1:
+            raise UserError(f"level must lie in (0, 1), got {self.level:g}")
+
+
+class CampaignsExperiment(Experiment):
+    """One platform, with campaigns, on its last day.
+
+    Every protocol is a leave-one-out on what users hold then, unweighted or weighted. The truth is the share of its
+    recommendations that present users would accept, by the platform's own acceptance probabilities.
+    """
+
+    settings_type = CampaignsSettings
+    preset = "affinity"
+    agents = ("random", "popularity", "cosine-cf", "naive-cf", "item-knn", "user-knn")
+    protocols = ("unweighted", "weights", "at-t0", "item-first", "stratified-recall", "snips", "wtd")
+    own_protocols: ClassVar = {
+        "unweighted": f"{_OWN}UnweightedLOO",
+        "weights": f"{_OWN}WeightedLOO",
+        "at-t0": f"{_OWN}AtReferenceLOO",
+        "item-first": f"{_OWN}ItemFirstLOO",
+        "stratified-recall": f"{_OWN}StratifiedRecallLOO",
+        "snips": f"{_OWN}PopularitySNIPSLOO",
+        "wtd": f"{_OWN}WTDLOO",
+        "random-phase": f"{_OWN}RandomPhaseLOO",
+    }
+    provides = frozenset({"train_log", "test_log", "platform"})
+
+    def targets(self, settings: CampaignsSettings) -> tuple[Target, ...]:
+        """See :meth:`Experiment.targets`."""
+        return (Target("accepted", "accepted share"),)
+
+    def further_agents(self, settings: CampaignsSettings) -> list[str]:
+        """See :meth:`Experiment.further_agents`."""
+        return [] if settings.recommender in DEPLOYED_NAMES else [settings.recommender]
+
+    def prepare(self, trial: Trial) -> None:
+        """See :meth:`Experiment.prepare`."""
+        world, sizes = trial.world, trial.settings
+        assert isinstance(world, CampaignsWorld)
+        params = world.params
+        k = sizes.length or params.list_length
+        if k > world.n_items:
+            raise UserError(f"lists of {k} items cannot be made of {world.n_items} items")
+        by = None if sizes.recommender in DEPLOYED_NAMES else registry.learner(sizes.recommender)
+        campaigns = Campaigns(by, sizes.sharpness)
+        trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
+        trial.test_seed = trial.seed_of("users")
+        platform = campaigns.platform(world, trial.test_seed)
+        trial.test_log = log = platform_log(platform)
+        trial.train_log = additions = additions_log(platform)
+        for name, learner in trial.learners.items():
+            trial.policies[name] = fitted(learner, additions, n_items=world.n_items, seed=0)
+        reference = Profiles.of(log, float(sizes.reference_day or params.reference_day), world.n_items)
+        trial.data = AfterCampaigns(platform, reference, campaigns, k)
+
+    def truth(self, trial: Trial) -> list[Record]:
+        """Expected share of a recommender's items that present users accept on the last day."""
+        trial.report("truth on the platform")
+        own: AfterCampaigns = trial.data
+        records, users = [], {}
+        for name, learner in trial.learners.items():
+            began = time.perf_counter()
+            shares = accepted_shares(own.platform, learner, own.k)
+            users[name] = shares, np.ones(len(shares))
+            value, low, high = ratio_interval(*users[name], trial.level)
+            records.append(
+                Record(
+                    world=trial.world.name,
+                    protocol="truth",
+                    agent=name,
+                    metric="accepted",
+                    value=value,
+                    low=low,
+                    high=high,
+                    level=trial.level,
+                    n=len(shares),
+                    seconds=time.perf_counter() - began,
+                    details={"users": len(shares)},
+                )
+            )
+        return with_paired_differences(records, users, trial.level)
+
+    def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
+        """See :meth:`Experiment.notes`."""
+        return notes([r for r in records if "scheme" in r.details])
+
+    def pictures(self, records: Sequence[Record]) -> list[Picture]:
+        """See :meth:`Experiment.pictures`."""
+        keys = dict.fromkeys((r.protocol, r.metric) for r in records)
+        return [
+            Picture(
+                "Leave-one-out by scheme, beside the truth",
+                "Share of held-out items that are recommended, and share of recommendations that users would accept.",
+                "share",
+                tuple(keys),
+            )
+        ]

@@ -1,0 +1,105 @@
+"""Platforms with and without campaigns, and recommenders' scores on them by several schemes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
+from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
+from recsim_mnar.simulate.platform import lists_of, platform_log, run_campaigns
+from recsim_mnar.worlds.campaigns.platform import Platform
+from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Campaigns:
+    """How a platform's campaigns recommend.
+
+    Attributes:
+        recommender: by which lists are drawn beside the house's weights; None: the same weights for everybody.
+        sharpness: see :func:`recsim_mnar.simulate.platform.run_campaign`.
+    """
+
+    recommender: Learner | None = None
+    sharpness: float = 1.0
+
+    def platform(
+        self, world: CampaignsWorld, seed: int, *, days: Sequence[float] | None = None, until: float | None = None
+    ) -> Platform:
+        """A platform after campaigns on these days (the world's own where None; ``[]``: none), on day ``until``."""
+        return run_campaigns(
+            world, seed, recommender=self.recommender, sharpness=self.sharpness, days=days, until=until
+        )
+
+    def log_with_random_campaign(self, world: CampaignsWorld, seed: int, *, day: float, share: float) -> Log:
+        """The log of the same platform, where a share of users gets one more campaign, of uniformly random items.
+
+        Args:
+            world: the model.
+            seed: of users and campaigns.
+            day: of the random campaign, after the others.
+            share: of the users present, the first ones.
+
+        Raises:
+            UserError: the day lies before a campaign or after the last day, or nobody would get it.
+        """
+        days = [float(d) for d in world.campaign_days()]
+        last = world.params.n_days
+        if not max(days, default=0.0) <= day <= last:
+            raise UserError(f"random_day must lie in {max(days, default=0.0):g}..{last}, got {day:g}")
+        platform = self.platform(world, seed, days=days, until=day)
+        users = platform.present()
+        users = users[: round(share * len(users))]
+        if len(users) == 0:
+            raise UserError(f"random_share {share:g} leaves nobody to recommend to")
+        platform.recommend(*platform.draw_lists(np.ones(world.n_items), users), users)
+        platform.advance(last)
+        return platform_log(platform)
+
+
+def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
+    """Truth: for every present user, the expected share of a recommender's k recommendations that they accept; (U,).
+
+    The mean is :func:`recsim_mnar.simulate.platform.true_quality`.
+    """
+    lists, _ = lists_of(platform, learner, k=k)
+    probabilities = platform.acceptance(platform.present())
+    shown = np.take_along_axis(probabilities, np.maximum(lists, 0).astype(np.int64), axis=1)
+    return np.where(lists >= 0, shown, 0.0).mean(axis=1)
+
+
+def scores_by_scheme(
+    log: Log, time: float, reference: Profiles, schemes: Sequence[str], agents: Mapping[str, Learner], k: int
+) -> dict[str, dict[str, float]]:
+    """Every recommender's leave-one-out score at a time, by every scheme: ``found[scheme][agent]``.
+
+    Args:
+        log: of a platform.
+        time: of the score.
+        reference: profiles at the reference time.
+        schemes: specs.
+        agents: by name.
+        k: length of the list.
+    """
+    now = Profiles.of(log, time, reference.n_items)
+    cache: dict[tuple[float, int, str], Floats] = {}
+    found: dict[str, dict[str, float]] = {}
+    for spec in schemes:
+        weighing = make_scheme(spec).weigh(now, reference)
+        found[spec] = {}
+        for name, learner in agents.items():
+            key = (weighing.profiles.time, weighing.profiles.n_pairs, name)  # a scheme may judge a part of the pairs
+            if key not in cache:
+                cache[key] = hit_probabilities(weighing.profiles, learner, k)
+            found[spec][name] = float(weighing.probabilities @ cache[key])
+    return found

@@ -1,0 +1,231 @@
+"""Leave-one-out after campaigns as protocols, one a way to weigh the held-out pairs."""
+
+from __future__ import annotations
+
+import abc
+import time
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.temporal import weighting_schemes as schemes
+from recsim_mnar.protocols.temporal.platforms import Campaigns
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities, score
+from recsim_mnar.worlds.campaigns.platform import Platform
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class AfterCampaigns:
+    """What the protocols of the campaigns world read.
+
+    Attributes:
+        platform: on the day of the comparison; its log is the test log.
+        reference: profiles at the reference time, before any campaign.
+        campaigns: how they recommended.
+        k: items of a list.
+    """
+
+    platform: Platform
+    reference: Profiles
+    campaigns: Campaigns
+    k: int
+    _found: dict[tuple[int, float, str], Floats] = field(default_factory=dict)
+
+    def now(self, log: Log) -> Profiles:
+        """Profiles on the day of the comparison."""
+        return Profiles.of(log, self.platform.day, self.platform.world.n_items)
+
+    def hits(self, log: Log, profiles: Profiles, name: str, learner: Learner) -> Floats:
+        """See :func:`hit_probabilities`; computed once for all schemes."""
+        key = (id(log), profiles.time, name)
+        if key not in self._found:
+            self._found[key] = hit_probabilities(profiles, learner, self.k, name=name)
+        return self._found[key]
+
+
+class WeighedLeaveOneOut(Protocol):
+    """Leave-one-out on what users hold, each pair held out with the probability that a scheme says."""
+
+    metrics = ("hr",)
+    needs = frozenset({"platform"})
+    words: ClassVar[str] = ""
+
+    @abc.abstractmethod
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """How pairs are weighed."""
+
+    def log(self, study: Trial) -> Log:
+        """Whose pairs are held out."""
+        return study.log()
+
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        study.report(f"leave-one-out, {self.words}")
+        own: AfterCampaigns = study.data
+        scheme, log = self.scheme(study), self.log(study)
+        weighing = scheme.weigh(own.now(log), own.reference)
+        details = {"scheme": self.name, "time": own.platform.day, "reference_time": own.reference.time}
+        details |= weighing.details | {"users_with_one_item": int((weighing.profiles.lengths() == 1).sum())}
+        records = []
+        for name, learner in study.learners.items():
+            began = time.perf_counter()
+            hits = own.hits(log, weighing.profiles, name, learner)
+            value, low, high, n = score(weighing, hits, level=study.level)
+            records.append(
+                Record(
+                    world=study.world.name,
+                    protocol=self.name,
+                    agent=name,
+                    metric=f"hr@{own.k}",
+                    value=value,
+                    low=low,
+                    high=high,
+                    level=study.level,
+                    n=n,
+                    seconds=time.perf_counter() - began,
+                    details=dict(details),
+                )
+            )
+        return records
+
+    def title(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        return f"leave-one-out ({self.words})"
+
+    def heading(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        return f"{metric.upper()}, {self.words}"
+
+
+class UnweightedLOO(WeighedLeaveOneOut):
+    """A user uniformly, then one of their items uniformly."""
+
+    name = "unweighted"
+    summary = "leave-one-out, unweighted: a user, then one of their items (campaigns)"
+    words = "unweighted"
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        return schemes.Unweighted()
+
+
+class WeightedLOO(WeighedLeaveOneOut):
+    """Item weights that give back the items' probabilities at the reference time (de Myttenaere et al. 2015).
+
+    Args:
+        p: how many weights are optimised; 0 for all items.
+    """
+
+    name = "weights"
+    summary = "leave-one-out, item weights optimised against campaigns (campaigns)"
+    words = "weighted"
+
+    def __init__(self, p: int = 0) -> None:
+        self.p = p
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        return schemes.Weights(self.p)
+
+
+class AtReferenceLOO(WeighedLeaveOneOut):
+    """Unweighted, on the data as they were at the reference time."""
+
+    name = "at-t0"
+    summary = "leave-one-out on the data of before the campaigns (campaigns)"
+    words = "before campaigns"
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        return schemes.AtReference()
+
+
+class ItemFirstLOO(WeighedLeaveOneOut):
+    """An item by its probability at the reference time, then one of its holders."""
+
+    name = "item-first"
+    summary = "leave-one-out, an item by its former share, then a holder (campaigns)"
+    words = "item first"
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        return schemes.ItemFirst()
+
+
+class StratifiedRecallLOO(WeighedLeaveOneOut):
+    """Pairs by the item's popularity to the power of -beta (Steck 2011).
+
+    Args:
+        beta: 0 counts pairs alike, 1 items.
+    """
+
+    name = "stratified-recall"
+    summary = "leave-one-out, popularity-stratified recall of Steck 2011 (campaigns)"
+    words = "stratified recall"
+
+    def __init__(self, beta: float = 0.5) -> None:
+        self.beta = beta
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        return schemes.StratifiedRecall(self.beta)
+
+
+class PopularitySNIPSLOO(WeighedLeaveOneOut):
+    """Self-normalised inverse propensities from popularity (Yang et al. 2018).
+
+    Args:
+        gamma: exponent of the observation's power law.
+    """
+
+    name = "snips"
+    summary = "leave-one-out, popularity propensities of Yang et al. 2018 (campaigns)"
+    words = "popularity SNIPS"
+
+    def __init__(self, gamma: float = 1.5) -> None:
+        self.gamma = gamma
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        return schemes.PopularitySNIPS(self.gamma)
+
+
+class WTDLOO(WeighedLeaveOneOut):
+    """Test pairs by P_MAR / P_MNAR (Carraro & Bridge 2020)."""
+
+    name = "wtd"
+    summary = "leave-one-out, pairs weighted as Carraro & Bridge 2020 (campaigns)"
+    words = "WTD"
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        return schemes.WTD()
+
+
+class RandomPhaseLOO(WeighedLeaveOneOut):
+    """Only what users accepted in a further campaign of random items, on the same platform."""
+
+    name = "random-phase"
+    summary = "leave-one-out on what a further, random campaign made users add (campaigns)"
+    words = "random campaign"
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        return schemes.RandomPhase(len(study.data.platform.campaigns))
+
+    def log(self, study: Trial) -> Log:
+        """A platform of its own, which the random campaign has changed."""
+        own, sizes = study.data, study.settings
+        world = own.platform.world
+        day = sizes.random_day or world.params.n_days - 20
+        found: Log = own.campaigns.log_with_random_campaign(world, study.test_seed, day=day, share=sizes.random_share)
+        return found

@@ -1,0 +1,202 @@
+"""What a study looks like: its files, its table, and the distribution over catalogues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.log.files import replacing, write_json
+from recsim_mnar.protocols.judgement import BEST, COSTS, INDISTINGUISHABLE
+from recsim_mnar.report.figures import Figure, axes_of, svg_of
+from recsim_mnar.report.files import write_results
+from recsim_mnar.studies.result import Study, percent
+
+OUTCOMES = {
+    BEST: ("picks the best", "#2b8a3e"),
+    INDISTINGUISHABLE: ("cannot be told from the best", "#f08c00"),
+    COSTS: ("costs", "#c92a2a"),
+}
+
+
+def write_study(folder: Path, study: Study, seconds: float) -> None:
+    """Write ``results.json``, ``summary.json``, ``timings.json`` and ``report.html``.
+
+    Args:
+        folder: that exists; the tasks' own results lie in it.
+        study: what was found.
+        seconds: wall time of this run.
+    """
+    write_results(folder / "results.json", study.rows())
+    write_json(
+        folder / "summary.json",
+        {"settings": study.settings, "summary": study.summary(), "judgements": study.judgements()},
+    )
+    write_json(folder / "timings.json", {"seconds": round(seconds, 3), "tasks": study.seconds})
+    _write_page(folder / "report.html", study)
+
+
+def _write_page(path: Path, study: Study) -> None:
+    import json
+
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from recsim_mnar import __version__
+
+    environment = Environment(
+        loader=PackageLoader("recsim_mnar.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    summary = study.summary()
+    page = environment.get_template("study.html").render(
+        heads=HEADS,
+        rows=[cells_of(row) for row in summary],
+        sentences=study.sentences(),
+        figures=[(f.title, Markup(f.svg), f.caption) for f in figures_of(study)],
+        agents=agents_table(study),
+        settings=json.dumps(study.settings, indent=2),
+        version=__version__,
+    )
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+HEADS = (
+    "study",
+    "ranking",
+    "catalogues",
+    "picks the best",
+    "cannot be told",
+    "costs",
+    "mean cost, share of the best",
+    "Kendall's tau",
+    "best by upper bound",
+    "its tau",
+)
+
+
+def cells_of(row: dict[str, Any]) -> list[str]:
+    """A row of the summary as texts, in the order of :data:`HEADS`."""
+    cost = "-" if row["cost_share"]["mean"] is None else percent(row["cost_share"])
+    return [
+        row["study"],
+        row["title"],
+        str(row["catalogues"]),
+        _share(row[BEST]),
+        _share(row[INDISTINGUISHABLE]),
+        _share(row[COSTS]),
+        cost,
+        _mean(row["kendall_tau"]),
+        _share(row["best_by_upper_bound"]),
+        _mean(row["tau_by_upper_bound"]),
+    ]
+
+
+def _share(row: dict[str, Any]) -> str:
+    return f"{row['share']:.0%} [{row['low']:.0%}, {row['high']:.0%}]"
+
+
+def _mean(row: dict[str, Any]) -> str:
+    if row["mean"] is None:
+        return "-"
+    limits = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return f"{row['mean']:.2f}{limits}"
+
+
+def study_table(study: Study) -> Any:
+    """The summary as a rich table."""
+    from rich.table import Table
+
+    table = Table(title="over catalogues [95% interval]", title_justify="left")
+    for head in HEADS:
+        table.add_column(head, justify="left" if head in ("study", "ranking") else "right")
+    for row in study.summary():
+        table.add_row(*(cell.replace("[", r"\[") for cell in cells_of(row)))
+    return table
+
+
+def agents_table(study: Study) -> list[dict[str, Any]]:
+    """Mean of every metric over catalogues: a table a study, a row an agent."""
+    tables: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for row in study.rows():
+        if row["value"] is not None:
+            own = tables.setdefault(row["study"].rpartition("-")[0], {}).setdefault(row["agent"], {})
+            own.setdefault(f"{row['protocol']} {row['metric']}", []).append(row["value"])
+    found = []
+    for name, agents in tables.items():
+        heads = list(dict.fromkeys(head for own in agents.values() for head in own))
+        rows = [
+            (agent, [f"{sum(own[h]) / len(own[h]):.5f}" if h in own else "-" for h in heads])
+            for agent, own in agents.items()
+        ]
+        found.append({"study": name, "heads": heads, "rows": rows})
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ figures
+
+
+def figures_of(study: Study) -> list[Figure]:
+    """For each study: share of the outcomes of every ranking, and what its pick costs on each catalogue."""
+    figures = []
+    for name in dict.fromkeys(j["study"] for j in study.judgements()):
+        own = [j for j in study.judgements() if j["study"] == name]
+        figures += [
+            Figure(
+                f"{name}: what comes of each protocol's pick",
+                outcomes_figure(own),
+                "Share of catalogues on which the pick is the best agent, cannot be told from it, or costs something.",
+            ),
+            Figure(
+                f"{name}: what the pick costs",
+                costs_figure(own),
+                "A dot a catalogue: how much less than the best agent the pick earns in truth; bars are means.",
+            ),
+        ]
+    return figures
+
+
+def _by_title(judgements: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for j in judgements:
+        groups.setdefault(j["title"], []).append(j)
+    return groups
+
+
+def outcomes_figure(judgements: list[dict[str, Any]]) -> str:
+    """Stacked bars, one a ranking."""
+    groups = _by_title(judgements)
+    figure, axes = axes_of(8.5, 1.2 + 0.42 * len(groups))
+    for place, own in enumerate(groups.values()):
+        left = 0.0
+        for outcome, (_, colour) in OUTCOMES.items():
+            width = sum(j["outcome"] == outcome for j in own) / len(own)
+            axes.barh(place, width, left=left, color=colour, height=0.6)
+            left += width
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("share of catalogues")
+    handles = [axes.barh([0], [0], color=colour) for _, colour in OUTCOMES.values()]
+    labels = [label for label, _ in OUTCOMES.values()]
+    figure.legend(handles, labels, frameon=False, ncols=3, loc="outside upper left")
+    return svg_of(figure)
+
+
+def costs_figure(judgements: list[dict[str, Any]]) -> str:
+    """A dot a catalogue, rankings below each other."""
+    groups = _by_title(judgements)
+    figure, axes = axes_of(8.5, 1.0 + 0.42 * len(groups))
+    for place, own in enumerate(groups.values()):
+        costs = [100 * j["cost_share"] for j in own if j["cost_share"] is not None]
+        if not costs:
+            continue
+        spread = [place + 0.22 * (2 * (i % 5) / 4 - 1) for i in range(len(costs))]
+        colours = [OUTCOMES[j["outcome"]][1] for j in own if j["cost_share"] is not None]
+        axes.scatter(costs, spread, s=16, color=colours, alpha=0.8, linewidths=0)
+        mean = sum(costs) / len(costs)
+        axes.plot([mean, mean], [place - 0.32, place + 0.32], color="#111827", linewidth=1.6)
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.invert_yaxis()
+    axes.set_xlim(left=-0.5)
+    axes.set_xlabel("cost of the pick, % of the best agent's true value")
+    return svg_of(figure)

@@ -1,0 +1,141 @@
+"""A world, and a policy by its name, to a folder: what the command ``simulate`` does, by the class of the world.
+
+Each function has the same two arguments and returns what the folder then holds, so that a world's entry
+(:class:`recsim_mnar.worlds.registry.Entry`) can name one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.worlds.base import DecisionWorld, PlatformWorld, World
+from recsim_mnar.worlds.purchases.world import PurchasesWorld
+
+DEPLOYED_NAMES = ("deployed", "house")
+"""Names of the policy that a world brings along, its own recommender; the second is what version 0.1.0 called it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to simulate.
+
+    Attributes:
+        out: folder.
+        policy: name of what recommends, or :data:`DEPLOYED_NAMES`.
+        n_users: how many.
+        seed: of the users and the policy.
+        train_users: users under the uniform policy on whose log a policy that learns is fitted.
+        keep_truth: write the truth beside the log.
+        resume: keep the parts that an interrupted run has written.
+        executor: to spread users over.
+        progress: called with the number of users done since the last call.
+    """
+
+    out: Path
+    policy: str
+    n_users: int
+    seed: int = 0
+    train_users: int = 2000
+    keep_truth: bool = False
+    resume: bool = False
+    executor: Executor | None = None
+    progress: Callable[[int], None] = lambda users: None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a folder holds after it.
+
+    Attributes:
+        n_users: in the log.
+        n_rows: in the log.
+        n_parts: of the log.
+        n_kept: parts that an earlier run had written.
+    """
+
+    n_users: int
+    n_rows: int
+    n_parts: int = 1
+    n_kept: int = 0
+
+
+def decisions(world: DecisionWorld, request: Request) -> Written:
+    """Users of a world of decisions meet a policy.
+
+    Raises:
+        UserError: as :func:`recsim_mnar.simulate.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`.
+    """
+    if request.policy in DEPLOYED_NAMES:
+        raise UserError(f"policy {request.policy}: the {world.name} world has no recommender of its own: name an agent")
+    return _to_folder(world, _fitted(world, request), request, _training(request))
+
+
+def slates(world: PurchasesWorld, request: Request) -> Written:
+    """Users of a world of slates meet a policy, or the world's own recommender; writes the exposures, too.
+
+    Raises:
+        UserError: as :func:`recsim_mnar.simulate.run_folder.simulate_to`.
+    """
+    from recsim_mnar.policy.slates import DeployedPolicy
+    from recsim_mnar.simulate.slates import write_exposures
+
+    deployed = request.policy in DEPLOYED_NAMES
+    policy: Any = DeployedPolicy(world) if deployed else _fitted(world, request)
+    written = _to_folder(world, policy, request, None if deployed else _training(request))
+    write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
+    return written
+
+
+def platform(world: PlatformWorld, request: Request) -> Written:
+    """A platform of so many users lives through its campaigns, by its own weights or a recommender's best items.
+
+    It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
+    """
+    from recsim_mnar.policy import registry
+    from recsim_mnar.simulate.platform import platform_to
+
+    recommender = None if request.policy in DEPLOYED_NAMES else registry.learner(request.policy)
+    sized: Any = world.with_users(request.n_users)
+    return Written(
+        request.n_users, platform_to(request.out, sized, request.seed, recommender, keep_truth=request.keep_truth)
+    )
+
+
+def _to_folder(world: World, policy: Any, request: Request, training: dict[str, Any] | None) -> Written:
+    from recsim_mnar.simulate.run_folder import simulate_to
+
+    counts = simulate_to(
+        request.out,
+        world,
+        policy,
+        request.n_users,
+        request.seed,
+        training=training,
+        keep_truth=request.keep_truth,
+        resume=request.resume,
+        executor=request.executor,
+        progress=request.progress,
+    )
+    return Written(counts["users"], counts["rows"], counts["parts"], counts["kept"])
+
+
+def _training(request: Request) -> dict[str, Any]:
+    return {"policy": "random", "n_users": request.train_users, "seed": derive_seed(request.seed, "train")}
+
+
+def _fitted(world: World, request: Request) -> Any:
+    """The policy of a name, fitted on other users under the uniform policy."""
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.policy import registry
+    from recsim_mnar.simulate.items import simulate
+
+    learner = registry.learner(request.policy)
+    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+    train = simulate(world, uniform, request.train_users, derive_seed(request.seed, "train"), executor=request.executor)
+    return learner.fit(train, n_items=world.n_items, seed=derive_seed(request.seed, "fit"))

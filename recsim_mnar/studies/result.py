@@ -1,0 +1,130 @@
+"""What a study found: every record in one table, and how each ranking did over catalogues."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from recsim_mnar.protocols.judgement import BEST, INDISTINGUISHABLE, OUTCOMES, as_subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study found.
+
+    Attributes:
+        settings: what was compared, JSON types.
+        results: one a task, in the order of the tasks.
+        seconds: wall time of the tasks that were run now, by label.
+    """
+
+    settings: dict[str, Any]
+    results: list[dict[str, Any]]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every record with its task's label, catalogue and seed; JSON types."""
+        return [
+            {"study": r["label"], "catalogue": r["catalogue"], "seed": r["seed"], **record}
+            for r in self.results
+            for record in r["records"]
+        ]
+
+    def frame(self) -> pd.DataFrame:
+        """One row a record: study, preset, catalogue, seed, and the record's fields without details."""
+        import pandas as pd
+
+        rows = [{name: value for name, value in row.items() if name != "details"} for row in self.rows()]
+        presets = {r["label"]: r["run_config"]["preset"] for r in self.results}
+        frame = pd.DataFrame(rows)
+        frame.insert(1, "preset", frame["study"].map(presets))
+        frame["study"] = frame["study"].str.rpartition("-")[0]
+        return frame
+
+    def judgements(self) -> list[dict[str, Any]]:
+        """Every judgement with its study's name and catalogue."""
+        return [
+            {"study": r["label"].rpartition("-")[0], "catalogue": r["catalogue"], **judgement}
+            for r in self.results
+            for judgement in r["judgements"]
+        ]
+
+    def summary(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """How every ranking did over catalogues: a row a study, protocol and metric.
+
+        Args:
+            level: of the intervals over catalogues: Wilson's of shares, Student's of means.
+        """
+        groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+        for j in self.judgements():
+            groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
+        return [_summarised(key, own, level) for key, own in groups.items()]
+
+    def sentences(self) -> list[str]:
+        """The summary for a person."""
+        return [_sentence(row) for row in self.summary()]
+
+
+def _summarised(key: tuple[str, ...], own: list[dict[str, Any]], level: float) -> dict[str, Any]:
+    shares = {outcome: share([j["outcome"] == outcome for j in own], level) for outcome in OUTCOMES}
+    return {
+        **dict(zip(("study", "protocol", "metric", "target"), key, strict=True)),
+        "title": own[0]["title"],
+        "catalogues": len(own),
+        **shares,
+        "cost_share": mean([j["cost_share"] for j in own], level),
+        "kendall_tau": mean([j["kendall_tau"] for j in own], level),
+        "best_by_upper_bound": share([j["pick_by_upper_bound"] == j["best"] for j in own], level),
+        "tau_by_upper_bound": mean([j["tau_by_upper_bound"] for j in own], level),
+        "picks": {pick: sum(j["pick"] == pick for j in own) for pick in sorted({j["pick"] for j in own})},
+    }
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    n = row["catalogues"]
+    subject = as_subject(row["title"])
+    alike = row[INDISTINGUISHABLE]["count"]
+    told = f", one that cannot be told from it in {alike}" if alike else ""
+    cost = row["cost_share"]
+    price = "" if cost["mean"] is None else f"; its choice costs {percent(cost)} of the {row['target']}"
+    return f"{subject} picks the best agent in {row[BEST]['count']} of {n} catalogues{told}{price}."
+
+
+def percent(row: Mapping[str, Any]) -> str:
+    """A mean share with its interval."""
+    if row["low"] is None:
+        return f"{row['mean']:.1%}"
+    return f"{row['mean']:.1%} [{row['low']:.1%}, {row['high']:.1%}]"
+
+
+def share(hits: Sequence[bool], level: float = 0.95) -> dict[str, Any]:
+    """A proportion and its Wilson interval."""
+    from scipy.special import ndtri
+
+    n, count = len(hits), int(sum(hits))
+    z = float(ndtri(0.5 + level / 2))
+    p = count / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return {"share": p, "low": max(centre - half, 0.0), "high": min(centre + half, 1.0), "count": count}
+
+
+def mean(values: Iterable[float | None], level: float = 0.95) -> dict[str, Any]:
+    """A mean over catalogues and Student's interval; values that are None are left out, and counted."""
+    import numpy as np
+    from scipy.special import stdtrit
+
+    given = list(values)
+    x = np.array([v for v in given if v is not None and math.isfinite(v)], float)
+    if len(x) == 0:
+        return {"mean": None, "low": None, "high": None, "n": 0}
+    value = float(x.mean())
+    if len(x) == 1:
+        return {"mean": value, "low": None, "high": None, "n": 1}
+    half = float(stdtrit(len(x) - 1, 0.5 + level / 2)) * float(x.std(ddof=1)) / math.sqrt(len(x))
+    return {"mean": value, "low": value - half, "high": value + half, "n": len(x)}

@@ -1,0 +1,170 @@
+"""Lanes of the purchases world: users who are shown slates, period after period, and buy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.rng import Stream
+from recsim_mnar.worlds.base import Lanes, Transition
+from recsim_mnar.worlds.purchases.params import PurchasesParams
+from recsim_mnar.worlds.rows import null_columns
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Truth of some users: probabilities of both potential outcomes, (n, I).
+
+    Attributes:
+        control: P(Y^C = 1), bought without a recommendation.
+        treated: P(Y^T = 1), bought with one.
+    """
+
+    control: Floats
+    treated: Floats
+
+    @property
+    def uplift(self) -> Floats:
+        """E[tau] = P(Y^T) - P(Y^C)."""
+        return self.treated - self.control
+
+
+def checked_slates(slates: Any, n: int, n_items: int) -> NDArray[np.int64]:
+    """Slates as (n, N) integers.
+
+    Raises:
+        UserError: another shape, not integers, or an item out of range.
+    """
+    slates = np.asarray(slates)
+    if slates.ndim != 2 or len(slates) != n or slates.shape[1] < 1:
+        raise UserError(f"slates must have shape ({n}, N), got {slates.shape}")
+    if not np.issubdtype(slates.dtype, np.integer):
+        raise UserError(f"slates must hold integers, got {slates.dtype}")
+    outside = (slates < 0) | (slates >= n_items)
+    if outside.any():
+        raise UserError(f"item {slates[outside][0]} is out of range, the world has items 0..{n_items - 1}")
+    return slates.astype(np.int64)
+
+
+def flags_of(slates: NDArray[np.int64], n_items: int) -> Flags:
+    """(n, I) which items slates show; an item named twice in a slate is shown once, and the second place is lost."""
+    shown = np.zeros((len(slates), n_items), bool)
+    np.put_along_axis(shown, slates, True, axis=1)
+    return shown
+
+
+def addresses(seeds: Any, users: Ints, periods: Ints) -> tuple[NDArray[np.uint64], np.uint64, Ints, Ints]:
+    """The first arguments of the kernels that draw purchases: seeds, stream, users, periods, each (n,)."""
+    seeds = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), users.shape))
+    return seeds, np.uint64(Stream.PURCHASE), np.ascontiguousarray(users), np.ascontiguousarray(periods, np.int64)
+
+
+class PurchasesLanes(Lanes):
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`PurchasesWorld.open_lanes`.
+
+    A decision is a slate. Its rows come first, items ascending, then the purchases without recommendation, items
+    ascending; ``time`` is the period.
+
+    Args:
+        params: of the world.
+        outcomes_of: truth of users (n,) of a seed.
+        n_lanes: users side by side.
+        truth_column: name of the column of P(Y^T) of what is shown; None to leave it out.
+    """
+
+    trusted = True
+
+    def __init__(
+        self,
+        params: PurchasesParams,
+        outcomes_of: Callable[[int, NDArray[np.int64]], Outcomes],
+        n_lanes: int,
+        *,
+        truth_column: str | None,
+    ) -> None:
+        self._params, self._outcomes_of, self._truth_column = params, outcomes_of, truth_column
+        self.user = np.zeros(n_lanes, np.int64)
+        self.step = np.zeros(n_lanes, np.int64)
+        self.time = np.zeros(n_lanes)
+        self.n_decisions = np.zeros(n_lanes, np.int64)
+        self._seeds = np.zeros(n_lanes, np.uint64)
+        self._control = np.zeros((n_lanes, params.n_items))
+        self._treated = np.zeros((n_lanes, params.n_items))
+
+    @property
+    def state(self) -> Floats:
+        """See :attr:`Lanes.state`: here P(Y^T) of all items, (n, I)."""
+        return self._treated.copy()
+
+    @property
+    def uplift(self) -> Floats:
+        """Truth: E[tau] of all items, (n, I), for what judges."""
+        return self._treated - self._control
+
+    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+        """See :meth:`Lanes.begin`: nothing has happened yet."""
+        for seed in np.unique(seeds):
+            rows = seeds == seed
+            truth = self._outcomes_of(int(seed), users[rows])
+            self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
+        self.user[which], self._seeds[which] = users, seeds
+        self.step[which], self.time[which], self.n_decisions[which] = 0, 0, 0
+        return Transition(
+            np.zeros(len(which) + 1, np.int64),
+            null_columns(0, truth_column=self._truth_column),
+            np.ones(len(which), np.bool_),
+        )
+
+    def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Transition:
+        """See :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one for each item, or one a user."""
+        slates = checked_slates(np.asarray(actions).reshape(len(which), -1), len(which), self._params.n_items)
+        probability = np.zeros((len(which), self._params.n_items))
+        given = np.broadcast_to(np.asarray(propensities, np.float64).reshape(len(which), -1), slates.shape)
+        np.put_along_axis(probability, slates, given, axis=1)
+        return self.show(which, flags_of(slates, self._params.n_items), probability)
+
+    def show(self, which: NDArray[np.int64], shown: Flags, probability: Floats) -> Transition:
+        """A period in which lanes ``which`` are shown these items: (n, I) flags and probabilities."""
+        from recsim_mnar.worlds.purchases import _purchases_kernel
+
+        n = len(which)
+        bought = np.empty(shown.shape, np.uint8)
+        control, treated = self._control, self._treated
+        if not np.array_equal(which, np.arange(len(self.user))):  # all lanes, as ``simulate`` has it, need no copy
+            control, treated = control[which], treated[which]
+        with np.errstate(over="ignore"):
+            _purchases_kernel.buy(
+                *addresses(self._seeds[which], self.user[which], self.n_decisions[which]),
+                control, treated, shown.view(np.uint8), bought,
+            )  # fmt: skip
+        lane, item = np.nonzero(shown | (bought != 0))
+        recommended = shown[lane, item]
+        order = np.lexsort((~recommended, lane))
+        lane, item, recommended = lane[order], item[order], recommended[order]
+        count = np.bincount(lane, minlength=n)
+        starts = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+        columns = null_columns(len(lane), truth_column=self._truth_column)
+        columns["user"][:] = self.user[which][lane]
+        columns["step"][:] = self.step[which][lane] + np.arange(len(lane)) - starts[lane]
+        columns["time"][:] = self.time[which][lane]
+        columns["event"][:] = np.where(recommended, schema.BANDIT, schema.ORGANIC)
+        columns["item"][:] = np.where(recommended, -1, item)
+        columns["action"][:] = np.where(recommended, item, -1)
+        columns["propensity"][:] = np.where(recommended, probability[lane, item], np.nan)
+        columns["reward"][:] = np.where(recommended, bought[lane, item], np.nan)
+        if self._truth_column is not None:
+            columns[self._truth_column][:] = np.where(recommended, self._treated[which[lane], item], np.nan)
+        self.step[which] += count
+        self.time[which] += 1
+        self.n_decisions[which] += 1
+        return Transition(starts, columns, self.n_decisions[which] < self._params.n_periods)

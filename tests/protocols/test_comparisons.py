@@ -1,0 +1,231 @@
+"""compare in the ratings and campaigns worlds, in a world of one's own, and protocols that others write."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.ratings import estimate_ratings
+from recsim_mnar.policy import registry
+from recsim_mnar.protocols.base import Protocol, check_needs, protocol
+from recsim_mnar.protocols.compare import chosen_protocols, compare, experiment_of
+from recsim_mnar.protocols.ratings.comparison import RatingsSettings
+from recsim_mnar.protocols.ratings.estimates import interval
+from recsim_mnar.protocols.ratings.revealed import estimated_propensities, losses_of, predictions, reveal
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import weighted_leave_one_out
+from recsim_mnar.simulate.platform import platform_log, true_quality
+from recsim_mnar.worlds import make_world
+
+
+def learners(*names):
+    return {name: registry.learner(name) for name in names}
+
+
+def values(comparison, protocol_name):
+    return {(r.agent, r.metric): r for r in comparison.records if r.protocol == protocol_name}
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    world = make_world("ratings", "quick", ["n_items=40", "density=0.1"])
+    settings = RatingsSettings(users=300, random_ratings=400)
+    return compare(
+        world, learners("random", "popularity", "mf-naive-ratings", "mf-ips-ratings"), settings=settings, seed=1
+    )
+
+
+def test_ratings_have_every_estimate_of_every_metric(ratings):
+    rating_agents = {"mf-naive-ratings", "mf-ips-ratings"}
+    for name in ("naive", "ips", "snips", "ips_estimated", "snips_estimated", "truth"):
+        found = values(ratings, name)
+        assert {agent for agent, metric in found if metric == "dcg@10"} == {"random", "popularity", *rating_agents}
+        for metric in ("mse", "mae"):
+            assert {agent for agent, m in found if m == metric} == rating_agents
+    assert {(j.protocol, j.target) for j in ratings.judgements} >= {("naive", "MSE"), ("ips", "DCG@10")}
+    assert "The best true DCG@10 is that of" in ratings.headline
+    assert ratings.losses == {"mse", "mae"}
+
+
+def test_weighted_estimates_hold_the_truth_and_the_naive_one_does_not(ratings):
+    truth = values(ratings, "truth")
+    for name in ("ips", "snips"):
+        for key, r in values(ratings, name).items():
+            # Five standard errors; Student's quantile at 299 degrees of freedom is 1.97.
+            half = (r.high - r.low) / 2 * 5 / 1.97
+            assert abs(r.value - truth[key].value) < half, (name, key)
+    naive = values(ratings, "naive")
+    for key, r in naive.items():
+        if key[1] == "dcg@10":
+            assert r.value - truth[key].value > (r.high - r.low) / 2 * 5 / 1.97
+
+
+def test_estimates_are_those_of_the_estimators():
+    world = make_world("ratings", "quick", ["n_items=30"])
+    matrix, revealed, p = reveal(world, 5, 100, 6)
+    predicted = np.random.default_rng(0).normal(3, 1, matrix.shape)
+    policy = registry.learner("mf-naive-ratings").fit(_train(world), n_items=30, seed=0)
+    losses = losses_of(policy, predicted, 5, 9)
+    for delta in losses.values():
+        expected = estimate_ratings(delta, revealed, p)
+        for name in ("naive", "ips", "snips"):
+            value, low, high = interval(delta, revealed, p, name, 0.95)
+            assert value == pytest.approx(getattr(expected, name), rel=1e-12)
+            assert low < value < high
+
+
+def _train(world):
+    from recsim_mnar.log import Log
+    from recsim_mnar.simulate import simulate
+
+    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+    return simulate(world, uniform, 100, 5)
+
+
+@pytest.mark.verify
+def test_revealings_are_independent_draws_of_the_same_propensities():
+    """Cells learnt from are revealed again as often as others are, given their propensity: 80,000 cells, 5 sd."""
+    world = make_world("ratings", "quick", ["n_items=40", "density=0.14"])
+    n = 2000
+    matrix, revealed, _ = reveal(world, 5, n, 6)
+    p = world.propensities_of(np.arange(n), matrix)
+    first, second = np.zeros(matrix.shape, bool), np.zeros(matrix.shape, bool)
+    _, other, _ = reveal(world, 5, n, 7)
+    first[other.users, other.items], second[revealed.users, revealed.items] = True, True
+    expected, variance = float(p[first].sum()), float((p * (1 - p))[first].sum())
+    assert abs(second[first].sum() - expected) < 5 * np.sqrt(variance)
+
+
+def test_naive_bayes_finds_the_propensities():
+    world = make_world("ratings", "quick", ["n_items=40", "density=0.1"])
+    matrix, revealed, known = reveal(world, 5, 2000, 6)
+    found = estimated_propensities(revealed, matrix, "naive_bayes", 20_000, 3)
+    for stars in range(1, 6):
+        rows = revealed.values == stars
+        assert found[rows][0] == pytest.approx(known[rows].mean(), rel=0.15)
+
+
+def test_predictions_do_not_depend_on_the_batch(monkeypatch):
+    from recsim_mnar.protocols.ratings import revealed
+
+    world = make_world("ratings", "quick", ["n_items=20", "density=0.14"])
+    train = _train(world)
+    policy = registry.learner("mf-ips-ratings+penalty=0.01").fit(train, n_items=20, seed=0)
+    whole = predictions(policy.fresh(), train, 100)
+    monkeypatch.setattr(revealed, "_BATCH_CELLS", 20 * 7)
+    np.testing.assert_array_equal(predictions(policy.fresh(), train, 100), whole)
+
+
+# ----------------------------------------------------------------------------------------------------------- campaigns
+
+
+@pytest.fixture(scope="module")
+def platform_world():
+    return make_world("campaigns", "quick", ["n_users=300"])
+
+
+def test_campaigns_give_the_schemes_scores_and_the_platforms_truth(platform_world):
+    agents = learners("random", "popularity", "naive-cf")
+    found = compare(platform_world, agents, protocols=["unweighted", "weights+p=20", "snips", "random-phase"], seed=4)
+    experiment = experiment_of(platform_world)
+    log = found.log
+    by_hand = weighted_leave_one_out(
+        log, agents, n_items=60, reference_times=300.0, times=[500.0],
+        schemes=["unweighted", "weights+p=20", "snips"], k=5
+    )  # fmt: skip
+    for r in by_hand:
+        own = values(found, r.details["scheme"])[r.agent, "hr@5"]
+        assert (own.value, own.low, own.high) == (r.value, r.low, r.high)
+    campaigns = Campaigns(registry.learner("naive-cf"), 1.0)
+    from recsim_mnar.rng import derive_seed
+
+    platform = campaigns.platform(platform_world, derive_seed(4, "users"))
+    assert platform_log(platform).digest() == log.digest()
+    for name, learner in agents.items():
+        truth = values(found, "truth")[name, "accepted"]
+        assert truth.value == pytest.approx(true_quality(platform, learner, k=5), rel=1e-12)
+        assert truth.value == pytest.approx(accepted_shares(platform, learner, 5).mean(), rel=1e-12)
+    assert {j.protocol for j in found.judgements} == {"unweighted", "weights+p=20", "snips", "random-phase"}
+    assert experiment.targets(experiment.settings())[0].metric == "accepted"
+
+
+def test_campaigns_options_reach_the_platform(platform_world):
+    experiment = experiment_of(platform_world)
+    house = compare(
+        platform_world, learners("popularity", "naive-cf"), protocols=["unweighted"], seed=4,
+        settings=experiment.settings("quick", {"recommender": "deployed", "length": "3"}),
+    )  # fmt: skip
+    assert {r.metric for r in house.records} == {"hr@3", "accepted"}
+    with pytest.raises(UserError, match="no option 'lenght'"):
+        experiment.settings("quick", {"lenght": 3})
+
+
+# ---------------------------------------------------------------------------------------------------- one's own
+
+
+class MostClicks(Protocol):
+    """Ranks agents by the clicks that items got which they find likeliest."""
+
+    name = "most_clicks"
+    metrics = ("clicks",)
+    needs = frozenset({"test_log"})
+
+    def judge(self, study):
+        log = study.log()
+        clicks = np.bincount(log["action"][log.is_bandit], log["reward"][log.is_bandit], minlength=study.n_items)
+        return [
+            Record(world=study.world.name, protocol="whatever", agent=name, metric="clicks",
+                   value=float(clicks @ policy.fresh().probabilities(np.array([0]))[0]), low=0.0, high=1.0,
+                   level=study.level, n=len(log), seconds=0.0)
+            for name, policy in study.policies.items()
+        ]  # fmt: skip
+
+
+def test_a_protocol_of_ones_own_stands_beside_the_others():
+    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
+    settings = experiment_of(world).settings(
+        "quick", dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 60)
+    )
+    found = compare(world, learners("random", "popularity"), protocols=["off_policy", MostClicks()], settings=settings)
+    assert {j.protocol for j in found.judgements} == {"off_policy", "most_clicks"}
+    assert ("most_clicks", "clicks") in found.columns
+
+
+def test_one_agent_leaves_nothing_to_choose():
+    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
+    settings = experiment_of(world).settings(
+        "quick", dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 60)
+    )
+    found = compare(world, learners("random"), protocols=["off_policy"], settings=settings)
+    assert found.judgements == []
+    assert any("nothing to choose" in note for note in found.notes)
+    with pytest.raises(UserError, match="at least one agent"):
+        compare(world, {}, settings=settings)
+    with pytest.raises(UserError, match="tie must be"):
+        compare(world, learners("random"), settings=settings, tie=1.0)
+
+
+class Greedy(MostClicks):
+    needs = frozenset({"propensites"})
+
+
+def test_protocols_are_found_by_name_and_checked():
+    assert protocol("loocv+folds=3").folds == 3
+    assert protocol("loocv+folds=3").name == "loocv+folds=3"
+    assert protocol(f"{__name__}:MostClicks").name == f"{__name__}:MostClicks"
+    for spec, words in (
+        ("locv", "did you mean 'loocv'"),
+        ("loocv+fold=3", "did you mean 'folds'"),
+        ("no.such:Thing", "importing 'no.such' raised"),
+        (f"{__name__}:MostClick", "did you mean 'MostClicks'"),
+        (f"{__name__}:learners", "must be a class derived from"),
+    ):
+        with pytest.raises(UserError, match=words):
+            protocol(spec)
+    with pytest.raises(UserError, match="needs 'propensites'; did you mean 'propensities'"):
+        check_needs(Greedy(), frozenset(), "sessions")
+    world = make_world("campaigns", "quick")
+    with pytest.raises(UserError, match="needs users"):
+        chosen_protocols(experiment_of(world), ["ab_test"], "campaigns")

@@ -1,0 +1,152 @@
+"""Judgements: three outcomes, ties, losses, a best value of 0, and how well a true difference is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from recsim_mnar.protocols.judgement import (
+    BEST,
+    COSTS,
+    INDISTINGUISHABLE,
+    Ranking,
+    Target,
+    half_width,
+    headline,
+    judge,
+    paired_half_widths,
+    with_paired_differences,
+)
+from recsim_mnar.protocols.records import Record
+
+GAIN, LOSS = Target("ctr", "CTR"), Target("mse", "MSE", larger=False)
+
+
+def record(protocol, agent, value, metric="ctr", width=0.0, **details):
+    return Record(
+        world="w", protocol=protocol, agent=agent, metric=metric, value=value, low=value - width, high=value + width,
+        level=0.95, n=10, seconds=0.0, details=details,
+    )  # fmt: skip
+
+
+def judged(truth, ranked, *, target=GAIN, tie=0.0, width=0.0, **details):
+    records = [record("truth", agent, value, target.metric, width, **details) for agent, value in truth.items()]
+    records += [record("p", agent, value) for agent, value in ranked.items()]
+    (found,) = judge(records, [Ranking("p", "ctr", "the protocol", target)], tie=tie)
+    return found
+
+
+TRUTH = {"a": 0.030, "b": 0.029, "c": 0.020}
+
+
+@pytest.mark.parametrize(
+    ("pick", "width", "outcome", "words"),
+    [
+        ("a", 0.0, BEST, "which is the best: nothing lost"),
+        ("b", 0.0, COSTS, "a is the best, so the choice costs 3.3% of the CTR"),
+        ("b", 0.001, INDISTINGUISHABLE, "cannot be told from the best, a: 3.3% of the CTR"),
+        ("c", 0.001, COSTS, "costs 33.3% of the CTR"),
+    ],
+)
+def test_the_three_outcomes(pick, width, outcome, words):
+    ranked = {agent: float(agent == pick) for agent in TRUTH}
+    found = judged(TRUTH, ranked, width=width)
+    assert (found.pick, found.outcome) == (pick, outcome)
+    assert found.cost == pytest.approx(TRUTH["a"] - TRUTH[pick])
+    assert words in found.sentence()
+
+
+def test_the_paired_difference_decides_where_there_is_one():
+    ranked = {"a": 0.0, "b": 1.0, "c": 0.5}
+    # Their own intervals overlap by far, but users are shared and the difference is known well.
+    known = judged(TRUTH, ranked, width=0.01, paired_half_widths={"a": 0.0005, "b": 0.0005, "c": 0.0005})
+    unknown = judged(TRUTH, ranked, width=0.01)
+    assert (known.outcome, unknown.outcome) == (COSTS, INDISTINGUISHABLE)
+    assert unknown.resolution == pytest.approx(math.hypot(0.01, 0.01))
+
+
+def test_tie_counts_small_costs_as_nothing():
+    ranked = {"a": 0.0, "b": 1.0, "c": 0.5}
+    assert judged(TRUTH, ranked, tie=0.03).outcome == COSTS
+    assert judged(TRUTH, ranked, tie=0.04).outcome == INDISTINGUISHABLE
+
+
+def test_a_ranking_that_ties_throughout_says_so():
+    found = judged(TRUTH, dict.fromkeys(TRUTH, 1.0))
+    assert found.ranks_nothing
+    assert math.isnan(found.kendall_tau)
+    assert found.outcome == COSTS
+    assert found.cost == pytest.approx(0.030 - np.mean(list(TRUTH.values())))
+    assert "ranks all agents alike" in found.sentence()
+    assert "nothing lost" not in found.sentence()
+
+
+def test_agents_level_at_the_top_are_a_blind_choice():
+    found = judged(TRUTH, {"a": 1.0, "b": 1.0, "c": 0.0})
+    assert found.tied_with == ("b",)
+    assert found.cost == pytest.approx(0.0005)
+    assert found.outcome == COSTS
+    assert "picks a or b" in found.sentence()
+
+
+def test_equal_truths_are_all_the_best():
+    assert judged({"a": 1.0, "b": 1.0}, {"a": 0.0, "b": 1.0}).outcome == BEST
+
+
+def test_a_best_value_of_zero_divides_nothing():
+    found = judged({"a": 0.0, "b": -0.5}, {"a": 0.0, "b": 1.0})
+    assert found.cost_share is None
+    assert "costs 0.5 the CTR" in found.sentence()
+
+
+def test_losses_are_ranked_from_the_smallest():
+    found = judged({"a": 1.0, "b": 2.0}, {"a": 1.1, "b": 1.9}, target=LOSS)
+    assert (found.pick, found.best, found.outcome, found.kendall_tau) == ("a", "a", BEST, 1.0)
+    wrong = judged({"a": 1.0, "b": 2.0}, {"a": 1.9, "b": 1.1}, target=LOSS)
+    assert (wrong.pick, wrong.cost_share) == ("b", 1.0)
+
+
+def test_one_agent_references_and_missing_truth_give_no_judgement():
+    ranking = [Ranking("p", "ctr", "p", GAIN)]
+    alone = [record("truth", "a", 1.0), record("p", "a", 1.0)]
+    assert judge(alone, ranking) == []
+    assert (
+        judge([*alone, record("truth", "b", 2.0, reference=True), record("p", "b", 2.0, reference=True)], ranking) == []
+    )
+    assert judge([record("p", "a", 1.0), record("p", "b", 2.0)], ranking) == []
+
+
+def test_the_headline_groups_by_what_comes_of_the_pick():
+    right, near = (
+        judged(TRUTH, {"a": 1.0, "b": 0.0, "c": 0.0}),
+        judged(TRUTH, {"a": 0.0, "b": 1.0, "c": 0.0}, width=0.001),
+    )
+    told = headline([right, near], lambda j: f"{j.best} is the best")
+    assert told == ("a is the best: the protocol picks it; the protocol picks b, which cannot be told from it.")
+
+
+@pytest.mark.verify
+def test_paired_intervals_hold_their_level():
+    """Differences of ratios over shared users, 2,000 samples of 200 users: nominal 95 %."""
+    rng = np.random.default_rng(3)
+    held = 0
+    for _ in range(2000):
+        n = rng.geometric(0.1, 200).astype(float)
+        shared = rng.normal(0, 0.2, 200)
+        one, other = (n * (0.5 + d + shared) + rng.normal(0, 0.3, 200) * np.sqrt(n) for d in (0.03, 0.0))
+        records = [record("truth", name, (y.sum() / n.sum())) for name, y in (("a", one), ("b", other))]
+        a, b = with_paired_differences(records, {"a": (one, n), "b": (other, n)}, 0.95)
+        held += abs((a.value - b.value) - 0.03) <= half_width(a, b)
+    assert held >= stats.binom.ppf(1e-4, 2000, 0.935)
+    assert held <= stats.binom.ppf(1 - 1e-4, 2000, 0.965)
+
+
+def test_paired_half_widths_are_those_of_a_paired_t_test():
+    x = np.random.default_rng(0).normal(size=(2, 30))
+    interval = stats.ttest_rel(*x).confidence_interval(0.9)
+    width = paired_half_widths(x, 0.9)
+    assert width[0, 1] == width[1, 0] == pytest.approx((interval.high - interval.low) / 2)
+    assert width[0, 0] == 0

@@ -1,0 +1,304 @@
+"""The door: what a user brings becomes a full policy or learner, or one line says what it lacks."""
+
+from __future__ import annotations
+
+import pickle
+import types
+
+import numpy as np
+import pytest
+
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.envs.recording import record, record_vector
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.policy import (
+    EpsilonMixture,
+    Learner,
+    Policy,
+    SoftmaxPolicy,
+    as_learner,
+    as_policy,
+    registry,
+    scores_of,
+)
+from recsim_mnar.policy.capabilities import (
+    ChoosesSettings,
+    CountsLeaveOneOut,
+    Forgets,
+    KnowsScores,
+    LearnsFromOutcomes,
+    ObservesViews,
+    ReadsRatings,
+    able,
+    has_fixed_distribution,
+    is_softened,
+    rewrapped,
+    unwrapped,
+)
+from recsim_mnar.protocols.leave_one_out import leave_one_out
+from recsim_mnar.replay import replay
+from recsim_mnar.simulate import simulate, workers
+from recsim_mnar.truth import value_on_log
+from recsim_mnar.worlds import make_world
+from twins.policies import Uniform
+
+N_ITEMS = 8
+
+
+class Bare:
+    """Only what must be there, and in float32."""
+
+    def __init__(self, n_items=N_ITEMS):
+        self.n_items = n_items
+
+    def act(self, users, uniforms):
+        actions = np.minimum((uniforms * self.n_items).astype(np.int64), self.n_items - 1)
+        return actions, np.full(len(users), 1 / self.n_items, np.float32)
+
+    def probabilities(self, users):
+        return np.full((len(users), self.n_items), 1 / self.n_items, np.float32)
+
+
+class Remembering(Bare):
+    """Recommends what the user viewed last; everything but ``observe_ratings`` and ``fresh`` is its own."""
+
+    name = "last"
+
+    def __init__(self, n_items=N_ITEMS):
+        super().__init__(n_items)
+        self.last, self.told = {}, []
+
+    def reset(self, users):
+        self.last.update(dict.fromkeys(users.tolist(), 0))
+
+    def observe(self, users, items):
+        self.last.update(zip(users.tolist(), items.tolist(), strict=True))
+
+    def scores(self, users):
+        return np.eye(self.n_items)[[self.last[u] for u in users.tolist()]]
+
+    probabilities = scores
+
+    def act(self, users, uniforms):
+        return np.array([self.last[u] for u in users.tolist()]), np.ones(len(users))
+
+    def learn(self, users, actions, rewards):
+        self.told.extend(rewards.tolist())
+
+    def forget(self, users):
+        for u in users.tolist():
+            del self.last[u]
+
+    def describe(self):
+        return {"depth": 1}
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world("sessions", "quick", [f"n_items={N_ITEMS}", "n_flips=0"])
+
+
+def test_a_policy_is_handed_back_as_it_is():
+    policy = Uniform(3)
+    assert as_policy(policy) is policy
+    assert as_policy(as_policy(Bare())).n_items == N_ITEMS
+    adapted = as_policy(Bare())
+    assert as_policy(adapted) is adapted
+
+
+def test_a_plain_object_goes_wherever_a_policy_goes(world):
+    """simulate, both recorders, replay, the truth and softening take it, and it acts as a derived policy does."""
+    expected = simulate(world, Uniform(N_ITEMS), 30, 5)
+    log = simulate(world, Bare(), 30, 5)
+    assert log.provenance["policy"] == {"name": "Bare"}
+    assert set(log["propensity"][log.is_bandit]) == {1 / N_ITEMS}
+    assert log.digest() == expected.digest()
+    with workers(2) as executor:
+        assert simulate(world, Bare(), 30, 5, executor=executor).digest() == expected.digest()
+    assert record(WorldEnv(world), Bare(), 30, 5).digest() == expected.digest()
+    assert record_vector(WorldVectorEnv(world, 4), Bare(), 30, 5).digest() == expected.digest()
+    replayed = replay(log, Bare())[log.is_bandit]
+    np.testing.assert_allclose(replayed, 1 / N_ITEMS, rtol=1e-6)
+    values = value_on_log(world, log, {"bare": Bare(), "derived": Uniform(N_ITEMS)}, 5)
+    assert values["bare"] == pytest.approx(values["derived"], rel=1e-6)
+    softened = simulate(world, EpsilonMixture(Remembering(), 0.5), 30, 5)
+    assert softened.provenance["policy"] == {"name": "last+epsilon=0.5", "depth": 1, "epsilon": 0.5}
+    assert {1 / 2 / N_ITEMS, 1 / 2 + 1 / 2 / N_ITEMS} == set(softened["propensity"][softened.is_bandit])
+
+
+def test_what_it_defines_is_called_and_nothing_else(world):
+    own = Remembering()
+    log = simulate(world, own, 30, 5)
+    assert not own.last  # it acts through copies
+    assert not own.told
+    again = replay(log, own)
+    np.testing.assert_array_equal(again[log.is_bandit], 1.0)
+    policy = as_policy(own).fresh()
+    one = np.array([7])
+    policy.reset_training_users(one, one)
+    policy.observe_ratings(one, np.array([3]), np.array([5.0]))
+    assert policy.scores(one).argmax() == 3
+    policy.learn(one, one, np.array([0.5]))
+    assert policy.own.told == [0.5]
+    policy.forget(one)
+    assert policy.own.last == {}
+    assert policy.describe() == {"depth": 1, "name": "last"}
+    policy.name = "renamed"
+    assert policy.fresh().name == "renamed"
+    assert pickle.loads(pickle.dumps(policy)).act(np.zeros(0, np.int64), np.zeros(0))[0].size == 0
+
+
+def test_an_object_without_probabilities_acts_until_they_are_asked_for(world):
+    silent = types.SimpleNamespace(n_items=N_ITEMS, name="silent", act=Bare().act)
+    log = simulate(world, silent, 10, 5)
+    assert log.is_bandit.any()
+    with pytest.raises(UserError, match=r"policy 'silent' has no method probabilities\(users\)"):
+        replay(log, silent)
+    told = types.SimpleNamespace(**vars(silent), probabilities=Bare().probabilities)
+    np.testing.assert_array_equal(scores_of(told, np.arange(2)), Bare().probabilities(np.arange(2)))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"act": None}, r"policy 'own' has no method act\(users, uniforms\)$"),
+        ({"act": 3}, r"policy 'own' has no method act"),
+        ({"n_items": None}, r"policy 'own': n_items must be a whole number of at least 1, got None"),
+        ({"n_items": 2.0}, r"n_items must be a whole number of at least 1, got 2.0"),
+        ({"n_items": True}, r"n_items must be a whole number"),
+        ({"n_items": 0}, r"n_items must be a whole number of at least 1, got 0"),
+        ({"name": 7}, r"policy 7: name must be a text, got 7"),
+        ({"act": lambda users: users}, r"policy 'own': define act\(self, users, uniforms\), its own takes other"),
+        ({"observe": lambda users: users}, r"policy 'own': define observe\(self, users, items\)"),
+        ({"probabilities": [0.5, 0.5]}, r"policy 'own': probabilities must be a method, got list"),
+        ({"batches_decisions": "yes"}, r"policy 'own': batches_decisions must be True or False, got 'yes'"),
+        ({"is_uniform": 1}, r"is_uniform must be True or False, got 1"),
+    ],
+)
+def test_what_is_amiss_is_said_in_one_line(world, attributes, message):
+    whole = {"name": "own", "n_items": N_ITEMS, "act": Bare().act, "probabilities": Bare().probabilities}
+    with pytest.raises(UserError, match=message) as error:
+        simulate(world, types.SimpleNamespace(**{**whole, **attributes}), 3)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_policy_is_refused(world):
+    with pytest.raises(UserError, match="is the class Bare: give an object of it"):
+        simulate(world, Bare, 3)
+    with pytest.raises(UserError, match=r"has no method act.*it is a learner, fit it first"):
+        simulate(world, registry.learner("popularity"), 3)
+    lacking = Bare()
+    del lacking.n_items
+    with pytest.raises(UserError, match="policy 'Bare' must have an attribute n_items"):
+        simulate(world, lacking, 3)
+    derived = Uniform(3)
+    del derived.n_items
+    with pytest.raises(UserError, match="policy 'uniform' must have an attribute n_items"):
+        replay(Log({}), derived)
+    with pytest.raises(UserError, match=r"describe\(\) must return a dict, got str"):
+        as_policy(types.SimpleNamespace(n_items=2, act=Bare().act, describe=lambda: "me")).describe()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda n: np.zeros(n, int), r"act\(\) must return \(actions, propensities\), got ndarray"),
+        (lambda n: (np.zeros(n, int), np.ones((n, 1))), r"two arrays of shape \(\d+,\)"),
+        (lambda n: (np.zeros(n), np.ones(n)), r"integer actions, got float64"),
+        (lambda n: (np.full(n, N_ITEMS), np.ones(n)), r"action 8 is out of range"),
+        (lambda n: (np.zeros(n, int), np.zeros(n)), r"propensity 0.0 is outside"),
+    ],
+)
+def test_what_a_plain_object_answers_is_looked_at(world, answer, message):
+    wrong = types.SimpleNamespace(name="wrong", n_items=N_ITEMS, act=lambda users, uniforms: answer(len(users)))
+    with pytest.raises(UserError, match=f"policy 'wrong'.*{message}"):
+        simulate(world, wrong, 5)
+
+
+def test_abilities_are_those_of_the_policy_within():
+    bare, last, uniform = as_policy(Bare()), as_policy(Remembering()), Uniform(N_ITEMS)
+    for ability in (ObservesViews, LearnsFromOutcomes, Forgets, KnowsScores):
+        assert able(bare, ability) is None
+        assert able(uniform, ability) is None
+        assert able(last, ability) is last
+        wrapped = EpsilonMixture(last, 0.1)
+        assert able(wrapped, ability) is wrapped
+        assert able(EpsilonMixture(bare, 0.1), ability) is None
+    assert able(last, ReadsRatings) is None
+    with pytest.raises(UserError, match="'Bare' has no scores to soften"):
+        SoftmaxPolicy(Bare(), 1.0)
+    assert SoftmaxPolicy(Remembering(), 1.0).name == "last+temperature=1"
+
+
+def test_who_runs_inside_the_kernel():
+    class Likes(Policy):
+        n_items = 2
+
+        def fixed_distribution(self):
+            return np.array([0.25, 0.75])
+
+        def act(self, users, uniforms):
+            raise NotImplementedError
+
+        def probabilities(self, users):
+            raise NotImplementedError
+
+    assert has_fixed_distribution(Likes())
+    assert not has_fixed_distribution(EpsilonMixture(Likes(), 0.1))
+    assert not has_fixed_distribution(Uniform(2))
+    assert has_fixed_distribution(registry.learner("random").fit(Log({}), n_items=2))
+    assert has_fixed_distribution(as_policy(types.SimpleNamespace(n_items=2, act=Bare().act, is_uniform=True)))
+
+
+def test_abilities_of_learners_are_found_within_names_and_softening():
+    softened = registry.learner("item-knn+neighbours=3+epsilon=0.1")
+    assert is_softened(softened)
+    assert not is_softened(registry.learner("item-knn"))
+    assert able(softened, CountsLeaveOneOut) is unwrapped(softened)
+    assert able(softened, ChoosesSettings) is None
+    assert registry.learner("popularity+epsilon=0.1").ignores_own_views == (
+        unwrapped(registry.learner("popularity")).ignores_own_views
+    )
+    other = unwrapped(registry.learner("item-knn+neighbours=9"))
+    again = rewrapped(softened, other)
+    assert (again.name, unwrapped(again), unwrapped(softened).neighbours) == (softened.name, other, 3)
+    assert rewrapped(other, softened) is softened
+
+
+class Fits:
+    """A learner that derives from nothing and makes a policy that derives from nothing."""
+
+    name = "fits"
+
+    def fit(self, log, *, n_items, seed):
+        return Remembering(n_items)
+
+
+def test_a_plain_learner_is_judged_like_a_derived_one(world):
+    class Derived(Learner):
+        name = "fits"
+
+        def fit(self, log, *, n_items, seed=0):
+            return Remembering(n_items)
+
+    log = simulate(world, Bare(), 60, 5)
+    plain, derived = (leave_one_out(log, {"fits": kind()}, n_items=N_ITEMS, folds=2) for kind in (Fits, Derived))
+    assert [r.value for r in plain] == [r.value for r in derived]
+    assert 0 < plain[0].value < 1
+    assert as_learner(Fits()).ignores_own_views is False
+    assert as_learner(Derived()).name == "fits"
+
+
+def test_what_is_no_learner_is_refused(world):
+    log = simulate(world, Bare(), 20, 5)
+    for wrong, message in (
+        (Fits, "is the class Fits"),
+        (Bare(), r"has no method fit\(log, \*, n_items, seed\): it is a policy already"),
+        (types.SimpleNamespace(fit=lambda log: log), r"define fit\(self, log, n_items=..., seed=...\)"),
+    ):
+        with pytest.raises(UserError, match=f"agent 'mine'.*{message}"):
+            leave_one_out(log, {"mine": wrong}, n_items=N_ITEMS, folds=2)
+    nothing = types.SimpleNamespace(name="mine", fit=lambda log, *, n_items, seed: None)
+    with pytest.raises(UserError, match=r"agent 'mine'.*what fit\(\) returned has no method act"):
+        leave_one_out(log, {"mine": nothing}, n_items=N_ITEMS, folds=2)

@@ -1,0 +1,239 @@
+"""Studies: the same bytes for any number of workers, killed and resumed, and with parts that others wrote."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+from test_cli import fails, run
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.protocols.setup import Setup
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.studies import Study, run_study
+from recsim_mnar.studies.result import mean, share
+from recsim_mnar.studies.running import differences
+from recsim_mnar.studies.settings import read_settings
+from recsim_mnar.studies.tasks import setup_of, tasks_of
+
+SMALL = {"n_items": 20, "n_flips": 5}
+SIZES = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 100, "folds": 2}
+WORLD = {"world": "sessions", "preset": "quick", "params": SMALL, "options": SIZES}
+AGENTS = ["random", "popularity", "user-popularity"]
+
+
+def tiny(**more):
+    return run_study([WORLD], agents=AGENTS, protocols=["loocv", "off_policy"], seeds=3, **more)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return tiny()
+
+
+def test_a_study_is_one_tidy_table(study):
+    frame = study.frame()
+    assert len(frame) == len(study.rows()) == sum(len(r["records"]) for r in study.results)
+    fields = {"study", "preset", "catalogue", "seed", "world", "protocol", "agent", "metric", "value", "low", "high"}
+    assert fields <= set(frame.columns)
+    assert set(frame["catalogue"]) == {0, 1, 2}
+    assert set(frame["agent"]) == set(AGENTS)
+    assert frame.groupby(["catalogue", "protocol", "metric", "agent"]).size().eq(1).all()
+    truth = frame[frame["protocol"] == "truth"]
+    assert truth["value"].between(0.0044, 0.0294).all()
+    assert frame[(frame["protocol"] == "truth")].groupby("agent")["value"].nunique().eq(3).all()  # three catalogues
+
+
+def test_the_summary_counts_the_judgements(study):
+    rows = {row["protocol"]: row for row in study.summary()}
+    assert set(rows) == {"loocv", "off_policy"}
+    for name, row in rows.items():
+        own = [j for j in study.judgements() if j["protocol"] == name]
+        assert len(own) == row["catalogues"] == 3
+        for outcome in ("best", "indistinguishable", "costs"):
+            assert row[outcome]["count"] == sum(j["outcome"] == outcome for j in own)
+        assert row["cost_share"]["mean"] == pytest.approx(np.mean([j["cost_share"] for j in own]))
+        assert sum(row["picks"].values()) == 3
+    assert any("of 3 catalogues" in sentence for sentence in study.sentences())
+
+
+def test_shares_and_means_have_their_intervals():
+    for k, n in ((0, 5), (3, 7), (24, 24)):
+        found, expected = share([True] * k + [False] * (n - k)), stats.binomtest(k, n).proportion_ci(method="wilson")
+        assert (found["low"], found["high"]) == (pytest.approx(expected.low), pytest.approx(expected.high))
+    x = [0.1, 0.4, 0.2, 0.7]
+    expected = stats.ttest_1samp(x, 0).confidence_interval()
+    found = mean([*x, None, math.nan])
+    assert (found["low"], found["high"], found["n"]) == (pytest.approx(expected.low), pytest.approx(expected.high), 4)
+    assert mean([None])["mean"] is None
+    assert mean([0.5])["low"] is None
+
+
+def test_seeds_come_from_labels():
+    tasks = tasks_of([Setup(preset="quick"), Setup(world="ratings")], 2, seed=7)
+    assert [t.label for t in tasks] == ["sessions-quick-000", "sessions-quick-001", "ratings-000", "ratings-001"]
+    assert tasks[1].seed == derive_seed(7, "study/sessions-quick/1")
+    assert [t.catalogue for t in tasks] == [0, 1, 0, 1]
+    assert [t.seed for t in tasks_of([Setup()], [1000, 1001])] == [1000, 1001]
+    twice = tasks_of([Setup(), Setup(tie=0.1)], 1)
+    assert [t.label for t in twice] == ["sessions-1-000", "sessions-2-000"]
+    # More catalogues change none of the first.
+    assert tasks_of([Setup()], 5)[:3] == tasks_of([Setup()], 3)
+
+
+def test_a_study_in_a_folder_is_taken_up_and_refuses_another(tmp_path, study):
+    out = tmp_path / "study"
+    first = tiny(folder=out)
+    assert first.rows() == study.rows()
+    task = out / "tasks" / "sessions-quick-001.json"
+    before = {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}
+    task.unlink()
+    again = tiny(folder=out, resume=True)
+    assert list(again.seconds) == ["sessions-quick-001"]
+    assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()} == before
+    with pytest.raises(UserError, match="--resume takes up"):
+        tiny(folder=out)
+    with pytest.raises(UserError, match=r"differs in seed \(0 there, 5 here\)"):
+        tiny(folder=out, resume=True, seed=5)
+    with pytest.raises(UserError, match=r"tie \(0.0 there, 0.2 here\)"):
+        tiny(folder=out, resume=True, tie=0.2)
+    assert differences({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": None}) == ["a[1].b (2 there, 3 here)"]
+
+
+COMMAND = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5",
+           *(part for name, n in SIZES.items() for part in (f"--{name.replace('_', '-')}", str(n))),
+           "--agents", ",".join(AGENTS), "--protocols", "loocv,off_policy"]  # fmt: skip
+SAME = ("results.json", "summary.json", "report.html", "study.json")
+
+
+def bytes_of(folder):
+    files = [folder / name for name in SAME] + sorted((folder / "tasks").iterdir())
+    return {file.name: file.read_bytes() for file in files}
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_and_a_killed_study_give_the_same_bytes(tmp_path):
+    command = [sys.executable, "-m", "recsim_mnar", *COMMAND, "--catalogues", "4"]
+    subprocess.run([*command, "--workers", "1", "--out", str(tmp_path / "one")], check=True, capture_output=True)
+    subprocess.run([*command, "--workers", "2", "--out", str(tmp_path / "two")], check=True, capture_output=True)
+    broken = tmp_path / "broken"
+    process = subprocess.Popen([*command, "--workers", "1", "--out", str(broken)], stderr=subprocess.PIPE)
+    while process.poll() is None and not list((broken / "tasks").glob("*.json")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (broken / "results.json").exists()
+    assert 1 <= len(list((broken / "tasks").glob("*.json"))) < 4
+    done = subprocess.run(
+        [*command, "--workers", "1", "--resume", "--out", str(broken)], check=True, capture_output=True, text=True
+    )
+    assert "were there already" in done.stderr
+    one = bytes_of(tmp_path / "one")
+    assert len(one) == 8
+    assert bytes_of(tmp_path / "two") == one
+    assert bytes_of(broken) == one
+    assert b"sessions-quick: what the pick costs" in one["report.html"]
+
+
+def test_wrong_studies_are_one_line(capsys, tmp_path):
+    assert "at least one catalogue" in fails(capsys, *COMMAND, "--catalogues", 0, "--out", tmp_path / "a")
+    assert "give --catalogues too" in fails(capsys, *COMMAND, "--resume", "--out", tmp_path / "a")
+    assert "name the study's folder" in fails(capsys, *COMMAND, "--catalogues", 2, "--resume")
+    assert "did you mean 'loocv'" in fails(capsys, "compare", "--catalogues", 2, "--protocols", "lcv")
+    settings = tmp_path / "s.toml"
+    for text, words in (
+        ("", "name at least one world"),
+        ("catalogue = 3\n[[worlds]]\nworld='sessions'", "did you mean 'catalogues'"),
+        ("x = ", "not a TOML file"),
+        ("[[worlds]]\nworlds='sessions'", "unknown key 'worlds'"),
+        ("[[worlds]]\nworld='session'", "did you mean 'sessions'"),
+        ("agents='svd'\n[[worlds]]\nworld='sessions'\nagents='svd'", "agents must be a list"),
+        ("catalogues='3'\n[[worlds]]\nworld='sessions'", "catalogues must be a whole number"),
+    ):
+        settings.write_text(text)
+        assert words in fails(capsys, "study", settings, "--out", tmp_path / "b")
+    assert "does not exist" in fails(capsys, "study", tmp_path / "none.toml", "--out", tmp_path / "b")
+    with pytest.raises(UserError, match="unknown key 'agnets'"):
+        setup_of({"world": "sessions", "agnets": []})
+
+
+def test_a_settings_file_says_what_the_flags_say(capsys, tmp_path):
+    settings = tmp_path / "settings.toml"
+    settings.write_text(
+        "catalogues = 2\nfirst_seed = 40\nagents = ['random', 'popularity']\nprotocols = ['off_policy']\n"
+        "estimators = ['snips', 'clipped_ips']\n[options]\ntrain_users = 60\ntest_users = 60\ntruth_users = 100\n"
+        "[[worlds]]\nworld = 'sessions'\npreset = 'quick'\nparams = { n_items = 20, n_flips = 5 }\n"
+        "[analysis]\nanything = 1\n"
+    )
+    assert read_settings(settings)["seeds"] == [40, 41]
+    out = tmp_path / "out"
+    assert run(capsys, "study", settings, "--workers", 1, "--out", out)[0] == 0
+    rows = json.loads((out / "results.json").read_text())["records"]
+    assert {r["seed"] for r in rows} == {40, 41}
+    assert {r["metric"] for r in rows if r["protocol"] == "off_policy"} == {"snips", "clipped_ips"}
+
+
+OUTSIDE = '''
+import numpy as np
+from recsim_mnar.policy import Policy
+from recsim_mnar.protocols.base import Protocol
+from recsim_mnar.protocols.records import Record
+
+
+class Last(Policy):
+    """Always the last item."""
+    def __init__(self, n_items):
+        self.n_items = n_items
+    def act(self, users, uniforms):
+        return np.full(len(users), self.n_items - 1), np.ones(len(users))
+    def probabilities(self, users):
+        return np.tile(np.arange(self.n_items) == self.n_items - 1, (len(users), 1)).astype(float)
+
+
+class Alphabet(Protocol):
+    """The agent whose name comes last."""
+    metrics = ("place",)
+    def judge(self, study):
+        return [Record(world=study.world.name, protocol=self.name, agent=name, metric="place", value=float(place),
+                       low=0.0, high=9.0, level=study.level, n=1, seconds=0.0)
+                for place, name in enumerate(sorted(study.learners))]
+'''
+
+
+@pytest.mark.slow
+def test_a_package_outside_brings_an_agent_and_a_protocol(tmp_path):
+    """They stand in one ``compare --catalogues 3``, its table and its report; the processes find them too."""
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    names = ["--agents", "random,popularity,outside:Last", "--protocols", "off_policy,outside:Alphabet"]
+    command = [sys.executable, "-m", "recsim_mnar", *COMMAND[:-4], *names, "--catalogues", "3", "--workers", "2"]
+    command += ["--out", "out"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
+    assert "outside:Alphabet picks the best agent in" in done.stdout
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]
+    (own,) = [row for row in summary if row["protocol"] == "outside:Alphabet"]
+    assert own["catalogues"] == 3
+    assert own["picks"] == {"random": 3}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("outside:Alphabet") >= 3
+    assert "outside:Last" in page
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())["records"]
+    assert {r["agent"] for r in rows if r["protocol"] == "truth"} == {"random", "popularity", "outside:Last"}
+
+
+def test_a_study_needs_no_truth_share_where_the_best_is_zero():
+    judgement = {
+        "protocol": "p", "metric": "m", "target": "T", "title": "p", "outcome": "costs", "cost_share": None,
+        "kendall_tau": None, "pick_by_upper_bound": "a", "best": "b", "tau_by_upper_bound": None, "pick": "a",
+    }  # fmt: skip
+    found = Study({}, [{"label": "w-000", "catalogue": 0, "judgements": [judgement], "records": []}])
+    (row,) = found.summary()
+    assert row["cost_share"]["mean"] is None
+    assert found.sentences() == ["P picks the best agent in 0 of 1 catalogues."]

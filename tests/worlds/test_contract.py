@@ -1,0 +1,245 @@
+"""The contract of worlds: every world of decisions keeps it, and each rule catches a world that breaks it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recsim_mnar.testing import WorldContract, check_world
+from recsim_mnar.world_checks import RULES
+from recsim_mnar.worlds import WORLDS, DecisionWorld, Params, PlainLanes, make_world
+from recsim_mnar.worlds.features import FeatureWorld
+
+
+def example_world():
+    """The world of examples/own_world.py."""
+    path = Path(__file__).parents[2] / "examples" / "own_world.py"
+    spec = importlib.util.spec_from_file_location("own_world", path)
+    module = sys.modules.setdefault("own_world", importlib.util.module_from_spec(spec))
+    if not hasattr(module, "Cafe"):
+        spec.loader.exec_module(module)
+    return module.Cafe()
+
+
+DECISION_WORLDS = sorted(name for name, entry in WORLDS.items() if issubclass(entry.world_class(), DecisionWorld))
+
+
+def test_three_worlds_are_of_decisions():
+    assert DECISION_WORLDS == ["features", "ratings", "sessions"]
+
+
+class TestSessions(WorldContract):
+    def make_world(self):
+        return make_world("sessions")
+
+
+class TestSessionsWithClockAndDrift(WorldContract):
+    def make_world(self):
+        return make_world("sessions", None, {"clock": "normal", "drift_in_bandit": True, "n_flips": 5})
+
+
+class TestRatings(WorldContract):
+    def make_world(self):
+        return make_world("ratings", None, {"n_items": 30, "repeat_pays": False})
+
+
+class TestFeatures(WorldContract):
+    def make_world(self):
+        return make_world("features", None, {"lengths": "geometric"})
+
+
+class TestFeaturesOfNumbers(WorldContract):
+    def make_world(self):
+        x, z = np.arange(12.0).reshape(4, 3), np.ones((5, 2))
+        return FeatureWorld(x, z, reward=lambda u, i: u[:, :1] - i[:, 0], length=3, params=noisy())
+
+
+class TestExample(WorldContract):
+    def make_world(self):
+        return example_world()
+
+
+def noisy():
+    from recsim_mnar.worlds.features import FeatureParams
+
+    return FeatureParams(noise=2.0)
+
+
+# ------------------------------------------------------------------------------------------------------ planted faults
+
+
+@dataclass(frozen=True)
+class CoinParams(Params):
+    n_items: int = 3
+
+
+class CoinLanes(PlainLanes):
+    """Users who answer 3 recommendations, item i with a reward of 1 with probability (i + 1) / 4."""
+
+    def __init__(self, world, n_lanes, *, truth_column=None):
+        super().__init__(n_lanes, truth_column=truth_column)
+        self.world = world
+
+    @property
+    def state(self):
+        return np.zeros((len(self.user), 1))
+
+    def expected(self, which, actions):
+        return (actions + 1) / 4
+
+    def answer(self, which, actions):
+        rewards = (self.uniforms(which) < (actions + 1) / 4).astype(float)
+        return rewards, self.n_decisions[which] < 2
+
+
+class Coins(DecisionWorld):
+    name = "coins"
+    truth_column = "expected_reward"
+    params_class = CoinParams
+    lanes_class = CoinLanes
+
+    def __init__(self, params=None):
+        self.params = params or CoinParams()
+        self.n_items = self.params.n_items
+
+    def open_lanes(self, n_lanes, *, keep_truth=False):
+        return self.lanes_class(self, n_lanes, truth_column=self.truth_column if keep_truth else None)
+
+    def reward_means(self, state):
+        return np.tile((np.arange(self.n_items) + 1) / 4, (len(state), 1))
+
+
+def of_lanes(kind):
+    return type("Faulty", (Coins,), {"lanes_class": kind})
+
+
+class LaneNumber(CoinLanes):  # a draw by lane, not by user
+    def answer(self, which, actions):
+        return (which % 2).astype(float), self.n_decisions[which] < 2
+
+
+class SharedGenerator(CoinLanes):
+    def __init__(self, world, n_lanes, *, truth_column=None):
+        super().__init__(world, n_lanes, truth_column=truth_column)
+        self.generator = np.random.default_rng(0)
+
+    def answer(self, which, actions):
+        return (self.generator.random(len(which)) < 0.5).astype(float), self.n_decisions[which] < 2
+
+
+class RememberedUsers(CoinLanes):  # as sound for any number of lanes, but user 3 alone is not user 3 beside others
+    def arrive(self, which):
+        self.world.met = getattr(self.world, "met", set()) | set(self.user[which].tolist())
+
+    def answer(self, which, actions):
+        return np.full(len(which), float(0 in self.world.met)), self.n_decisions[which] < 2
+
+
+class WrongShape(CoinLanes):
+    def take(self, which, actions, propensities):
+        t = super().take(which, actions, propensities)
+        return type(t)(t.starts[:-1], t.columns, t.alive)
+
+
+class NanReward(CoinLanes):
+    def answer(self, which, actions):
+        rewards, alive = super().answer(which, actions)
+        return np.full_like(rewards, np.nan), alive
+
+
+class BufferTwice(CoinLanes):
+    def begin(self, which, seeds, users):
+        t = super().begin(which, seeds, users)
+        self.alive = t.alive
+        return t
+
+    def take(self, which, actions, propensities):
+        self.alive[:] = False
+        return super().take(which, actions, propensities)
+
+
+class BiasedRewards(CoinLanes):  # the mean over all items is right, that of each is not
+    def answer(self, which, actions):
+        return (self.uniforms(which) < (3 - actions) / 4).astype(float), self.n_decisions[which] < 2
+
+
+class TruthAside(CoinLanes):
+    def expected(self, which, actions):
+        return np.full(len(which), 0.5)
+
+
+class TruthBeyond(CoinLanes):
+    def expected(self, which, actions):
+        return (actions + 1) / 4 * 2
+
+
+class OtherLives(Coins):
+    def trajectories(self, seed, first_user, n_users, distribution, *, keep_truth=False):
+        return super().trajectories(seed + 1, first_user, n_users, distribution, keep_truth=keep_truth)
+
+
+class NoItems(Coins):
+    def __init__(self):
+        self.params = CoinParams()
+
+
+class Forgetful(Coins):
+    made = 0
+
+    def describe(self):
+        type(self).made += 1
+        return {**super().describe(), "made": self.made}
+
+
+class UnevenParams(CoinParams):
+    def to_dict(self):
+        return {"n_items": self.n_items + 1}
+
+
+class Uneven(Coins):
+    def __init__(self):
+        super().__init__(UnevenParams())
+
+
+FAULTS = {
+    "door": NoItems,
+    "any_lanes": of_lanes(LaneNumber),
+    "alone": of_lanes(RememberedUsers),
+    "whole_lives": OtherLives,
+    "interfaces": of_lanes(SharedGenerator),
+    "arrays_are_new": of_lanes(BufferTwice),
+    "truth_is_the_mean": of_lanes(TruthAside),
+    "truth_in_range": of_lanes(TruthBeyond),
+    "rewards_have_their_means": of_lanes(BiasedRewards),
+    "describes_itself": Forgetful,
+    "params_round_trip": Uneven,
+}
+
+
+def test_the_sound_world_is_found_sound():
+    assert check_world(Coins) == []
+
+
+def test_every_rule_has_a_planted_fault():
+    assert set(FAULTS) == set(RULES)
+
+
+@pytest.mark.parametrize("rule", FAULTS)
+def test_a_planted_fault_is_caught(rule):
+    found = {finding.rule: finding for finding in check_world(FAULTS[rule])}
+    assert rule in found
+    assert "\n" not in found[rule].why
+    assert found[rule].fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [(WrongShape, r"starts must be"), (NanReward, "reward must be a finite number")]
+)
+def test_impossible_transitions_are_named(kind, words):
+    found = check_world(of_lanes(kind))
+    assert any(words in finding.why for finding in found)
