@@ -3,7 +3,9 @@
     python examples/movie_lovers.py
 
 Everyone rates what they like. Yhat1 is off by one star wherever people like what they see; Yhat2 is right there and
-wrong by four stars where nobody looks. The naive mean absolute error prefers Yhat2; IPS does not.
+wrong by four stars where nobody looks. The naive mean absolute error prefers Yhat2; IPS does not. Yhat3 is no
+prediction of ratings but a set of recommendations, the romances to everyone: its cumulative gain (CG), the mean star
+rating of what is recommended, looks far better than it is to whoever averages what was rated.
 """
 
 from __future__ import annotations
@@ -28,6 +30,13 @@ def main() -> None:
         mae = loss("mae", guess)
         e = estimate_ratings(mae, observed, p)
         print(f"{name}: MAE {mae.risk(truth):.3f}; naive {e.naive:.3f}, IPS {e.ips:.3f}, SNIPS {e.snips:.3f}")
+    third = np.concatenate([np.zeros((40, 10)), np.ones((40, 10)), np.zeros((40, 6))], axis=1)
+    cg = loss("cg", third, k=10)
+    e = estimate_ratings(cg, observed, p)
+    seen = observed.values[third[observed.users, observed.items] == 1].mean()
+    print(
+        f"Yhat3: CG {cg.risk(truth):.3f}; mean of the rated among them {seen:.3f}, IPS {e.ips:.3f}, SNIPS {e.snips:.3f}"
+    )
     naive = [estimate_ratings(loss("mae", guess), observed, p).naive for guess in (first, second)]
     print("naive prefers", "Yhat2, the worse one" if naive[1] < naive[0] else "Yhat1")
 

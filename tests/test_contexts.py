@@ -75,7 +75,7 @@ def test_moments_are_the_sums_over_recommendations():
         rows = LOG["action"][bandit] == a
         mass, mean = weights[rows].sum(), np.average(r[rows], weights=weights[rows])
         expected = ((weights[rows] * (r[rows] - mean) ** 2).sum() + doubt) / (mass + doubt)
-        assert moments.noise[a] == pytest.approx(expected)
+        assert moments.scale().noise[a] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("without", [None, 1])
@@ -88,18 +88,34 @@ def test_the_solution_minimises_over_items_and_stretch_together(without):
     r = (LOG["reward"][bandit] - moments.mean) / moments.sd
     actions = LOG["action"][bandit]
     kept = np.ones(len(r), bool) if without is None else moments.fold_of(LOG["user"][bandit], 1) != without
+    # Nothing of the fold left out takes part, its rewards' mean, deviation and noise included.
+    mean, sd, noise = twin.scale_of(r[kept], actions[kept], weights[kept], N_ITEMS, _SPREAD_OF_NOISE)
     theta, stretch, common = twin.penalised_least_squares(
-        u[kept], actions[kept], r[kept], (weights / moments.noise[actions])[kept], view_map.places, 0.2, 0.5
+        u[kept], actions[kept], (r[kept] - mean) / sd, weights[kept] / noise[actions[kept]], view_map.places, 0.2, 0.5
     )
-    np.testing.assert_allclose(solution.stretch, stretch, atol=1e-5)
-    assert solution.common == pytest.approx(common, abs=1e-5)
-    np.testing.assert_allclose(solution.factors, theta[:, :-1], atol=1e-5)
-    np.testing.assert_allclose(solution.offsets, theta[:, -1], atol=1e-5)
+    np.testing.assert_allclose(solution.stretch, sd * stretch, atol=1e-5)
+    assert solution.common == pytest.approx(mean + sd * common, abs=1e-5)
+    np.testing.assert_allclose(solution.factors, sd * theta[:, :-1], atol=1e-5)
+    np.testing.assert_allclose(solution.offsets, mean + sd * theta[:, -1], atol=1e-5)
     if without is not None:
         out = ~kept
         guess = (u[out] * solution.factors[actions[out]]).sum(axis=1) + solution.offsets[actions[out]]
         expected = (weights[out] * ((r[out] - guess) ** 2 - r[out] ** 2)).sum()
         assert moments.held_out(solution, without) == pytest.approx(expected, abs=1e-9)
+
+
+def test_rewards_held_out_do_not_change_what_is_fitted_without_them():
+    view_map, moments, weights = fitted()
+    bandit = LOG.is_bandit
+    out = moments.fold_of(LOG["user"][bandit], 1) == 1
+    other = LOG.columns | {"reward": LOG["reward"].copy()}
+    other["reward"][np.flatnonzero(bandit)[out]] = 100.0
+    again = RewardMoments.from_log(Log(other), bandit, view_map, weights, folds=3, seed=1)
+    plain, changed = (
+        m.solve(view_map.places, Ridge(0.2, 0.5), without=1).times(m.sd, m.mean) for m in (moments, again)
+    )
+    np.testing.assert_allclose(changed.factors, plain.factors, atol=1e-6)
+    np.testing.assert_allclose(changed.offsets, plain.offsets, atol=1e-6)
 
 
 def test_contexts_are_the_views_before_each_recommendation():
@@ -117,7 +133,7 @@ def test_joint_objective_is_the_plain_twin_and_starts_at_the_solution():
     r = (data.rewards - moments.mean) / moments.sd
     ridge = Ridge(0.2, 0.5)
     solution = moments.solve(view_map.places, ridge)
-    weights = weights / moments.noise[data.actions]
+    weights = weights / moments.scale().noise[data.actions]
     objective = JointObjective(data, weights, r, view_map=view_map, solution=solution, ridge=ridge, map_spread=0.3)
     g = np.random.default_rng(0)
     x = objective.start() + g.normal(size=objective.size)

@@ -68,6 +68,31 @@ def test_recent_periods_give_back_the_law_that_made_them():
     assert np.allclose(asked.propensity_of(u[:, :, 0], i[:, :, 0], t[:, :, 0]), fitted.table[0, 0])
 
 
+def test_recent_periods_by_item_give_back_the_law_that_made_them():
+    """Each item's share of users is drawn from its shares in the last two periods; within 4.5 standard errors."""
+    draw, true = np.random.default_rng(0), np.array([-2.0, 2.5, 1.5])
+    shape = (300, 25, 14)
+    y, z, present = (
+        draw.random(shape) < draw.random((1, 25, 1)) * 0.6,
+        np.zeros(shape, bool),
+        draw.random((300, 14)) < 0.7,
+    )
+    y &= present[:, None]
+    rates = np.zeros((14, 25, 2))
+    for t in range(14):
+        users = max(present[:, max(t - 2, 0) : t].sum(), 1)
+        rates[t] = np.stack([x[:, :, max(t - 2, 0) : t].sum(axis=(0, 2)) / users for x in (z, y)], axis=1)
+        probability = 1 / (1 + np.exp(-(true[0] + rates[t] @ true[1:])))
+        z[:, :, t] = (draw.random(shape[:2]) < probability) & present[:, t, None]
+    fitted = recent(of_grid(z, y), range(10), by="item", lags=2, present=present)
+    rows = np.concatenate([np.repeat(rates[t], present[:, t].sum(), axis=0) for t in range(2, 10)])
+    assert np.all(np.abs(fitted.coefficients - true) < 4.5 * standard_errors(rows, true))
+    u, i = np.indices(shape[:2])
+    expected = 1 / (1 + np.exp(-(fitted.coefficients[0] + rates[11] @ fitted.coefficients[1:])))
+    asked = of_grid(z, y).with_propensities(fitted).propensity_of(u, i, np.full(u.shape, 11))
+    np.testing.assert_allclose(asked, np.tile(expected, (300, 1)), rtol=1e-6)
+
+
 @pytest.mark.verify
 def test_matches_give_back_the_law_that_made_them():
     draw = np.random.default_rng(1)
@@ -97,6 +122,7 @@ def test_bad_input_gets_one_line():
         (lambda: recent(of_grid(z), range(6)), "nothing was recommended in these periods"),
         (lambda: recent(of_grid(some), range(6), present=np.ones((2, 2))), r"present must have shape \(3, 6\)"),
         (lambda: recent(of_grid(some), range(6), floor=0.0), "floor must lie in"),
+        (lambda: recent(of_grid(some), range(6), by="store"), "by must be 'user' or 'item'"),
         (lambda: matching(of_grid(some), [0], Matches(np.ones((2, 1)), np.ones((2, 1)))), "attributes are of 2 users"),
     ):
         with pytest.raises(UserError, match=message) as error:

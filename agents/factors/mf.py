@@ -207,18 +207,19 @@ class _Problem:
         if map_spread == 0.0 or self.view_map.mapping.shape[1] == 0:
             return self.view_map, solution
         data, rewards, fold = self._rows()
+        scale = self.moments.scale(without)
         kept = np.ones(len(rewards), bool) if without is None else fold != without
         objective = JointObjective(
             data.only(kept),
-            (self.weights / self.moments.noise[data.actions])[kept],
-            rewards[kept],
+            (self.weights / scale.noise[data.actions])[kept],
+            (rewards[kept] - scale.mean) / scale.sd,
             view_map=self.view_map,
-            solution=solution,
+            solution=solution.times(1.0 / scale.sd, -scale.mean / scale.sd),
             ridge=ridge,
             map_spread=map_spread,
         )
         view_map, solution, _ = objective.fit()
-        return view_map, solution
+        return view_map, solution.times(scale.sd, scale.mean)
 
     def _rows(self) -> tuple[Contexts, Floats, NDArray[np.int64]]:
         """The recommendations one by one, their standardised rewards, and their folds."""

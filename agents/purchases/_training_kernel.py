@@ -320,7 +320,11 @@ def train_points(where, draws, tables, d, form, penalties, between, moments, gat
 
 @kernel
 def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
-    """SGD one pair after another, of drawn pairs first .. last - 1; returns the first bad sample, or -1."""
+    """SGD one pair after another, of drawn pairs first .. last - 1; returns the first bad sample, or -1.
+
+    Where both items are the same (plans that compare with any item draw such pairs), the pair's loss is a constant and
+    only the penalties have a gradient, the item's twice.
+    """
     who, ones, others, places = drawn[0], drawn[1], drawn[2], drawn[5]
     shrink = _F(1.0) - _TWO * penalties[0] * _F(rate)
     shrink_own = _F(1.0) - _TWO * penalties[1] * _F(rate)
@@ -332,6 +336,12 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
             _ask(items, ones[s + _AHEAD], width)
             _ask(items, others[s + _AHEAD], width)
         a, b, c = users[who[s]], items[ones[s]], items[others[s]]
+        if ones[s] == others[s]:
+            for k in range(d):
+                a[k] = shrink * a[k]
+                b[k] = (_TWO * shrink - _ONE) * b[k]
+            b[d] = (_TWO * shrink_own - _ONE) * b[d]
+            continue
         x = difference_dot(a, b, c, d) + (b[d] - c[d])
         if not abs(x) < _LIMIT:
             return s

@@ -154,6 +154,9 @@ class Search:
             found = [(self.score(method, {**now, name: value}), value) for value in values]
             now = {**now, name: max(found, key=lambda pair: pair[0])[1]}
             names.append(name)
+        for name in self.settings.get("again", ()):
+            if own and name in stages:
+                now = {**now, name: max((self.score(method, {**now, name: v}), v) for v in stages[name])[1]}
         tried = {key: fit for key, fit in self.fits.items() if key.startswith(f"{method} ")}
         key, best = max(tried.items(), key=lambda pair: pair[1]["score"])
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from semi import SOURCES, log_of
 from recsim_mnar import rng
 from recsim_mnar.datasets.purchase_history import PurchaseHistory
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import evaluate_lists, top_items
+from recsim_mnar.estimators.uplift import EMPTY, evaluate_lists, halves, top_items
 from recsim_mnar.log.exposure_index import CLASSES
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.files import write_json
@@ -25,7 +26,9 @@ from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 LOGS = ("dunnhumby", "tafeng")
 CURVES = ("rmf", "bpr", "ulrmf", "ulbpr")
 METRICS = ("uplift", "uplift_snips", "uplift_ips", "precision")
-ALL = "uplift_snips_all"  # UpliftSNIPS where a user without an estimate counts 0 instead of being left out
+ALL = "uplift_snips_zero"  # UpliftSNIPS where a user without an estimate counts 0 instead of being left out
+TAKEN = tuple(f"{metric}_{empty}" for metric in METRICS[:2] for empty in EMPTY[1:])
+OTHER = "uplift_snips_user"  # UpliftSNIPS under the other reading of the paper's propensities
 CLIP = 1e-3  # smallest propensity divided by
 NEAR = 0.95  # of its best: where a learning curve is taken to have converged
 
@@ -56,9 +59,10 @@ class Window:
         log: the log.
         periods: evaluated.
         propensity_of: (users, items, periods) -> P(recommended).
+        other: the same under another reading, shown beside it.
     """
 
-    def __init__(self, log: RealLog, periods: Any, propensity_of: Any) -> None:
+    def __init__(self, log: RealLog, periods: Any, propensity_of: Any, other: Any = None) -> None:
         x = log.exposures
         self.periods = np.asarray(periods)
         self.user, at = np.nonzero(log.present[:, self.periods])
@@ -67,12 +71,16 @@ class Window:
         self._row[self.user, self.period] = np.arange(len(self.user))
         self.shown, self.bought = np.zeros((2, len(self.user), x.n_items), bool)
         self.e = np.zeros((len(self.user), x.n_items), np.float32)
+        self.other = None if other is None else np.zeros_like(self.e)
         items = np.arange(x.n_items)
         for t in self.periods:
             rows = np.flatnonzero(self.period == t)
             shown, bought = x.dense(int(t))
             self.shown[rows], self.bought[rows] = shown[self.user[rows]], bought[self.user[rows]]
-            self.e[rows] = propensity_of(*np.broadcast_arrays(self.user[rows][:, None], items, t))
+            cells = np.broadcast_arrays(self.user[rows][:, None], items, t)
+            self.e[rows] = propensity_of(*cells)
+            if self.other is not None:
+                self.other[rows] = other(*cells)
         self.present = log.present
         kept = x.between(int(self.periods[0]), int(self.periods[-1]) + 1)
         self.exposures = kept.with_propensities(self._propensity)
@@ -80,27 +88,23 @@ class Window:
     def _propensity(self, users: Any, items: Any, periods: Any) -> Any:
         return self.e[self._row[users, periods], items].astype(np.float64)
 
-    def uplift(self, scores: Any, n: int) -> float:
-        """Uplift@n as evaluate_lists has it, ties broken as they fall."""
-        top = np.argpartition(-scores, n - 1, axis=1)[:, :n][self.user]
-        z, y = (np.take_along_axis(flags, top, axis=1) for flags in (self.shown, self.bought))
-        with np.errstate(invalid="ignore"):
-            own = (y & z).sum(axis=1) / z.sum(axis=1) - (y & ~z).sum(axis=1) / (~z).sum(axis=1)
-        there = ~np.isnan(own)
+    def uplift(self, scores: Any, n: int, empty: str = "leave_out") -> float:
+        """Uplift@n as evaluate_lists has it, ties broken as they fall; 0 where no user has an estimate."""
+        top = np.argpartition(-scores, n - 1, axis=1)[:, :n]
+        return self._mean_of_halves(top, None, empty)
+
+    def _mean_of_halves(self, lists: Any, e: Any, empty: str) -> float:
+        own = lists[self.user]
+        z, y = (np.take_along_axis(table, own, axis=1) for table in (self.shown, self.bought))
+        weight = np.ones(own.shape)
+        if e is not None:
+            p = np.take_along_axis(e, own, axis=1).astype(np.float64)
+            weight = 1.0 / np.maximum(np.where(z, p, 1.0 - p), CLIP)
+        told = halves(z, y, weight, empty)
+        there = ~np.isnan(told)
         if not there.any():
             return 0.0
-        means = [own[there & (self.period == t)].mean() for t in np.unique(self.period[there])]
-        return float(np.mean(means))
-
-    def snips_of_all(self, lists: Any) -> float:
-        """UpliftSNIPS, a list wholly in or wholly outside what was recommended counting 0."""
-        own = lists[self.user]
-        z, y, e = (np.take_along_axis(table, own, axis=1) for table in (self.shown, self.bought, self.e))
-        treated, control = z / np.maximum(e, CLIP), ~z / np.maximum(1.0 - e, CLIP)
-        with np.errstate(invalid="ignore"):
-            told = (treated * y).sum(axis=1) / treated.sum(axis=1) - (control * y).sum(axis=1) / control.sum(axis=1)
-        told = np.where(np.isnan(told), 0.0, told)
-        return float(np.mean([told[self.period == t].mean() for t in self.periods]))
+        return float(np.mean([told[there & (self.period == t)].mean() for t in np.unique(self.period[there])]))
 
     def estimates(self, lists: Any) -> dict[str, Any]:
         """Every metric of (U, N) lists with its interval by user, and the share of user-periods without an estimate.
@@ -117,12 +121,25 @@ class Window:
             )
             out |= {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in told.items()}
         missing = {"left_out": float(1.0 - there.mean()), "periods_without": len(self.periods) - len(some)}
-        return {**out, **missing, ALL: self.snips_of_all(lists)}
+        e = {METRICS[0]: None, METRICS[1]: self.e}
+        taken = {f"{m}_{empty}": self._mean_of_halves(lists, e[m], empty) for m in METRICS[:2] for empty in EMPTY[1:]}
+        if self.other is not None:
+            taken[OTHER] = self._mean_of_halves(lists, self.other, "leave_out")
+        return {**out, **missing, **taken}
 
-    def calibration(self, items: Any) -> list[float]:
+    def calibration(self, items: Any, table: Any = None) -> list[float]:
         """Means of Z/e and (1 - Z)/(1 - e) over some items: 1 where the propensities are right."""
-        z, e = self.shown[:, items], np.clip(self.e[:, items].astype(np.float64), CLIP, 1.0 - CLIP)
+        table = self.e if table is None else table
+        z, e = self.shown[:, items], np.clip(table[:, items].astype(np.float64), CLIP, 1.0 - CLIP)
         return [float((z / e).mean()), float((~z / (1.0 - e)).mean())]
+
+    def deciles(self, table: Any = None) -> list[list[float]]:
+        """By decile of e: its mean, the share recommended, and the mean of Z/e."""
+        e, z = (self.e if table is None else table).ravel(), self.shown.ravel()
+        parts = np.array_split(np.argsort(e, kind="stable"), 10)
+        return [
+            [float(x.mean()) for x in (e[p], z[p], z[p] / np.maximum(e[p].astype(np.float64), CLIP))] for p in parts
+        ]
 
     def classes(self, lists: Any) -> list[float]:
         """Share of each observed class among the listed items of those present (Table 5)."""
@@ -150,8 +167,8 @@ def phase(log: RealLog, which: str) -> tuple[Data, Window]:
     x = log.exposures
     train, judged = phases(x.n_periods, log.n_test)[which]
     if log.name == "dunnhumby":
-        of = recent(x, train, present=log.present)
-        return Data(x.with_propensities(of), train), Window(log, judged, of)
+        of, other = (recent(x, train, by=by, present=log.present) for by in ("item", "user"))
+        return Data(x.with_propensities(of), train), Window(log, judged, of, other)
     table = shares(x, train, present=log.present)
     return Data(x.with_propensities(table), train), Window(log, judged, lambda u, i, t: table[0, i, 0])
 
@@ -210,10 +227,15 @@ def study(name: str, files: dict[str, Path | None], settings: dict[str, Any], ou
     n_test = settings["real"]["test_periods"][name]
     log = made_up(name, n_test) if quick else log_from(history_of(name, files), name, n_test)
     x = log.exposures
-    own = {key: settings[key] for key in ("seed", "training", "start", "stages", "own")}
+    settings = {**settings, "again": settings["real"]["again"]}
+    if not quick:
+        settings["stages"] = settings["real"]["stages"]
+        settings["own"] = {m: {**own, **settings["real"]["own"].get(m, {})} for m, own in settings["own"].items()}
+    own = {key: settings[key] for key in ("seed", "training")}
     identity = {"log": name, "users": x.n_users, "items": x.n_items, "periods": x.n_periods, "rows": len(x), **own}
     result = validation(log, settings, out, identity)
-    result |= test(log, settings, out, identity, result["chosen"])
+    picks = {**result["chosen"], **result["chosen_otherwise"]}
+    result |= test(log, settings, out, identity, picks)
     return {"settings": settings, **result, "checks": checks(result)}
 
 
@@ -232,7 +254,23 @@ def validation(log: RealLog, settings: dict[str, Any], out: Path, identity: Any)
         values = sorted(settings["own"][method]["alpha"])
         pick = chosen[method]["settings"]
         alphas[method] = [[a, search.score(method, {**pick, "alpha": a})] for a in values]
-    return {"chosen": chosen, "alphas": alphas, "curves": curves(log, settings, out, identity, chosen, (data, window))}
+    otherwise = {}
+    for empty in settings["real"]["chosen_by"]:
+        path = out / f"{log.name}.{empty}.search.json"
+
+        def judge(scores: Any, empty: str = empty) -> float:
+            return window.uplift(scores, n, empty)
+
+        other = Search(data, judge, settings, path, {"of": identity, "empty": empty})
+        for method in settings["real"]["chosen_methods"]:
+            otherwise[f"{method}, by {empty}"] = {**other.choose(method), "method": method}
+            print(f"{log.name}: {method} chosen by {empty}", flush=True)
+    return {
+        "chosen": chosen,
+        "chosen_otherwise": otherwise,
+        "alphas": alphas,
+        "curves": curves(log, settings, out, identity, chosen, (data, window)),
+    }
 
 
 def curves(
@@ -275,7 +313,9 @@ def test(log: RealLog, settings: dict[str, Any], out: Path, identity: Any, chose
         if method == "popularity":
             return np.tile(popularity, (shape[0], 1))
         pick = chosen[method]
-        return fit(method, pick["settings"], data, settings["training"], seed=seed, updates=pick["updates"]).scores
+        return fit(
+            pick.get("method", method), pick["settings"], data, settings["training"], seed=seed, updates=pick["updates"]
+        ).scores
 
     def one(name: str) -> Any:
         method, k = name.split("/")
@@ -294,17 +334,24 @@ def test(log: RealLog, settings: dict[str, Any], out: Path, identity: Any, chose
             "distinct": int((often > 0).sum()),
         }
 
-    methods = ("random", "popularity", *METHODS)
+    methods = ("random", "popularity", *chosen)
     names = [f"{m}/{k}" for k in range(seeds) for m in methods if k == 0 or m not in ("popularity", "cubn", "cibn")]
-    found = kept(out / f"{log.name}.test.json", [identity, chosen, settings["real"]], names, one)
+    of = [identity, {m: [c["settings"], c["updates"]] for m, c in chosen.items()}, lengths]
+    found = kept(out / f"{log.name}.test.json", of, names, one)
     rows = {m: mean_of([found[f"{m}/{k}"] for k in range(seeds) if f"{m}/{k}" in found]) for m in methods}
     popular = np.argsort(-popularity, kind="stable")[: lengths[0]]
     calibration = {
         "all items": window.calibration(np.arange(len(popularity))),
         f"the {lengths[0]} most bought": window.calibration(popular),
     }
+    if window.other is not None:
+        calibration["all items, by user"] = window.calibration(np.arange(len(popularity)), window.other)
+        calibration[f"the {lengths[0]} most bought, by user"] = window.calibration(popular, window.other)
+    deciles = {"item" if window.other is not None else "shares": window.deciles()}
+    if window.other is not None:
+        deciles["user"] = window.deciles(window.other)
     return {
-        "rows": rows, "lengths": lengths, "classes": list(CLASSES), "calibration": calibration,
+        "deciles": deciles, "rows": rows, "lengths": lengths, "classes": list(CLASSES), "calibration": calibration,
         "test_seconds": round(time.process_time() - began, 1),
     }  # fmt: skip
 
@@ -317,7 +364,7 @@ def mean_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
             m: [float(np.mean([p["estimates"][n][m][0] for p in parts])), (first[m][2] - first[m][1]) / 2]
             for m in METRICS
         }
-        for key in ("left_out", "periods_without", ALL):
+        for key in ("left_out", "periods_without", *TAKEN, *([OTHER] if OTHER in first else [])):
             estimates[n][key] = float(np.mean([p["estimates"][n][key] for p in parts]))
     means = {k: np.mean([p[k] for p in parts], axis=0).tolist() for k in ("classes", "popularity", "distinct")}
     return {"estimates": estimates, **means, "often": parts[0]["often"], "trainings": len(parts)}
@@ -335,9 +382,12 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
     out[f"rmf and bpr are the best in Precision@{lengths[1]}: {text}"] = {m for _, m in middle[:2]} == {"rmf", "bpr"}
     text = ", ".join(f"{m} {v:.4f}" for v, m in first[:3])
     out[f"ulrmf or ulbpr is the best in UpliftSNIPS@{lengths[0]}: {text}"] = first[0][1] in ("ulrmf", "ulbpr")
-    every = sorted(((rows[m]["estimates"][lengths[0]][ALL], m) for m in OF_THE_PAPER), reverse=True)
-    text = ", ".join(f"{m} {v:.4f}" for v, m in every[:3])
-    out[f"the same where a user left out counts 0: {text}"] = every[0][1] in ("ulrmf", "ulbpr")
+    for empty in EMPTY[1:]:
+        key = f"uplift_snips_{empty}"
+        every = sorted(((rows[m]["estimates"][lengths[0]][key], m) for m in OF_THE_PAPER), reverse=True)
+        text = ", ".join(f"{m} {v:.4f}" for v, m in every[:3])
+        out[f"the same where {COUNTS[empty]}: {text}"] = every[0][1] in ("ulrmf", "ulbpr")
+    out |= headline(rows, lengths) | tendencies(result)
     for method, than in (("ulrmf", "rmf"), ("ulbpr", "bpr")):
         ours, theirs = rows[method], rows[than]
         for k, name in ((2, "NR-P"), (1, "R-NP")):
@@ -349,6 +399,55 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
         out[f"{method} converges in fewer updates than {than}: {a:,} < {b:,}"] = a < b
         best = max(result["alphas"][method], key=lambda pair: pair[1])
         out[f"the best alpha of {method} on validation is below 1: {best[0]:g}"] = best[0] < 1
+    return out
+
+
+COUNTS = {"zero": "a user without an estimate counts 0", "half": "an empty half counts 0 and the other stays"}
+
+
+def headline(rows: dict[str, Any], lengths: list[str], counted: Sequence[str] = EMPTY) -> dict[str, bool]:
+    """The paper's main claim: ULRMF or ULBPR best in Uplift@N and UpliftSNIPS@N "for most cases": 4 of 6 cells."""
+    out = {}
+    for empty in counted:
+        cells = []
+        for metric in METRICS[:2]:
+            for n in lengths:
+                value = {}
+                for m in OF_THE_PAPER:
+                    of = rows[m]["estimates"][n]
+                    value[m] = of[metric][0] if empty == "leave_out" else of[f"{metric}_{empty}"]
+                cells.append(max(value, key=lambda m: value[m]))
+        best = sum(m in ("ulrmf", "ulbpr") for m in cells)
+        how = "left out" if empty == "leave_out" else COUNTS[empty]
+        out[f"ulrmf or ulbpr best in at least 4 of {len(cells)} cells, users without an estimate: {how}: {best}"] = (
+            best >= 4 * len(cells) / 6
+        )
+    return out
+
+
+def tendencies(result: dict[str, Any]) -> dict[str, bool]:
+    """Section 5.3's further remarks."""
+    from scipy.stats import kendalltau
+
+    rows, curve, out = result["rows"], result["curves"], {}
+    step = {m: float(np.abs(np.diff([v for _, v in curve[m]])).mean()) for m in ("ulrmf", "ulbpr")}
+    text = f"mean step of its learning curve {step['ulbpr']:.4f} < {step['ulrmf']:.4f}"
+    out[f"ulbpr is steadier than ulrmf: {text}"] = step["ulbpr"] < step["ulrmf"]
+    for m in ("ulrmf", "ulbpr"):
+        values = [v for _, v in curve[m]]
+        test = kendalltau(np.arange(len(values)), values)
+        at = int(np.argmax(values)) + 1
+        text = (
+            f"Kendall's tau with updates {test.statistic:+.2f}, p = {test.pvalue:.2f}; best look {at} of {len(values)}"
+        )
+        out[f"Uplift@N of {m} rises with training: {text}"] = test.statistic > 0 and test.pvalue < 0.05 and at > 1
+    for method, than in (("ulrmf", "rmf"), ("ulbpr", "bpr")):
+        a, b = (sum(rows[m]["classes"][:2]) for m in (method, than))
+        out[f"R-P + R-NP of {method} not higher than of {than}: {a:.4f} <= {b:.4f}"] = a <= b
+    for n in (str(k) for k in result["lengths"]):
+        pairs = np.array([[rows[m]["estimates"][n][metric][0] for metric in METRICS[:2]] for m in OF_THE_PAPER])
+        tau = float(kendalltau(pairs[:, 0], pairs[:, 1]).statistic)
+        out[f"Uplift@{n} and UpliftSNIPS@{n} order the seven methods alike: tau {tau:.2f} >= .5"] = tau >= 0.5
     return out
 
 

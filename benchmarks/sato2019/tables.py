@@ -14,7 +14,9 @@ LABELS = {
     "cause": "CausE", "cause-prod": "CausE-Prod", "ulrmf": "ULRMF", "ulbpr": "ULBPR", "dlce": "DLCE (true e)",
     "cubn": "CUBN", "cibn": "CIBN", "oracle": "Oracle",
 }  # fmt: skip
-ALL = "uplift_snips_all"
+ALL = "uplift_snips_zero"
+HALF = "uplift_snips_half"
+OTHER = "uplift_snips_user"
 WORLDS = {
     "dunnhumby-original": "Dunnhumby, original",
     "dunnhumby-personalised": "Dunnhumby, personalised",
@@ -69,9 +71,7 @@ def chosen(picks: dict[str, Any]) -> str:
     for method, pick in picks.items():
         settings = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in pick["settings"].items())
         updates = "" if pick["updates"] is None else f"{pick['updates']:,}"
-        rows.append(
-            [LABELS[method].removesuffix(" (true e)"), settings, updates, str(pick["fits"]), f"{pick['seconds']:.0f}"]
-        )
+        rows.append([name_of(method), settings, updates, str(pick["fits"]), f"{pick['seconds']:.0f}"])
     return grid(["chosen", "settings", "updates", "fits tried", "CPU s"], rows)
 
 
@@ -122,14 +122,21 @@ def log(result: dict[str, Any]) -> str:
     left = []
     for m, row in rows.items():
         of = [row["estimates"][k] for k in lengths]
-        left.append([name_of(m), *(left_out(o) for o in of), *(f"{o[ALL]:.4f}" for o in of)])
+        cells = [f"{o[ALL]:.4f} / {o[HALF]:.4f}" for o in of]
+        left.append([name_of(m), *(left_out(o) for o in of), *cells])
     parts += [
         "",
-        "User-periods without an Uplift: no recommended item in the list, or no other. The paper leaves them out.",
+        "User-periods without an Uplift: no recommended item in the list, or no other (the paper assumes that there "
+        "are both, and does not say what else). Beside them UpliftSNIPS@N where they count 0 / where the half that is "
+        "empty counts 0 and the other stays.",
+        "",
     ]
-    parts += ["Beside them UpliftSNIPS@N where they count 0.", ""]
-    head = ["method", *(f"left out, N = {k}" for k in lengths), *(f"SNIPS of all, N = {k}" for k in lengths)]
+    head = ["method", *(f"left out, N = {k}" for k in lengths), *(f"0 / half, N = {k}" for k in lengths)]
     parts += [grid(head, left)]
+    if OTHER in rows["random"]["estimates"][lengths[0]]:
+        lines = [[name_of(m), *(f"{row['estimates'][k][OTHER]:.4f}" for k in lengths)] for m, row in rows.items()]
+        parts += ["", "UpliftSNIPS@N with propensities from the user's own numbers instead of the item's:", ""]
+        parts += [grid(["method", *(f"N = {k}" for k in lengths)], lines)]
     lines = [[k, f"{a:.3f}", f"{b:.3f}"] for k, (a, b) in result["calibration"].items()]
     parts += [
         "",
@@ -137,6 +144,9 @@ def log(result: dict[str, Any]) -> str:
         "",
     ]
     parts += [grid(["cells", "mean Z/e", "mean (1 - Z)/(1 - e)"], lines)]
+    for by, deciles in result["deciles"].items():
+        parts += ["", f"By decile of e ({by}): mean e, share recommended, mean Z/e.", ""]
+        parts += [grid([str(k + 1) for k in range(10)], [[f"{d[j]:.3f}" for d in deciles] for j in range(3)])]
     parts += ["", f"# Table 5: observed classes of the {n} listed items, test periods", ""]
     head = ["method", *result["classes"], "R-P + R-NP", "popularity", "distinct items"]
     lines = [
@@ -155,7 +165,8 @@ def log(result: dict[str, Any]) -> str:
     alphas = result["alphas"]
     head = ["alpha", *(f"{a:g}" for a, _ in alphas["ulrmf"])]
     parts += [grid(head, [[name_of(m), *(f"{v:.4f}" for _, v in pairs)] for m, pairs in alphas.items()])]
-    parts += ["", "# Chosen on the validation periods", "", chosen(result["chosen"]), "", verdicts(result["checks"])]
+    picks = {**result["chosen"], **result["chosen_otherwise"]}
+    parts += ["", "# Chosen on the validation periods", "", chosen(picks), "", verdicts(result["checks"])]
     return "\n".join(parts)
 
 
@@ -176,7 +187,8 @@ def density(result: dict[str, Any]) -> str:
 
 
 def name_of(method: str) -> str:
-    return LABELS[method].split(" (")[0]
+    first, _, rest = method.partition(", ")
+    return LABELS[first].split(" (")[0] + (f", {rest}" if rest else "")
 
 
 TEXTS = {

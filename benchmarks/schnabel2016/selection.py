@@ -225,13 +225,13 @@ FITS: dict[str, Callable[[Problem, Candidate, Ratings, np.ndarray, bool], np.nda
 }  # fmt: skip
 
 
-def fit_hl(job: tuple[Ratings, dict[str, Any], int]) -> tuple[np.ndarray, list[float], bool]:
-    """HL-MAR or HL-MNAR: predictions of all cells, lower bounds, and whether it converged."""
+def fit_hl(job: tuple[Ratings, dict[str, Any], int]) -> tuple[np.ndarray, np.ndarray, list[float], bool]:
+    """HL-MAR or HL-MNAR: means and medians of all cells, lower bounds, and whether it converged."""
     from recsim_mnar.models.ordinal.hierarchical import HL
 
     ratings, settings, seed = job
     fit = HL(**settings).fit(ratings, seed)
-    return fit.matrix, list(fit.bounds), fit.converged
+    return fit.matrix, fit.medians, list(fit.bounds), fit.converged
 
 
 def apart(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

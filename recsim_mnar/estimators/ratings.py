@@ -74,8 +74,8 @@ def ranks(scores: Any, *, seed: int = 0) -> NDArray[np.int64]:
 def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = None, seed: int = 0) -> Loss:
     """Delta of one metric for one matrix of predictions.
 
-    ``mse``, ``mae`` and ``accuracy`` (1 where they differ, as the paper writes it) compare ratings; ``cg`` takes the
-    predictions as a binary matrix of k recommendations a user, (I/k) Yhat Y; ``dcg`` and ``dcg@k`` give
+    ``mse``, ``mae`` and ``accuracy`` (1 where prediction and rating agree: larger is better) compare ratings; ``cg``
+    takes the predictions as a binary matrix of k recommendations a user, (I/k) Yhat Y; ``dcg`` and ``dcg@k`` give
     I Y / log2(1 + rank), so that the mean over all entries is the mean over users of the DCG; ``prec@k``
     gives (I/k) Y 1[rank <= k], graded.
 
@@ -117,7 +117,7 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
         errors: dict[str, Callable[[Floats], Floats]] = {
             "mse": lambda e: e * e,
             "mae": np.abs,
-            "accuracy": lambda e: (e != 0).astype(np.float64),
+            "accuracy": lambda e: (e == 0).astype(np.float64),
         }
         error = errors[metric]
         return Loss(metric, lambda users, items, values: error(values - matrix[users, items]), matrix.shape)

@@ -26,6 +26,9 @@ Flags = NDArray[np.bool_]
 
 EFFECTS = ("naive", "ips", "snips")
 LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
+EMPTY = ("leave_out", "zero", "half")
+COUNTED = {"leave_out": "are left out", "zero": "count 0", "half": "count their other half"}
+"""How a verdict says what becomes of lists without an estimate."""
 WEIGHTED = ("uplift_snips", "uplift_ips", "uplift_pooled")
 _METHOD = "Student on sums by user, with the heaviest step"
 LEAST_ESS, FEW_ESS = 100.0, 30.0
@@ -169,6 +172,7 @@ def evaluate_lists(
     metrics: Sequence[str] = ("uplift", "uplift_snips", "uplift_ips", "precision"),
     periods: Sequence[int] | None = None,
     present: Any = "all",
+    empty: str = "leave_out",
     clip: float = 0.0,
     level: float = 0.95,
 ) -> dict[str, Estimate]:
@@ -187,8 +191,8 @@ def evaluate_lists(
     ratio of a few weighted items in each user can (its denominator varies with the recommendations, which the weights
     do not undo); ``uplift_ips`` is unbiased given the true propensities, ``uplift_pooled`` for many users.
 
-    A user whose list lies wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: such
-    users are left out of these two, and counted in the diagnostics.
+    A user whose list lies wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: the
+    paper only assumes that neither half is empty. ``empty`` says what such users count; the diagnostics number them.
 
     Args:
         exposures: the log.
@@ -196,16 +200,21 @@ def evaluate_lists(
         metrics: of :data:`LIST_METRICS`.
         periods: which; all by default.
         present: users who count: ``all``, ``active`` (who bought something in the period), or (U, n_periods) flags.
+        empty: ``leave_out``: the mean is over the others, so that a list of which almost nothing is ever recommended
+            is judged by few users; ``zero``: such users count 0; ``half``: the half without items counts 0, the other
+            stays.
         clip: as :func:`average_effect`.
         level: nominal coverage of the intervals, whose independent parts are users.
 
     Raises:
-        UserError: an unknown metric, lists that are not distinct items of all users, no propensities, one of 0 or 1
-            where its inverse is needed, or a period in which no user has an estimate.
+        UserError: an unknown metric or ``empty``, lists that are not distinct items of all users, no propensities, one
+            of 0 or 1 where its inverse is needed, or a period in which no user has an estimate.
     """
     for metric in metrics:
         if metric not in LIST_METRICS:
             raise UserError(f"unknown list metric {metric!r}; {nearest(metric, LIST_METRICS)}")
+    if empty not in EMPTY:
+        raise UserError(f"unknown way to count lists without an estimate, {empty!r}; {nearest(empty, EMPTY)}")
     chosen = np.arange(exposures.n_periods) if periods is None else np.asarray(periods, np.int64)
     table = checked_lists(lists, exposures, len(chosen))
     if set(metrics) & set(WEIGHTED):
@@ -233,7 +242,7 @@ def evaluate_lists(
             weight = _weights(exposures, users[:, None], own, t, z, clip)
             largest, ess = max(largest, float(weight.max())), ess + _kish(weight)
         for metric in metrics:
-            value, influence = _in_period(metric, z, y, weight, t)
+            value, influence = _in_period(metric, z, y, weight, t, empty)
             steps[metric] = max(steps[metric], _list_step(metric, weight, len(users)))
             everyone = np.zeros(exposures.n_users)
             everyone[users] = influence
@@ -241,7 +250,7 @@ def evaluate_lists(
     out = {}
     for metric, parts in sums.items():
         influence = np.mean([part for _, part in parts], axis=0)
-        details: dict[str, Any] = {**counts, "periods": len(chosen), "list_length": int(table.shape[2])}
+        details: dict[str, Any] = {**counts, "empty": empty, "periods": len(chosen), "list_length": int(table.shape[2])}
         if metric in WEIGHTED:
             details["largest_weight"] = largest
         value = float(np.mean([value for value, _ in parts]))
@@ -277,12 +286,13 @@ def _list_findings(metric: str, spread: tuple[float, float] | None, details: dic
     left = details["without_treated"] + details["without_control"]
     if metric in ("uplift", "uplift_snips") and left:
         share = left / details["user_periods"]
-        message = f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and are left out"
+        counted = COUNTED[details["empty"]]
+        message = f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {counted}"
         findings.append(Finding("left_out", min(scaled(share, 0.1, np.inf), CAUTION), share, message, "see uplift_ips"))
     return findings
 
 
-def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int) -> tuple[float, Floats]:
+def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int, empty: str) -> tuple[float, Floats]:
     """A metric's value in one period and each user's share of its error; (n, N) flags and weights."""
     length = z.shape[1]
     bought = weight * y
@@ -293,9 +303,7 @@ def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int) -> 
         a, b, c, d = ((x * flag).sum(axis=1) for flag in (z, ~z) for x in (bought, weight))
         return _difference(a, b, c, d)
     if metric in ("uplift", "uplift_snips"):
-        w = weight if metric == "uplift_snips" else np.ones_like(weight)
-        with np.errstate(invalid="ignore"):
-            own = (w * y * z).sum(axis=1) / (w * z).sum(axis=1) - (w * y * ~z).sum(axis=1) / (w * ~z).sum(axis=1)
+        own = halves(z, y, weight if metric == "uplift_snips" else np.ones_like(weight), empty)
     elif metric == "uplift_ips":
         own = (np.where(z, bought, -bought)).sum(axis=1) / length
     elif metric == "precision":
@@ -311,6 +319,25 @@ def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int) -> 
         )
     value = float(own[there].mean())
     return value, np.where(there, own - value, 0.0) / there.sum()
+
+
+def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floats:
+    """Each user's uplift: weighted mean purchases of the recommended items of the list less that of the others.
+
+    Args:
+        z: (n, N) whether recommended.
+        y: (n, N) whether purchased.
+        weight: (n, N) of each item in its half.
+        empty: of :data:`EMPTY`; with ``leave_out`` a user without an estimate has NaN.
+    """
+    bought = weight * y
+    with np.errstate(invalid="ignore"):
+        treated = (bought * z).sum(axis=1) / (weight * z).sum(axis=1)
+        control = (bought * ~z).sum(axis=1) / (weight * ~z).sum(axis=1)
+    if empty == "half":
+        return np.nan_to_num(treated) - np.nan_to_num(control)
+    own = treated - control
+    return np.nan_to_num(own) if empty == "zero" else own
 
 
 def _present(exposures: Exposures, present: Any, period: int) -> NDArray[np.int64]:

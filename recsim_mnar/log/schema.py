@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised when the same parameters and seed give other bytes, or when a column changes its meaning.
 
 2, 3: in the sessions world with uneven popularity (sigma_mu_organic >= 1), 200 items or more and at most ten factors,
 views are drawn in cheaper ways: 2 weighs the most popular items at every view, 3 keeps the others in two more tiers.
+
+4: the ratings world's default marginals have four digits; campaigns share no draws, whatever the lengths of their
+lists; where acceptance depends on affinity, its mean over items is 0 in every catalogue.
 """
 
 ORGANIC = 0

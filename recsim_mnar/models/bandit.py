@@ -13,6 +13,7 @@ than items the inverse of x's covariance would be noise, and with many it was no
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -175,6 +176,29 @@ class Solution:
     stretch: Floats
     common: float
 
+    def times(self, factor: float, shift: float = 0.0) -> Solution:
+        """The solution whose predictions are ``factor`` times these plus ``shift``."""
+        return Solution(
+            factor * self.factors, shift + factor * self.offsets, factor * self.stretch, shift + factor * self.common
+        )
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What rewards are measured by, in units of the standardised reward of the whole log.
+
+    Attributes:
+        mean: weighted.
+        sd: standard deviation.
+        noise: (P,) variance of each item's rewards relative to sd^2, drawn to 1 where an item was recommended seldom.
+            Rewards that are seldom 1 vary the more the likelier they are: without this the best items would be shrunk
+            too little.
+    """
+
+    mean: float
+    sd: float
+    noise: Floats
+
 
 @dataclass(frozen=True)
 class RewardMoments:
@@ -183,8 +207,7 @@ class RewardMoments:
     Attributes:
         gram: (F, P, K + 1, K + 1), of w u u' with u = (x M - centre, 1).
         cross: (F, P, K + 1), of w u r.
-        noise: (P,) variance of each item's rewards, drawn to 1 where an item was recommended seldom. Rewards that are
-            seldom 1 vary the more the likelier they are: without this the best items would be shrunk too little.
+        powers: (3, F, P), of w r^2, w r^3 and w r^4.
         rows: (F,) number of recommendations.
         mean: of rewards, weighted, and
         sd: their standard deviation; r = (reward - mean) / sd.
@@ -192,7 +215,7 @@ class RewardMoments:
 
     gram: Floats
     cross: Floats
-    noise: Floats
+    powers: Floats
     rows: NDArray[np.int64]
     mean: float
     sd: float
@@ -234,28 +257,53 @@ class RewardMoments:
         )  # fmt: skip
         upper = np.triu(np.ones((k + 1, k + 1)), 1)
         gram += np.swapaxes(gram * upper, 2, 3)
-        noise = _noise(log["action"][bandit], standard, weights, n_items)
-        return cls(gram, cross, noise, np.bincount(fold[bandit], minlength=folds), mean, sd)
+        cell = fold[bandit] * n_items + log["action"][bandit]
+        powers = [np.bincount(cell, weights * standard**p, folds * n_items) for p in (2, 3, 4)]
+        return cls(
+            gram, cross, np.reshape(powers, (3, folds, n_items)), np.bincount(fold[bandit], minlength=folds), mean, sd
+        )
 
     def fold_of(self, users: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         """The fold of each user, for the seed of :meth:`from_log`."""
         return _folds(users, len(self.rows), seed)
 
+    def scale(self, without: int | None = None) -> Scale:
+        """Mean, deviation and items' noise of the rewards, of all folds or of all but one."""
+        kept = np.arange(len(self.rows)) != without
+        mass, first = self.gram[kept, :, -1, -1].sum(axis=0), self.cross[kept, :, -1].sum(axis=0)
+        second, third, fourth = self.powers[:, kept].sum(axis=1)
+        total = mass.sum()
+        mean, variance = 0.0, 1.0  # of all folds, by construction
+        if without is not None:
+            mean = float(first.sum() / total)
+            variance = float(second.sum() / total) - mean**2
+        # Rounding leaves of a constant reward a variance of about 1e-16.
+        sd = math.sqrt(variance) if variance > 1e-12 else 1.0
+        seen = np.maximum(mass, 1e-300)
+        squares = (second - first**2 / seen) / sd**2
+        four = fourth.sum() - 4 * mean * third.sum() + 6 * mean**2 * second.sum() - 3 * mean**4 * total
+        # n rewards of kurtosis c show a variance with a relative error of about c / n: so 1 counts for c / .3.
+        doubt = float(four / total) / sd**4 / _SPREAD_OF_NOISE
+        return Scale(mean, sd, (np.maximum(squares, 0.0) + doubt) / (mass + doubt))
+
     def solve(self, places: Floats, ridge: Ridge, *, without: int | None = None) -> Solution:
         """Minimise sum w/noise_a (r - u . theta_a)^2 + sum_a precision . (theta_a - stretch * place_a)^2 over both.
 
         Given the stretch an item's theta is one ridge regression; the stretch that minimises what is left is a
-        generalised least-squares estimate (the hierarchical model's, its variances given).
+        generalised least-squares estimate (the hierarchical model's, its variances given). Mean, deviation and noise
+        are those of the folds that take part; the solution is on the scale of all.
 
         Args:
             places: (P, K), see :class:`ViewMap`.
-            ridge: the precisions.
+            ridge: the precisions, in units of the deviation.
             without: a fold to leave out.
         """
+        scale = self.scale(without)
         gram, cross = self.gram.sum(axis=0), self.cross.sum(axis=0)
         if without is not None:
             gram, cross = gram - self.gram[without], cross - self.cross[without]
-        gram, cross = gram / self.noise[:, None, None], cross / self.noise[:, None]
+        cross = (cross - scale.mean * gram[:, :, -1]) / scale.sd
+        gram, cross = gram / scale.noise[:, None, None], cross / scale.noise[:, None]
         k = places.shape[1]
         precision = ridge.precision(k)
         known = np.concatenate([places, np.ones((len(places), 1))], axis=1)
@@ -267,7 +315,7 @@ class RewardMoments:
         normal.flat[:: k + 2] += 1e-9 * max(float(np.trace(normal)), 1e-300)
         stretch = np.linalg.solve(normal, (known * estimate).sum(axis=0))
         theta = np.einsum("pij,pj->pi", inverse, cross + precision * stretch * known)
-        return Solution(theta[:, :k], theta[:, k], stretch[:k], float(stretch[k]))
+        return Solution(theta[:, :k], theta[:, k], stretch[:k], float(stretch[k])).times(scale.sd, scale.mean)
 
     def held_out(self, solution: Solution, fold: int) -> float:
         """Weighted squared error on a fold's recommendations, less that of predicting the mean; a sum."""
@@ -278,16 +326,3 @@ class RewardMoments:
 
 def _folds(users: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
     return (rng.uniforms(seed, rng.Stream.FIT, users, 1) * folds).astype(np.int64)
-
-
-def _noise(actions: NDArray[np.integer], rewards: Floats, weights: Floats, n_items: int) -> Floats:
-    """Variance of each item's standardised rewards, the average of what they show and 1.
-
-    n rewards of kurtosis c show a variance with a relative error of about c / n: so 1 counts for c / _SPREAD_OF_NOISE.
-    """
-    mass = np.bincount(actions, weights, n_items)
-    seen = np.maximum(mass, 1e-300)
-    mean = np.bincount(actions, weights * rewards, n_items) / seen
-    squares = np.bincount(actions, weights * rewards**2, n_items) - mass * mean**2
-    doubt = float(np.average(rewards**4, weights=weights)) / _SPREAD_OF_NOISE
-    return (np.maximum(squares, 0.0) + doubt) / (mass + doubt)

@@ -84,17 +84,41 @@ class Recent:
         return self.table[shown, bought]
 
 
+@dataclass(frozen=True)
+class RecentOfItem:
+    """P(recommended) by how often the item was recommended and bought in the last periods, whoever it was to or by.
+
+    Attributes:
+        table: (P, I).
+        coefficients: (3,) of the constant, and of recommendations and purchases a user present.
+        lags: how many periods back.
+    """
+
+    table: Floats
+    coefficients: Floats
+    lags: int
+
+    def __call__(self, users: NDArray[Any], items: NDArray[Any], periods: NDArray[Any]) -> Floats:
+        """Propensities of cells; the same for all users."""
+        return np.broadcast_to(self.table[periods, items], np.shape(users)).copy()
+
+
 def recent(
     exposures: Exposures,
     periods: Sequence[int] | Ints,
     *,
+    by: str = "user",
     lags: int = 4,
     present: Any = None,
     floor: float = 1e-3,
-) -> Recent:
+) -> Recent | RecentOfItem:
     """Logistic regression of a recommendation on the numbers of recommendations and purchases in the last periods.
 
+    The paper does not say whose numbers: the user's own of the item, or the item's among all users, which is as likely
+    where recommendations are said not to be personal.
+
     Args:
+        by: ``user`` or ``item``, see above.
         exposures: the log; earlier periods are looked back to, whether they are among ``periods`` or not.
         periods: of the training; those without ``lags`` periods before them are left out.
         lags: how many periods back.
@@ -102,12 +126,16 @@ def recent(
         floor: propensities are kept within [floor, 1 - floor].
 
     Raises:
-        UserError: no period has enough before it, or nothing or everything was recommended.
+        UserError: no period has enough before it, nothing or everything was recommended, or an unknown ``by``.
     """
+    if by not in ("user", "item"):
+        raise UserError(f"by must be 'user' or 'item', got {by!r}")
     chosen = [int(t) for t in periods if t >= lags]
     if lags < 1 or not chosen:
         raise UserError(f"no training period has {lags} periods before it: choose later periods, or fewer lags")
     there = _present(exposures, present)
+    if by == "item":
+        return _recent_of_item(exposures, chosen, lags, there, floor)
     size = lags + 1
     total, positive = np.zeros(size * size), np.zeros(size * size)
     counts = np.zeros((2, exposures.n_users, exposures.n_items), np.uint8)
@@ -128,6 +156,26 @@ def recent(
     coefficients = logistic_of_groups(design, positive, total)
     table = _bounded(design @ coefficients, floor).reshape(size, size)
     return Recent(table, coefficients, exposures, lags)
+
+
+def _recent_of_item(
+    exposures: Exposures, periods: Sequence[int], lags: int, there: NDArray[np.bool_], floor: float
+) -> RecentOfItem:
+    shape = (exposures.n_periods, exposures.n_items)
+    cell = exposures.time.astype(np.int64) * exposures.n_items + exposures.item
+    flags = (exposures.recommended, exposures.purchased)
+    shown, bought = (np.bincount(cell, flag, shape[0] * shape[1]).reshape(shape) for flag in flags)
+    users = there.sum(axis=0).astype(np.float64)
+    before = [np.concatenate([np.zeros((1, *x.shape[1:])), np.cumsum(x, axis=0)]) for x in (shown, bought, users)]
+    first = np.maximum(np.arange(shape[0]) - lags, 0)
+    numbers = [x[:-1] - x[first] for x in before]  # in the periods first .. t - 1
+    rates = [x / np.maximum(numbers[2], 1.0)[:, None] for x in numbers[:2]]
+    design = np.stack([np.ones(shape), *rates], axis=2)
+    total = np.repeat(users[list(periods), None], shape[1], axis=1)
+    coefficients = logistic_of_groups(
+        design[list(periods)].reshape(-1, 3), np.minimum(shown[list(periods)], total).ravel(), total.ravel()
+    )
+    return RecentOfItem(_bounded(design @ coefficients, floor), coefficients, lags)
 
 
 # ------------------------------------------------------------------------------------------------------ what matches

@@ -6,6 +6,7 @@ on features with offsets, and popularity; and how well calibrated an estimate is
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,12 @@ from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.numerics.lbfgs import minimise
 
-PENALTIES = (10.0, 30.0, 100.0, 300.0, 1000.0)
+PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Tried by :func:`logistic`; with few features or many ratings the best lies far below 10."""
+
+
+class EdgeOfGrid(UserWarning):
+    """The best value tried is the smallest or the largest: a better one may lie beyond."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,7 @@ def logistic(
 
     Warns:
         NotConverged: from the optimiser.
+        EdgeOfGrid: the penalty chosen is the smallest or the largest of several.
     """
     tried = _penalties(penalties)
     if len(ratings) == 0:
@@ -200,13 +207,21 @@ def logistic(
         for penalty in sorted(tried, reverse=True):
             held = 0.0
             for f in range(n_folds):
-                theta = _fit(_Bilinear(observed, (fold != f).astype(np.uint8), x, z, penalty * (1 - 1 / n_folds)))
+                part = _Bilinear(observed, (fold != f).astype(np.uint8), x, z, penalty * (1 - 1 / n_folds))
+                theta = _fit(part, 1e-8)
                 test = _Bilinear(observed, (fold == f).astype(np.uint8), x, z, 0.0)
                 held -= test(theta, np.empty(test.size))
             scores[penalty] = held / cells
     chosen = max(scores, key=lambda p: scores[p]) if scores else tried[0]
+    if len(scores) > 2 and chosen in (min(scores), max(scores)):
+        end, further = ("smallest", "smaller") if chosen == min(scores) else ("largest", "larger")
+        warnings.warn(
+            f"the best penalty, {chosen:g}, is the {end} tried: try {further} ones too, penalties=(...)",
+            EdgeOfGrid,
+            stacklevel=2,
+        )
     model = _Bilinear(observed, everything, x, z, chosen)
-    matrix = 1.0 / (1.0 + np.exp(-model.logits(_fit(model))))
+    matrix = 1.0 / (1.0 + np.exp(-model.logits(_fit(model, 1e-10))))
     return LogisticPropensities(matrix, chosen, scores)
 
 
@@ -217,11 +232,12 @@ def _penalties(penalties: Sequence[float]) -> list[float]:
     return [float(penalty) for penalty in tried]
 
 
-def _fit(model: _Bilinear) -> Floats:
+def _fit(model: _Bilinear, tolerance: float) -> Floats:
+    """The minimum; weak penalties leave the likelihood flat, and a loose tolerance then propensities per cents off."""
     start = np.zeros(model.size)
     share = model.observed[model.mask > 0].mean()
     start[-1] = np.log(share / (1.0 - share)) if 0 < share < 1 else 0.0
-    return minimise(model, start, gradient_tolerance=1e-3, value_tolerance=1e-6, max_iterations=500).x
+    return minimise(model, start, gradient_tolerance=1e-4, value_tolerance=tolerance, max_iterations=5000).x
 
 
 def _features(features: Any, n: int, kind: str) -> Floats:

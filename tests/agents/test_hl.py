@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.models.factorization import Ratings
 from recsim_mnar.models.ordinal import _ordinal_kernel as kernel
 from recsim_mnar.models.ordinal.hierarchical import HL
-from recsim_mnar.models.ordinal.posterior import Normal, Posterior, _limits
+from recsim_mnar.models.ordinal.posterior import REACH, SPACING, Normal, Posterior, _limits
 from twins import ordinal as twin
 
 LEVELS = np.arange(1.0, 6.0)
@@ -117,6 +118,32 @@ def test_moments_gather_and_curves_are_the_plain_twins():
         assert table[2, k] == pytest.approx((high - 2 * at + low) / e**2, abs=1e-6)
 
 
+def test_the_curvature_is_at_least_the_largest():
+    """Random cuts and reveal probabilities, narrow and wide, flat and steep; the truth on a grid of .03."""
+    g = np.random.default_rng(1)
+    loose = []
+    for case in range(1500):
+        cuts = np.sort(g.normal(size=4) * [0.3, 1.2, 3.0][case % 3]) + 2e-3 * np.arange(4)
+        reveal = norm.cdf(-(g.normal() + [0.1, 0.5, 1.5, 4.0][case % 4] * g.normal(size=5)))
+        m = np.arange(cuts[0] - 9, cuts[-1] + 9, 0.03)
+        t = cuts - m[:, None]
+        total = twin.level_chances(m[:, None], cuts) @ reveal
+        drop = reveal[:-1] - reveal[1:]
+        truth = ((norm.pdf(t) @ drop / total) ** 2 + (t * norm.pdf(t)) @ drop / total).max()
+        low, high = cuts[0] - REACH, cuts[-1] + REACH
+        points = np.linspace(low, high, int(np.ceil((high - low) / SPACING)) + 1)
+        table = np.empty((3, len(points), 5))
+        kernel.curves(points, cuts, table)
+        found = kernel.sharpest(table, reveal)
+        if reveal.max() > kernel.SPREAD_OF_REVEALS * reveal.min():
+            assert found == 1.0  # the largest there is: -F'' is 1 less a variance
+        else:
+            assert truth <= found * (1 + 1e-9) + 1e-9
+            loose.append(found / truth)
+    assert len(loose) > 1000
+    assert np.median(loose) < 1.12
+
+
 def test_divergence_is_that_of_normals():
     g = np.random.default_rng(0)
     root = g.normal(size=(3, 3))
@@ -166,6 +193,15 @@ def test_the_lower_bound_never_falls(options):
         assert np.diff(fit.bounds).min() >= -1e-9 * abs(fit.bounds[-1])
         assert fit.shares.sum() == pytest.approx(1.0)
         assert np.all((fit.matrix >= 1) & (fit.matrix <= 5))
+        assert np.isin(fit.medians, LEVELS).all()
+
+
+def test_the_median_has_the_smaller_absolute_error_and_the_mean_the_smaller_square():
+    truth, observed = drawn_from_hl(0, 60, 50, tilted=False)
+    fit = HL(rank=2, missing=False, iterations=60).fit(observed)
+    error = {name: getattr(fit, name) - truth for name in ("matrix", "medians")}
+    assert np.abs(error["medians"]).mean() < np.abs(error["matrix"]).mean()
+    assert (error["matrix"] ** 2).mean() < (error["medians"] ** 2).mean()
 
 
 def held_out_mse(prediction, truth, observed):

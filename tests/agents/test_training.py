@@ -180,6 +180,22 @@ def test_pairs_one_by_one_are_the_twins():
     np.testing.assert_allclose(trainer.model.items, tables[1], atol=1e-4)
 
 
+def test_a_pair_of_one_item_moves_only_by_the_penalty():
+    """The loss of an item against itself is a constant: the step is the gradient, whatever the batch."""
+    model = some_model(FactorModelConfig())
+    users, items = model.users.copy(), model.items.copy()
+    drawn = tuple(np.full(1, value, np.int64) for value in (2, 4, 4, 0, 0, 0))
+    for signed in (np.zeros(0, np.float32), np.array([-3.0], np.float32)):
+        users[:], items[:] = model.users, model.items
+        assert kernel.follow_pairs(users, items, model.factors, drawn, signed, 0, 1, PENALTIES, 0.1) == -1
+        expected = [model.users.astype(float), model.items.astype(float)]
+        loss = lambda a, b: twin.pair_loss(a, b, model.factors, [(2, 4, 4, 1.0)], PENALTIES)  # noqa: E731
+        for (t, row), slope in twin.slopes(loss, expected, [(0, 2), (1, 4)]).items():
+            expected[t][row] -= 0.1 * slope
+        np.testing.assert_allclose(users[:, : model.factors], expected[0][:, : model.factors], atol=1e-6)
+        np.testing.assert_allclose(items[:, : model.factors + 1], expected[1][:, : model.factors + 1], atol=1e-6)
+
+
 LEARNERS = [
     BPR(factors=6, batch=50, rate=0.01),
     BPR(factors=6, batch=1, rate=0.01, optimizer="sgd"),

@@ -97,18 +97,14 @@ def test_a_window_judges_as_the_package_does(study, log):
         # the window keeps propensities in single precision
         np.testing.assert_allclose(ours[metric], [estimate.value, estimate.low, estimate.high], rtol=1e-5)
     assert window.uplift(scores, 4) == pytest.approx(told["uplift"].value, rel=1e-12)
-    # the user-periods that have an estimate weigh their share of all
-    everyone = {t: int(log.present[:, t].sum()) for t in window.periods}
-    parts = [
-        evaluate_lists(data.exposures, lists, metrics=("uplift_snips",), periods=[t], present=log.present, clip=1e-3)
-        for t in window.periods
-    ]
-    weighted = []
-    for t, part in zip(window.periods, parts, strict=True):
-        details = part["uplift_snips"].diagnostics
-        left = details["without_treated"] + details["without_control"]
-        weighted.append(part["uplift_snips"].value * (1 - left / everyone[t]))
-    assert window.snips_of_all(lists) == pytest.approx(np.mean(weighted), rel=1e-5)
+    for empty in ("zero", "half"):
+        both = evaluate_lists(
+            data.exposures, lists, metrics=("uplift", "uplift_snips"), periods=window.periods, present=log.present,
+            clip=1e-3, empty=empty,
+        )  # fmt: skip
+        assert window.uplift(scores, 4, empty) == pytest.approx(both["uplift"].value, rel=1e-12)
+        for metric, estimate in both.items():
+            assert ours[f"{metric}_{empty}"] == pytest.approx(estimate.value, rel=1e-5)
     shares = window.classes(lists)
     z, y = (
         np.concatenate([f[log.present[:, t]] for t, f in flags])

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from recsim_mnar.worlds.ratings import MARGINALS, alpha_propensities, rerank
+
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "schnabel2016"
 
 
@@ -95,7 +97,7 @@ def test_the_jackknife_band_of_one_matrix_is_that_of_its_mean_square(study):
 def test_naive_dcg_of_rotate_is_the_published_where_everyone_dislikes_fifty_items(study):
     """With 50 ones in each row ROTATE recommends only those: the published 12.90 and 1.38 follow from sums alone."""
     semi = study["semi_synthetic"]
-    shares = np.array([0.526, 0.242, 0.144, 0.062, 0.026])
+    shares = np.array(MARGINALS)
     row = np.repeat([1.0, 2, 3, 4, 5], np.rint(shares * 500).astype(int))
     truth = np.array([np.random.default_rng(u).permutation(row) for u in range(20)])
 
@@ -104,6 +106,18 @@ def test_naive_dcg_of_rotate_is_the_published_where_everyone_dislikes_fifty_item
     assert found["users_with_under_50_ones"] == 0
     assert found["dcg@50"]["ROTATE"]["true"] == pytest.approx(12.90, abs=0.005)
     assert found["dcg@50"]["ROTATE"]["naive"] == pytest.approx(1.38, abs=0.02)
+
+
+def test_the_marginals_are_what_the_paper_prints(study):
+    """True MAEs of Table 1 that follow from the marginals alone, and the shares revealed at alpha = .25."""
+    truth = rerank(np.random.default_rng(0).normal(size=(943, 1682)))
+    found = study["semi_synthetic"].prediction_matrices(truth, 3)
+    told = json.loads((FOLDER / "published.json").read_text())["table1"]
+    for name in ("REC_ONES", "REC_FOURS", "ROTATE", "COARSENED"):
+        assert np.abs(found[name] - truth).mean() == pytest.approx(told[name]["mae"]["true"], abs=0.0006)
+    p = alpha_propensities(truth, 0.25)
+    shares = [p[truth == r].sum() / p.sum() for r in range(1, 6)]
+    assert np.round(shares, 2).tolist() == told["revealed_shares"]
 
 
 def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):

@@ -37,7 +37,9 @@ def test_metrics_are_what_they_say():
     truth, guess = np.array([[5.0, 1.0, 3.0]]), np.array([[1.0, 3.0, 2.0]])  # ranking: item 1, 2, 0
     assert r.loss("mse", guess).risk(truth) == pytest.approx((16 + 4 + 1) / 3)
     assert r.loss("mae", guess).risk(truth) == pytest.approx((4 + 2 + 1) / 3)
-    assert r.loss("accuracy", guess).risk(truth) == 1.0
+    assert r.loss("accuracy", truth).risk(truth) == 1.0
+    assert r.loss("accuracy", guess).risk(truth) == 0.0
+    assert r.loss("accuracy", np.array([[5.0, 1.0, 2.0]])).risk(truth) == pytest.approx(2 / 3)
     assert r.loss("dcg", guess).risk(truth) == pytest.approx(1 / 1 + 3 / math.log2(3) + 5 / 2)
     assert r.loss("dcg@k", guess, k=2).risk(truth) == pytest.approx(1 + 3 / math.log2(3))
     assert r.loss("prec@k", guess, k=2).risk(truth) == pytest.approx((1 + 3) / 2)
@@ -85,6 +87,69 @@ def test_erm_bounds():
     wrong = P * 0.8
     expected = 4 * np.abs(1 - P / wrong).mean() + r.erm_bound(4.0, wrong, 10, eta=0.1)
     assert r.erm_bound_inaccurate(4.0, P, wrong, 10, eta=0.1) == pytest.approx(expected)
+
+
+def erm_gaps(estimated, hypotheses, draws=300):
+    """R(Y_ERM) - R_IPS(Y_ERM | estimated) over draws of O, the ERM chosen among a finite set by the same estimate."""
+    deltas = np.array([r.loss("mse", h).everywhere(TRUTH) for h in hypotheses])
+    risks = deltas.mean(axis=(1, 2))
+    gaps, picked = [], []
+    for seed in range(draws):
+        estimates = (deltas * (observe(P, seed) / estimated)).mean(axis=(1, 2))
+        best = int(estimates.argmin())
+        picked.append(best)
+        gaps.append(risks[best] - estimates[best])
+    return np.array(gaps), picked
+
+
+def hypotheses(n=40):
+    """Predictions of every quality, many of them alike: the minimum of many estimates is the optimistic one."""
+    g = np.random.default_rng(7)
+    return [np.clip(TRUTH + g.normal(size=TRUTH.shape) * spread, 1, 5) for spread in np.linspace(0.8, 1.2, n)]
+
+
+@pytest.mark.parametrize("wrong", [1.0, 0.8, 1.3])
+def test_the_erm_bounds_cover_the_risk_of_what_is_learnt(wrong):
+    """Theorems 2 (true propensities) and 4 (wrong ones): R(Y_ERM) <= R_IPS(Y_ERM) + bound in 1 - eta of draws of O."""
+    h, eta = hypotheses(), 0.1
+    estimated = np.minimum(P * wrong, 1.0)
+    gaps, picked = erm_gaps(estimated, h)
+    largest = max(float(r.loss("mse", one).everywhere(TRUTH).max()) for one in h)
+    bound = r.erm_bound_inaccurate(largest, P, estimated, len(h), eta)
+    if wrong == 1.0:
+        assert bound == pytest.approx(r.erm_bound(largest, P, len(h), eta))
+    assert (gaps > bound).mean() <= eta
+    assert len(set(picked)) > 5  # there is something to choose
+    # The choice is optimistic, which is why |H| stands in the bound.
+    assert gaps.mean() > 0 or wrong < 1.0
+
+
+def test_theorem_4_covers_what_theorem_2_does_not():
+    """Propensities ten times too large: the estimate misses nine tenths of the risk, more than Theorem 2 allows for."""
+    g = np.random.default_rng(3)
+    truth = g.integers(1, 6, (400, 300)).astype(float)
+    p = np.full(truth.shape, 0.05)
+    d = r.loss("mse", np.full(truth.shape, 3.0)).everywhere(truth)
+    estimated = p * 10
+    gaps = np.array([d.mean() - (d * observe(p, seed) / estimated).mean() for seed in range(20)])
+    assert np.all(gaps > r.erm_bound(4.0, estimated, 1, 0.1))
+    assert np.all(gaps <= r.erm_bound_inaccurate(4.0, p, estimated, 1, 0.1))
+
+
+def test_clipping_can_help():
+    """The paper's conjecture: where few propensities are tiny, raising them costs little bias and much variance."""
+    g = np.random.default_rng(0)
+    truth = g.integers(1, 6, (60, 40)).astype(float)
+    p = np.where(g.random(truth.shape) < 0.02, 0.001, 0.3)
+    delta = r.loss("mse", np.full(truth.shape, 3.0))
+    risk = delta.risk(truth)
+    errors = []
+    for seed in range(400):
+        observed = Ratings.from_dense(truth, observe(p, seed))
+        errors.append([r.estimate_ratings(delta, observed, p, clip=c).ips - risk for c in (0.0, 0.05)])
+    square = np.array(errors) ** 2
+    difference = square[:, 1] - square[:, 0]
+    assert difference.mean() + 3 * difference.std() / math.sqrt(400) < 0
 
 
 def test_lemma_3_is_truth_minus_expected_estimate():

@@ -94,6 +94,19 @@ def test_users_without_a_treated_or_a_control_item_are_left_out_and_counted():
     assert result["uplift"].verdict.level == "do_not_use"  # four users
     assert result["uplift_ips"].value == pytest.approx(np.mean([0, 1, -1, -1]))
     assert "left_out" not in {finding.code for finding in result["uplift_ips"].verdict.findings}
+    # User 0 has both halves, the same share of each bought; the others have one half.
+    zero = evaluate_lists(of_grid(z, y, np.full((1, 1, 1), 0.5)), lists, empty="zero")["uplift"]
+    assert zero.value == 0.0
+    half = evaluate_lists(of_grid(z, y, np.full((1, 1, 1), 0.5)), lists, empty="half")["uplift"]
+    own = []
+    for u in range(4):
+        shown, bought = z[u, :2, 0], y[u, :2, 0]
+        own.append((bought[shown].mean() if shown.any() else 0) - (bought[~shown].mean() if (~shown).any() else 0))
+    assert half.value == pytest.approx(np.mean(own))
+    assert half.value != 0.0
+    assert "count their other half" in str(half.verdict)
+    with pytest.raises(UserError, match="unknown way to count"):
+        evaluate_lists(of_grid(z, y), lists, metrics=("uplift",), empty="skip")
 
 
 def test_only_users_who_are_present_count():

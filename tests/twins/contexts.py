@@ -25,6 +25,20 @@ def decision_states(log, n_items, shrinkage):
     return np.array(rows)
 
 
+def scale_of(rewards, actions, weights, n_items, spread_of_noise):
+    """Weighted mean and deviation of rewards, and each item's variance in units of it, drawn to 1."""
+    mean = np.average(rewards, weights=weights)
+    sd = np.sqrt(np.average((rewards - mean) ** 2, weights=weights))
+    z = (rewards - mean) / sd
+    doubt = np.average(z**4, weights=weights) / spread_of_noise
+    noise = np.ones(n_items)
+    for a in range(n_items):
+        w, own = weights[actions == a], z[actions == a]
+        if len(own):
+            noise[a] = ((w * (own - np.average(own, weights=w)) ** 2).sum() + doubt) / (w.sum() + doubt)
+    return mean, sd, noise
+
+
 def penalised_least_squares(u, actions, rewards, weights, places, spread, offset_spread):
     """Theta (P, K + 1), stretch (K,) and common offset that minimise the whole objective, as one linear system."""
     n_items, k = places.shape

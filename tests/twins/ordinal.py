@@ -16,7 +16,7 @@ def moments(mine, other):
 
 
 def level_chances(m, cuts):
-    """P_l(m), (levels,)."""
+    """P_l(m), (levels,); for m (n, 1) each its row."""
     return np.diff(norm.cdf(np.concatenate([[-np.inf], cuts, [np.inf]]) - m))
 
 

@@ -79,6 +79,30 @@ def test_lists_follow_the_weights_one_place_after_another():
     assert abs(second - 2 / 3) < 0.05
 
 
+def test_campaigns_share_no_draws_however_long_their_lists():
+    """Lists of 10, then of 5: by addresses campaign * k + place the second would repeat draws of the first."""
+    world = CampaignsWorld(CampaignsParams(n_users=4000, n_items=60, n_never=0, starting_items=1, organic_items=0.0))
+    platform = world.open_platform(1)
+    platform.advance(1)
+    first, _ = platform.draw_lists(np.ones(60), k=10)
+    platform.recommend(np.full((4000, 1), -1))  # a campaign that shows nothing changes nobody's profile
+    second, _ = platform.draw_lists(np.ones(60), k=5)
+    for place in range(10):
+        same = (first[:, place] == second[:, 0]).mean()
+        assert same < 1 / 59 + 4.5 * np.sqrt(1 / 59 / 4000)
+    again, _ = platform.draw_lists(np.ones(60), k=3)
+    np.testing.assert_array_equal(again, second[:, :3])  # a shorter list is the beginning of a longer one
+
+
+def test_mean_affinity_is_zero_over_the_items_of_each_catalogue():
+    """So ``acceptance`` is what it says: the mean logit is its own, but for the groups that users happen to be in."""
+    for catalogue in range(3):
+        world = make_world("campaigns", "affinity", [f"catalogue_seed={catalogue}"])
+        probability = world.reward_means(np.arange(12.0)[:, None])  # one user of each group
+        logit = np.log(probability / (1 - probability))
+        assert logit.mean() == pytest.approx(np.log(0.2 / 0.8), abs=1e-12)
+
+
 def test_lists_leave_out_what_users_hold_and_what_is_not_there_yet():
     world = small()
     platform = world.open_platform(3)

@@ -8,7 +8,8 @@ import math
 from recsim_mnar.numerics.jit import inlined, kernel, summing
 
 SMALLEST = 1e-290
-MARGIN = 1.1  # between two points of the table curvature may be a little larger
+MARGIN = 1.1  # the parabola through three points of the table is within 8 % of the peak between them
+SPREAD_OF_REVEALS = 1e3  # where R_l differ more, a peak may lie beyond the table: there curvature counts as 1
 _ROOT_HALF = math.sqrt(0.5)
 _DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
 
@@ -39,8 +40,18 @@ def curves(points, cuts, out):
 
 @inlined
 def sharpest(table, reveal):
-    """The largest curvature -d2/dm2 of log sum_l P_l(m) R_l over the table's points."""
-    worst = 0.0
+    """At least the largest curvature -d2/dm2 of log sum_l P_l(m) R_l, which is never above 1 (m has noise 1).
+
+    From the peak of the parabola through the table's largest value and its neighbours; table as :func:`curves` fills it
+    at points half a unit apart that reach 4 beyond the cuts.
+    """
+    least, most = reveal[0], reveal[0]
+    for level in range(1, len(reveal)):
+        least = min(least, reveal[level])
+        most = max(most, reveal[level])
+    if most > SPREAD_OF_REVEALS * least:
+        return 1.0
+    worst, before, last, rising = 0.0, 0.0, 0.0, False
     for k in range(table.shape[1]):
         total, first, second = 0.0, 0.0, 0.0
         for level in range(len(reveal)):
@@ -48,8 +59,14 @@ def sharpest(table, reveal):
             first += table[1, k, level] * reveal[level]
             second += table[2, k, level] * reveal[level]
         slope = first / total
-        worst = max(worst, slope * slope - second / total)
-    return worst
+        here = slope * slope - second / total
+        if rising and here < last:  # ``last`` is a peak of the table
+            bend = before - 2.0 * last + here
+            worst = max(worst, last - (before - here) * (before - here) / (8.0 * bend))
+        rising = here >= last
+        before, last = last, here
+        worst = max(worst, here)
+    return min(MARGIN * worst, 1.0)
 
 
 @summing
@@ -149,7 +166,7 @@ def cells(
             slope[u, i] = push / total
             sharp = limits[max(seen, 0)]
             if seen < 0:
-                sharp = min(MARGIN * sharpest(table, reveal), 1.0)
+                sharp = sharpest(table, reveal)
             sharpness[u, i] = sharp
             bound = math.log(total) - 0.5 * sharp * variance[u, i]
             if missing:

@@ -43,7 +43,8 @@ class HLFit:
 
     Attributes:
         matrix: (U, I) predicted ratings, the mean under the model of ratings alone: of a rating that is asked for.
-        unrevealed: (U, I) the same, given that the rating was not revealed; equal to ``matrix`` for HL-MAR.
+        medians: (U, I) median predicted rating under the same model: the best prediction by absolute error.
+        unrevealed: (U, I) the mean, given that the rating was not revealed; equal to ``matrix`` for HL-MAR.
         bounds: the lower bound at the start and after each iteration.
         starts: by tilt, the lower bound from which the best start was picked; empty for HL-MAR.
         shares: (levels,) mean predicted share of each rating over all cells.
@@ -52,6 +53,7 @@ class HLFit:
     """
 
     matrix: Floats
+    medians: Floats
     unrevealed: Floats
     bounds: list[float]
     starts: dict[float, float]
@@ -159,9 +161,10 @@ class HL:
         values = np.array(self.levels)
         shares = posterior.level_shares()
         matrix = unrevealed = np.tensordot(values, shares, axes=1)
+        medians = values[(np.cumsum(shares, axis=0) < 0.5).sum(axis=0).clip(max=len(values) - 1)]
         revealed = np.zeros(0)
         if self.missing:
             hidden = shares * posterior.unrevealed_probabilities()
             unrevealed = np.tensordot(values, hidden / hidden.sum(axis=0), axes=1)
             revealed = np.asarray(ndtr(posterior.base))
-        return HLFit(matrix, unrevealed, bounds, starts, shares.mean(axis=(1, 2)), revealed, converged)
+        return HLFit(matrix, medians, unrevealed, bounds, starts, shares.mean(axis=(1, 2)), revealed, converged)

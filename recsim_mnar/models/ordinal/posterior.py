@@ -25,8 +25,8 @@ from recsim_mnar.rng import Stream
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-GRID_POINTS = 13
-"""Where the curvature of F is looked for, from 3 below the first cut to 3 above the last."""
+SPACING, REACH = 0.5, 4.0
+"""Curvature of F is looked for at points so far apart, from so far below the first cut to as far above the last."""
 
 
 @dataclass
@@ -233,8 +233,9 @@ class Posterior:
 
         n_levels = len(self.base)
         users, items = self.sides
-        points = np.linspace(self.cuts[0] - 3.0, self.cuts[-1] + 3.0, GRID_POINTS)
-        table = np.empty((3, GRID_POINTS, n_levels))
+        low, high = self.cuts[0] - REACH, self.cuts[-1] + REACH
+        points = np.linspace(low, high, int(np.ceil((high - low) / SPACING)) + 1)
+        table = np.empty((3, len(points), n_levels))
         k.curves(points, self.cuts, table)
         out = Cells(self.observed.shape, n_levels)
         out.mean, variance = users.taste.moments_with(items.taste, None if self.missing else self.observed)

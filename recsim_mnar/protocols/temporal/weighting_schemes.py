@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
+from recsim_mnar.protocols.temporal.item_weights import BOUND, fit_item_weights
 
 Floats = NDArray[np.float64]
 
@@ -172,20 +172,141 @@ class PopularitySNIPS(Scheme):
 class WTD(Scheme):
     """Test pairs by w_u w_i = P_MAR(u, i) / P_MNAR(u, i) (Carraro & Bridge 2020, "Debiased offline evaluation").
 
-    P_MAR is uniform, P_MNAR the product of the shares of pairs that each user and each item has.
+    P_MAR is uniform, P_MNAR the product of the shares of pairs that each user and each item has. The authors call this
+    WTD_H, of hypothesised probabilities: their WTD takes P_MAR from a sample of ratings missing at random, which a log
+    of additions does not have. ``wtd`` names the same scheme.
     """
 
-    name = "wtd"
+    name = "wtd-h"
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
         return _by_pair(now, 1.0 / (now.lengths()[now.owners()].astype(np.float64) * now.n_holders()[now.items]))
 
 
+class Alone(Scheme):
+    """Only what users added alone, with item weights that give back P_t0(i) on these pairs.
+
+    Needs to know what campaigns caused. What they did to the rest of a profile, and to what recommenders learn from,
+    stays, unless these too are reduced to what users added alone.
+
+    Args:
+        learn: 1: recommenders learn from what users added alone, and are told only that; 0: from everything.
+    """
+
+    name = "alone"
+
+    def __init__(self, learn: int = 0) -> None:
+        if isinstance(learn, bool) or learn not in (0, 1):
+            raise UserError(f"alone: learn must be 0 or 1, got {learn!r}")
+        self.learn = int(learn)
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        kept = now.causes < 0
+        part = now.pairs(kept)
+        fit = fit_item_weights(part, reference.item_probabilities())
+        if self.learn:
+            return _by_user(part, fit.weights, {"pairs_alone": part.n_pairs, "kl": fit.divergence})
+        out = np.zeros(now.n_pairs)
+        out[kept] = _by_user(part, fit.weights).probabilities
+        return Weighing(now, out, {"pairs_alone": int(kept.sum()), "kl": fit.divergence})
+
+
+class StructureWeights(Scheme):
+    """Weights of pairs, w_ui = a_i b_c(u, i), that give back P_t0(i) and how predictable held-out pairs were at t0.
+
+    The item weights leave the structural bias that the 2015 paper names as future work: campaigns change which items
+    stand together. The support of a pair, the largest share of the holders at t0 of one of the user's other items who
+    held the item, says how well the rest of the profile predicts it, by the data of t0. Its values at t0 are cut into
+    ``bins`` of equal probability, one b each; a and b are fitted in turn until both marginals are those of t0.
+
+    Args:
+        bins: of the support, at least 2.
+    """
+
+    name = "structure"
+
+    def __init__(self, bins: int = 10) -> None:
+        if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 2:
+            raise UserError(f"structure: bins must be a whole number from 2, got {bins!r}")
+        self.bins = int(bins)
+
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """See :meth:`Scheme.weigh`."""
+        before, after = support(reference, reference), support(now, reference)
+        at_t0 = _by_user(reference, np.ones(reference.n_items)).probabilities
+        order = np.argsort(before, kind="stable")
+        share = np.cumsum(at_t0[order])
+        edges = before[order][np.searchsorted(share, np.arange(1, self.bins) / self.bins)]
+        cells = [np.searchsorted(edges, values, side="right") for values in (before, after)]
+        targets = (reference.item_probabilities(), np.bincount(cells[0], at_t0, self.bins))
+        out, log_weights = np.empty(now.n_pairs), np.zeros(now.n_pairs)
+        places: tuple[Any, Any] = (now.items, cells[1])
+        gap = np.inf
+        for _ in range(500):
+            gap = 0.0
+            for place, target in zip(places, targets, strict=True):
+                _normalised(now.starts, log_weights, out)
+                found = np.bincount(place, out, len(target))
+                both = (target > 0) & (found > 0)
+                step = np.zeros(len(target))
+                step[both] = np.log(target[both] / found[both])
+                step[(target == 0) & (found > 0)] = -1.0  # absent at t0: towards 0
+                gap = max(gap, float(np.abs(target - found)[both].max()))
+                log_weights += np.clip(step, -1.0, 1.0)[place]
+            log_weights = np.clip(log_weights, -2 * BOUND, 2 * BOUND)
+            if gap < 1e-7:
+                break
+        _normalised(now.starts, log_weights, out)
+        return Weighing(now, out, {"bins": self.bins, "largest_gap": gap})
+
+
+def support(profiles: Profiles, reference: Profiles) -> Floats:
+    """(E,) of each pair (u, i): the largest share, over the user's other items j, of j's holders at t0 who held i.
+
+    The user is not counted among the holders: nobody supports themselves.
+    """
+    from recsim_mnar.protocols.temporal import _weights_kernel
+
+    n_items = profiles.n_items
+    held = np.zeros(0, np.bool_)
+    rows = np.searchsorted(reference.users, profiles.users)
+    known = rows < reference.n_users
+    known[known] = reference.users[rows[known]] == profiles.users[known]
+    rows = np.where(known, rows, -1)
+    counts = np.zeros((n_items, n_items))
+    _weights_kernel.together(reference.starts, reference.items, counts)
+    out, held = np.empty(profiles.n_pairs), np.zeros(n_items, np.bool_)
+    _weights_kernel.support(profiles.starts, profiles.items, rows, reference.starts, reference.items, counts, held, out)
+    return out
+
+
+def _normalised(starts: NDArray[np.int64], log_weights: Floats, out: Floats) -> None:
+    """P(u, i), a user uniformly and one of their items by weight."""
+    length = np.diff(starts)
+    largest = np.repeat(np.maximum.reduceat(log_weights, starts[:-1]), length)
+    weights = np.exp(log_weights - largest)
+    out[:] = weights / np.repeat(np.add.reduceat(weights, starts[:-1]), length) / len(length)
+
+
 SCHEMES: dict[str, type[Scheme]] = {
     kind.name: kind
-    for kind in (Unweighted, Weights, AtReference, ItemFirst, RandomPhase, StratifiedRecall, PopularitySNIPS, WTD)
+    for kind in (
+        Unweighted,
+        Weights,
+        AtReference,
+        ItemFirst,
+        RandomPhase,
+        StratifiedRecall,
+        PopularitySNIPS,
+        WTD,
+        Alone,
+        StructureWeights,
+    )
 }
+ALIASES = {"wtd": "wtd-h"}
+"""Other names of schemes."""
 
 
 def make_scheme(spec: str) -> Scheme:
@@ -195,6 +316,7 @@ def make_scheme(spec: str) -> Scheme:
         UserError: an unknown name or parameter, or a value that is refused.
     """
     name, *options = [part.strip() for part in spec.split("+")]
+    name = ALIASES.get(name, name)
     if name not in SCHEMES:
         raise UserError(f"unknown scheme {name!r}; {nearest(name, SCHEMES)}")
     kind = SCHEMES[name]

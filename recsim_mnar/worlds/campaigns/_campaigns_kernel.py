@@ -138,6 +138,9 @@ def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before,
 
     users (n,) int64; weights (1, I), the same for all, or (n, I); held (I,) bool, all False, scratch;
     lists (n, k) int32, -1 where nothing is left; propensities (n, k): of the item at its place, given those before.
+
+    A place is drawn at the address (seed, POLICY, user, campaign n_items + place). No list is longer than n_items, so
+    campaigns share no draw, however long their lists.
     """
     n_items = birth.size
     k = lists.shape[1]
@@ -156,7 +159,7 @@ def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before,
                 if not held[i] and birth[i] <= day:
                     total += row[i]
             if total > 0.0:
-                a, b, _c, _d = block(seed, stream, np.uint64(u), np.uint64(campaign * k + p))
+                a, b, _c, _d = block(seed, stream, np.uint64(u), np.uint64(campaign * n_items + p))
                 target = unit53(a, b) * total
                 chosen = -1
                 for i in range(n_items):

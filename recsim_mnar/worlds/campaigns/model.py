@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -64,12 +65,14 @@ class CampaignsModel(PlatformWorld):
 
     @functools.cached_property
     def appeal(self) -> Floats:
-        """(I,) the part of affinity that all users share, centred with log(1 + taste) / n_clusters."""
+        """(I,) the part of affinity that all users share; with their own groups, its mean over items and users is 0."""
         p = self.params
         followed = self.log_popularity - self.log_popularity.mean()
         own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.APPEAL)
         shared = p.appeal_sd * own + p.appeal_popularity * followed
-        return shared - self.same_bonus / p.n_clusters
+        centre = math.fsum(shared.tolist()) / len(shared)  # rounds once, whatever the machine's vectors
+        # Users' groups are drawn uniformly: each item is of a user's own in a share 1 / n_clusters of them.
+        return shared - centre - self.same_bonus / p.n_clusters
 
     @functools.cached_property
     def same_bonus(self) -> float:
