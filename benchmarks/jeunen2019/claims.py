@@ -34,10 +34,7 @@ from recsim_mnar import rng  # noqa: E402
 from recsim_mnar.log import schema  # noqa: E402
 from recsim_mnar.log.files import write_json  # noqa: E402
 from recsim_mnar.log.table import Log  # noqa: E402
-from recsim_mnar.policy import (
-    registry,
-    scores_of,
-)
+from recsim_mnar.policy import registry, scores_of  # noqa: E402
 from recsim_mnar.protocols.compare import compare  # noqa: E402
 from recsim_mnar.protocols.decisions import Settings  # noqa: E402
 from recsim_mnar.simulate import simulate  # noqa: E402
