@@ -50,7 +50,7 @@ def estimates_of(catalogue: int, settings: dict[str, Any], preset: str) -> dict[
     agents = [*settings["agents"], *settings["references"]]
     found = compare(
         world, {name: registry.learner(name) for name in agents}, protocols=("off_policy", "ab_test"),
-        settings=replace(SIZES[preset], truth_users=1), seed=1000 + catalogue,
+        settings=replace(SIZES[preset], truth_users=50), seed=1000 + catalogue,
     )  # fmt: skip
     cells = {(r.agent, r.protocol, r.metric): r.to_dict() for r in found.records}
     out = {}
