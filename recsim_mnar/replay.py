@@ -19,9 +19,13 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
 from recsim_mnar.policy.checks import checked_propensities, spot_check_probabilities
+from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
+UNSUPPORTED = "_unsupported"
+"""Ending of the column, beside a policy's, of its mass where the logging probability is 0."""
+_CELLS = 1 << 22
 
 
 def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
@@ -47,6 +51,68 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArra
     for rows, probability in run_in_order(jobs, executor):
         out[rows] = probability
     return out
+
+
+def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
+    """The policy's probability, before each logged decision, of all the actions that the logging policy never takes.
+
+    Args:
+        log: ordered by (user, step).
+        policy: the target; it is not changed.
+        logging: the policy under which the log was collected; it is not changed.
+        executor: to spread users over; the result is the same with and without.
+
+    Returns:
+        (n,) masses in [0, 1], NaN on organic rows.
+    """
+    policy, logging = as_policy(policy), as_policy(logging)
+    out = np.where(log["event"] == schema.BANDIT, 0.0, np.nan)
+    if supports_every_action(logging):
+        return out
+    jobs = (
+        functools.partial(_missing_rows, log, policy, logging, first, last) for first, last in user_blocks(log["user"])
+    )
+    for rows, mass in run_in_order(jobs, executor):
+        out[rows] = mass
+    return out
+
+
+def supports_every_action(policy: Policy) -> bool:
+    """Whether a policy takes every action with some probability, by what kind of policy it is."""
+    if isinstance(policy, EpsilonMixture) and policy.epsilon > 0.0:
+        return True
+    if isinstance(policy, EpsilonMixture):
+        return supports_every_action(policy.inner)
+    fixed = policy.fixed_distribution()
+    return fixed is not None and bool(np.all(fixed > 0.0))
+
+
+def _missing_rows(log: Log, policy: Policy, logging: Policy, first: int, last: int) -> tuple[Rows, NDArray[np.float64]]:
+    """Of the decisions in a range of rows; the two policies meet the same events."""
+    both = [policy.fresh(), logging.fresh()]
+    user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
+    learners = [each for each in both if able(each, LearnsFromOutcomes) is not None]
+    for each in both:
+        each.reset(np.unique(user[first:last]))
+    rows: list[Rows] = []
+    masses: list[NDArray[np.float64]] = []
+    one_by_one = bool(learners)
+    step = max(1, _CELLS // policy.n_items)
+    for views, decisions in replay_batches(log, first, last, one_by_one=one_by_one):
+        for each in both:
+            if len(views):
+                observe_events(each, user[views], item[views], reward[views])
+        for start in range(0, len(decisions), step):
+            some = decisions[start : start + step]
+            never = both[1].probabilities(user[some]) <= 0.0
+            masses.append(np.where(never, both[0].probabilities(user[some]), 0.0).sum(axis=1))
+            rows.append(some)
+        if one_by_one:
+            for each in learners:
+                each.learn(user[decisions], action[decisions], reward[decisions])
+    if not rows:
+        return np.zeros(0, np.int64), np.zeros(0)
+    return np.concatenate(rows), np.minimum(np.concatenate(masses), 1.0)
 
 
 def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from row_bootstrap import RowBootstrap
 from settings import LEVEL
 
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.intervals import concentration as guarantees
+from recsim_mnar.estimators.intervals import concentration
 
 QUANTILE = 1.959963984540054
 CLIP = 15.0
@@ -36,14 +36,15 @@ def ours(reward, propensity, target, cluster) -> dict[str, Ends]:
 
 def guaranteed(reward, propensity, target, user, users, bound) -> dict[str, Ends]:
     """Intervals of bounded user sums; the longest history of the log stands for the longest possible."""
-    per_user = user.size / users
-    values = np.bincount(user, target / propensity * reward, users) / per_user
-    longest = np.bincount(user, minlength=users).max() / per_user
-    return {
-        "empirical Bernstein": guarantees.empirical_bernstein(values, bound * longest, LEVEL),
-        "betting": guarantees.betting(values, bound * longest, LEVEL),
-        "log smoothing": guarantees.log_smoothing(values, bound * longest, LEVEL),
-    }
+    lengths = np.bincount(user, minlength=users).astype(float)
+    longest = lengths.max()
+    values = np.bincount(user, target / propensity * reward, users) / (bound * longest)
+    names = {"empirical Bernstein": "bernstein", "betting": "betting", "log smoothing": "log_smoothing"}
+    out = {}
+    for name, method in names.items():
+        low, high = concentration.METHODS[method](values, lengths / longest, LEVEL)
+        out[name] = (low * bound, high * bound)
+    return out
 
 
 def normal_by_user(reward, propensity, target, user, users) -> Ends:

@@ -68,6 +68,8 @@ class Study:
         }
         action = log["action"][shown].astype(np.int64)
         out = {}
+        own = probabilities(log, self.logging)
+        one_hot = (self.group[:, None] == np.arange(self.group.max() + 1)).astype(np.float64)
         for name, policy in self.agents.items():
             every = probabilities(log, policy)
             target = np.minimum(every[np.arange(action.size), action], 1.0)
@@ -76,7 +78,12 @@ class Study:
             )
             found = {}
             for estimator, parameters in s.ESTIMATORS.items():
-                more = {"groups": self.group[action]} if estimator == "mips" else {}
+                more = {}
+                if estimator == "mips":
+                    both = [
+                        np.minimum(p @ one_hot, 1.0)[np.arange(action.size), self.group[action]] for p in (every, own)
+                    ]
+                    more = {"group_target": both[0], "group_propensity": both[1]}
                 if ESTIMATORS[estimator].needs:
                     more |= {"q_logged": q_logged, "q_target": q_target}
                 e = estimate_value(**columns, target=target, estimator=estimator, level=s.LEVEL, **parameters, **more)

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
 from recsim_mnar.log.ratings import Floats, Ratings
 
 METRICS = ("mse", "mae", "accuracy", "cg", "dcg", "dcg@k", "prec@k")
+_LEVEL = 0.95
 RANKED = ("dcg", "dcg@k", "prec@k")
 
 
@@ -132,6 +134,7 @@ class RatingEstimates:
         snips: equation 6.
         n: observed entries.
         effective_n: Kish's (sum of weights)^2 / sum of squared weights.
+        verdict: of the IPS estimate; ``naive`` is right only where its finding says that propensities are all alike.
     """
 
     naive: float
@@ -139,6 +142,40 @@ class RatingEstimates:
     snips: float
     n: int
     effective_n: float
+    verdict: Verdict = TRUST
+
+
+def _judged(ratings: Ratings, w: Floats, d: Floats) -> Verdict:
+    """The verdict of IPS from weights and losses of the observed entries, (n,), by user."""
+    from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
+
+    users, cells = ratings.n_users, ratings.n_users * ratings.n_items
+    findings = few_users(int(np.unique(ratings.users).size))
+    ess = float(w.sum() ** 2 / (w * w).sum())
+    message = f"the effective sample is {ess:.3g} of {len(ratings):,} ratings"
+    findings.append(Finding("effective_sample", scaled(ess, 100.0, 30.0), ess, message, "reveal more ratings"))
+    if users > 1:
+        step, factor = float(w.max()) / cells, small_sample_factor(users, _LEVEL)
+        sums = np.bincount(ratings.users, w, users) / cells
+        reach = poisson_reach(float(np.sum((sums - sums.mean()) ** 2)) * factor, step, 0.998)
+        mean = float(w.sum()) / cells
+        if abs(mean - 1.0) > reach:
+            message = f"the inverse propensities of the observed sum to {mean:.3g} of all cells and should to 1"
+            severity = GRAVE if abs(mean - 1.0) > 0.3 else CAUTION
+            findings.append(Finding("propensities", severity, mean, message, "check the propensities"))
+        sums = np.bincount(ratings.users, w * d, users) / cells
+        value = float(np.sum(w * d)) / cells
+        half = poisson_reach(
+            float(np.sum((sums - sums.mean()) ** 2)) * factor, step * float(np.max(np.abs(d), initial=0.0)), _LEVEL
+        )
+        ratio = half / abs(value) if value != 0.0 else math.inf
+        message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
+        findings.append(Finding("wide_interval", scaled(ratio, 0.4, 1.0), ratio, message, "reveal more ratings"))
+    spread = float(w.max() / w.min())
+    message = f"weights differ up to {spread:.3g} times, so the naive mean is of other cells than all"
+    severity = 0.0 if spread <= 1.0 + 1e-9 else 0.99
+    findings.append(Finding("naive_biased", severity, spread, message, "use ips or snips"))
+    return Verdict.of(findings)
 
 
 def clip_propensities(propensities: Any, smallest: float) -> Floats:
@@ -196,6 +233,7 @@ def estimate_ratings(delta: Loss, ratings: Ratings, propensities: Any, *, clip: 
         snips=total / float(w.sum()),
         n=len(ratings),
         effective_n=float(w.sum() ** 2 / (w * w).sum()),
+        verdict=_judged(ratings, w, d),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from recsim_mnar.estimators.verdict import TRUST, Verdict
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -19,7 +21,8 @@ class Estimate:
         n: rows used.
         ess: Kish's effective sample size of the unclipped weights, (sum w)^2 / sum w^2.
         diagnostics: clicks, mean weight, largest weight, sampling-only interval, ...; JSON types only.
-        verdict: "trust", "caution: ..." or "do not use: ...", with the reason and what would mend it.
+        verdict: its level and findings; as a text "trust", "caution: ..." or "do not use: ...", with reasons and what
+            to do.
         estimator: name of the estimator.
     """
 
@@ -31,16 +34,17 @@ class Estimate:
     n: int
     ess: float
     diagnostics: dict[str, Any] = field(default_factory=dict)
-    verdict: str = "trust"
+    verdict: Verdict = TRUST
     estimator: str = ""
 
     @property
     def trusted(self) -> bool:
         """Whether the verdict is "trust"."""
-        return self.verdict.startswith("trust")
+        return self.verdict.level == "trust"
 
     def __str__(self) -> str:
-        verdict = self.verdict[:1].upper() + self.verdict[1:]
+        words = str(self.verdict)
+        verdict = words[:1].upper() + words[1:]
         return (
             f"{self.estimator or 'estimate'}: {self.value:.4g} ({self.level * 100:g} % interval {self.low:.4g} to "
             f"{self.high:.4g}; {self.n:,} rows, effective {self.ess:,.0f}). {verdict}"

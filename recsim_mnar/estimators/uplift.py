@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.limits import degrees_of_freedom, student_limits
+from recsim_mnar.estimators.intervals.limits import Spread, degrees_of_freedom, small_sample_factor
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict, few_users, scaled
 from recsim_mnar.log.exposures import Exposures
 
 Floats = NDArray[np.float64]
@@ -25,9 +26,13 @@ Flags = NDArray[np.bool_]
 
 EFFECTS = ("naive", "ips", "snips")
 LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
-EMPTY = ("leave_out", "zero", "half")
+COUNTED = {"leave_out": "are left out", "zero": "count 0", "half": "count their other half"}
+EMPTY = tuple(COUNTED)
 WEIGHTED = ("uplift_snips", "uplift_ips", "uplift_pooled")
-_METHOD = "Student's t on sums by user"
+_METHOD = "Student on sums by user, with the heaviest step"
+LEAST_ESS, FEW_ESS = 100.0, 30.0
+WIDE, USELESS = 0.4, 1.0
+"""Half widths over the larger of the effect and the purchase rates it is a difference of, as for off-policy values."""
 _CELLS = 1 << 23
 
 
@@ -81,12 +86,44 @@ def average_effect(
     if control_size.sum() <= 0:
         raise UserError("everything was recommended: there is no control cell to compare with")
     value, influence = _difference(treated_sum, treated_size, control_sum, control_size)
+    steps = _heaviest(weight[z]) / treated_size.sum(), _heaviest(weight[~z]) / control_size.sum()
+    rates = treated_sum.sum() / treated_size.sum(), control_sum.sum() / control_size.sum()
+    findings: list[Finding] = []
+    if estimator == "naive":
+        spread = _propensity_range(exposures, user, exposures.item[rows], exposures.time[rows])
+        findings = _confounding(spread, "the naive effect", "use ips")
     return _estimate(
         value, influence, treated_sum + control_sum > 0, level, f"ate_{estimator}",
         n=exposures.n_items * len(chosen) * n_users,
         ess=_kish(weight[z]),
         diagnostics={"recommended": int(z.sum()), "purchased": int(y.sum()), "largest_weight": largest},
+        steps=steps, scale=max(rates), findings=findings,
     )  # fmt: skip
+
+
+def _heaviest(weights: Floats) -> float:
+    """What one more purchase could weigh: the largest weight there is, at least 1."""
+    return float(weights.max(initial=1.0))
+
+
+def _propensity_range(exposures: Exposures, users: Any, items: Any, times: Any) -> tuple[float, float] | None:
+    """Least and largest propensity of cells; None where they are unknown."""
+    if exposures.propensities is None:
+        return None
+    e = exposures.propensity_of(users, items, times)
+    return (float(np.min(e)), float(np.max(e))) if np.size(e) else (0.0, 0.0)
+
+
+def _confounding(spread: tuple[float, float] | None, what: str, action: str) -> list[Finding]:
+    """Findings of an estimator that is unbiased only where recommendations are random."""
+    if spread is None:
+        message = f"{what} holds only where recommendations are random, and the propensities are not known"
+        return [Finding("confounding_unknown", CAUTION, float("nan"), message, "give the propensities")]
+    low, high = spread
+    if high - low <= 1e-6 * max(high, 1e-6):
+        return []
+    message = f"propensities vary from {low:.3g} to {high:.3g}, and {what} takes that for an effect"
+    return [Finding("confounded", GRAVE, high - low, message, action)]
 
 
 def _control_weights(exposures: Exposures, periods: NDArray[np.int64], clip: float) -> Floats:
@@ -184,6 +221,9 @@ def evaluate_lists(
     sums: dict[str, list[tuple[float, Floats]]] = {metric: [] for metric in metrics}
     counts = {"user_periods": 0, "without_treated": 0, "without_control": 0}
     largest, ess, rewarded = 1.0, 0.0, np.zeros(exposures.n_users, bool)
+    bought, spread = 0.0, _propensity_range(exposures, 0, 0, 0)
+    span: list[float] = []
+    steps: dict[str, float] = dict.fromkeys(metrics, 0.0)
     for k, t in enumerate(chosen.tolist()):
         users = _present(exposures, present, t)
         own = table[min(k, len(table) - 1), users]
@@ -192,12 +232,17 @@ def evaluate_lists(
         counts["without_treated"] += int((~z.any(axis=1)).sum())
         counts["without_control"] += int(z.all(axis=1).sum())
         rewarded[users] |= y.any(axis=1)
+        bought += float(y.mean()) / len(chosen)
+        if spread is not None:
+            e = exposures.propensity_of(users[:, None], own, t)
+            span += [float(np.min(e)), float(np.max(e))]
         weight = np.ones(own.shape)
         if set(metrics) & set(WEIGHTED):
             weight = _weights(exposures, users[:, None], own, t, z, clip)
             largest, ess = max(largest, float(weight.max())), ess + _kish(weight)
         for metric in metrics:
             value, influence = _in_period(metric, z, y, weight, t, empty)
+            steps[metric] = max(steps[metric], _list_step(metric, weight, len(users)))
             everyone = np.zeros(exposures.n_users)
             everyone[users] = influence
             sums[metric].append((value, everyone))
@@ -207,13 +252,44 @@ def evaluate_lists(
         details: dict[str, Any] = {**counts, "empty": empty, "periods": len(chosen), "list_length": int(table.shape[2])}
         if metric in WEIGHTED:
             details["largest_weight"] = largest
+        value = float(np.mean([value for value, _ in parts]))
+        step = steps[metric] / len(chosen)
+        findings = _list_findings(metric, (min(span), max(span)) if span else None, details)
         out[metric] = _estimate(
-            float(np.mean([value for value, _ in parts])), influence, rewarded, level, metric,
+            value, influence, rewarded, level, metric,
             n=counts["user_periods"] * int(table.shape[2]),
             ess=ess if metric in WEIGHTED else counts["user_periods"] * float(table.shape[2]),
-            diagnostics=details,
+            diagnostics=details, steps=(step, step), scale=abs(value) if metric.startswith("precision") else bought,
+            findings=findings,
         )  # fmt: skip
     return out
+
+
+def _list_step(metric: str, weight: Floats, users: int) -> float:
+    """What one more purchase could add to a metric of one period, or take away."""
+    if metric in ("uplift", "uplift_snips", "precision_recommended"):
+        return 1.0 / users  # of a ratio within one user
+    if metric == "uplift_pooled":
+        return float(weight.max()) / float(weight.sum())
+    return float(weight.max()) / (weight.shape[1] * users)
+
+
+def _list_findings(metric: str, spread: tuple[float, float] | None, details: dict[str, Any]) -> list[Finding]:
+    """What speaks against a list metric whatever its interval."""
+    findings: list[Finding] = []
+    if metric == "uplift":
+        findings = _confounding(spread, "uplift@N", "use uplift_ips")
+    elif metric == "uplift_snips" and spread is not None and spread[1] - spread[0] > 1e-6 * spread[1]:
+        message = "a ratio within each user's list undoes varying propensities only in part"
+        findings = [Finding("ratio_in_user", CAUTION, spread[1] - spread[0], message, "compare with uplift_ips")]
+    left = details["without_treated"] + details["without_control"]
+    if metric in ("uplift", "uplift_snips") and left:
+        share = left / details["user_periods"]
+        message = (
+            f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {COUNTED[details['empty']]}"
+        )
+        findings.append(Finding("left_out", min(scaled(share, 0.1, np.inf), CAUTION), share, message, "see uplift_ips"))
+    return findings
 
 
 def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int, empty: str) -> tuple[float, Floats]:
@@ -338,28 +414,50 @@ def _kish(weights: Floats) -> float:
 
 def _estimate(
     value: float, influence: Floats, rewarded: Flags, level: float, name: str, *, n: int, ess: float,
-    diagnostics: dict[str, Any],
+    diagnostics: dict[str, Any], steps: tuple[float, float] = (0.0, 0.0), scale: float | None = None,
+    findings: Sequence[Finding] = (),
 ) -> Estimate:  # fmt: skip
+    """The estimate of user influences.
+
+    Args:
+        value: it.
+        influence: (U,) what each user adds to its error.
+        rewarded: (U,) users with a purchase.
+        level: nominal coverage.
+        name: of the estimator.
+        n: cells.
+        ess: effective cells.
+        diagnostics: to keep.
+        steps: what one more purchase could add, and take away.
+        scale: what the width is measured by beside the value; None where the width says nothing of trust.
+        findings: of the estimator.
+    """
     if not 0.0 < level < 1.0:
         raise UserError(f"level must lie in (0, 1), got {level}")
     users = len(influence)
-    second, fourth = float((influence**2).sum()), float((influence**4).sum())
+    square = influence**2
+    second, fourth = float(square.sum()), float((square**2).sum())
     degrees = degrees_of_freedom(users, int(rewarded.sum()), second, fourth)
-    low, high = student_limits(value, second, users, level, degrees)
-    left = diagnostics.get("without_treated", 0) + diagnostics.get("without_control", 0)
-    verdict = "trust"
-    if name in ("uplift", "uplift_snips") and left:
-        share = left / diagnostics["user_periods"]
-        counted = {"leave_out": "are left out", "zero": "count 0", "half": "count their other half"}[
-            diagnostics["empty"]
-        ]
-        if share > 0.1:
-            verdict = (
-                f"caution: {100 * share:.0f} % of lists have no recommended or no unrecommended item and {counted}; "
-                "see uplift_ips"
-            )
+    variance = second * small_sample_factor(users, level, degrees) if users > 1 else float("inf")
+    third = float((square * influence).sum()) / second if second > 0.0 else 0.0
+    less, more = Spread(variance, third, *steps).reaches(level) if users > 1 else (float("inf"), float("inf"))
+    found = [*few_users(users), *findings]
+    if ess < n * (1.0 - 1e-9):
+        message = f"the effective sample is {ess:.3g} of {n:,} cells"
+        found.append(Finding("effective_sample", scaled(ess, LEAST_ESS, FEW_ESS), ess, message, "use more users"))
+    if scale is not None:
+        against = max(scale, abs(value))
+        ratio = (less + more) / 2.0 / against if against > 0.0 else float("inf")
+        message = f"the interval reaches {100 * ratio:.3g} % of the purchase rate to either side"
+        found.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, "use more users"))
+    if fourth > 0.0:
+        resting = second**2 / fourth
+        message = f"the spread rests on the equivalent of {resting:.2g} equal users, so its own size is uncertain"
+        found.append(
+            Finding("uneven_users", min(scaled(resting, 10.0, 2.0), CAUTION), resting, message, "use more users")
+        )
     details = {**diagnostics, "standard_error": float(np.sqrt(second))}
-    return Estimate(value, low, high, level, _METHOD, n, ess, details, verdict, name)
+    return Estimate(value, value - less, value + more, level, _METHOD, n, ess, details, Verdict.of(found), name)
 
 
 # ---------------------------------------------------------------------------------------------------- with the truth

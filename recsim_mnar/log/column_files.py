@@ -81,6 +81,15 @@ def read_columns(
     return LogColumns(columns[reward], columns[propensity], clusters, {name: columns[name] for name in names}, numbers)
 
 
+def column_names(path: str | Path) -> list[str]:
+    """Names of the columns of a log file, or of the first of its parts.
+
+    Raises:
+        UserError: no such file, or one that cannot be read.
+    """
+    return _column_names(part_files(Path(path))[0])
+
+
 def _column_names(part: Path) -> list[str]:
     import pyarrow as pa
 

@@ -108,6 +108,12 @@ class Clusters:
         """``values`` with the rows of a cluster side by side."""
         return values if self.order is None else values[self.order]
 
+    def first_rows(self) -> Ints:
+        """(users,) the row in which each user first appears, users in the order of :func:`user_sums`."""
+        together = self.together(self.codes)
+        starts = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
+        return starts if self.order is None else self.order[starts]
+
     @property
     def number(self) -> int:
         """How many clusters there are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.estimators.off_policy.verdict import USELESS, WIDE
+from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
@@ -112,7 +115,7 @@ def ab_test(
         seconds = time.perf_counter() - began
         for metric, sums in (("ctr", arm.rewards), ("ctr_exact", arm.means)):
             value, low, high = ratio_interval(sums, arm.decisions, level)
-            details = {"users": n_users, "paired": paired}
+            details = {"users": n_users, "paired": paired, **judged(len(arm.user), value, low, high).to_dict()}
             n = int(arm.decisions.sum())
             records.append(
                 Record(
@@ -134,6 +137,15 @@ def ab_test(
     return records
 
 
+def judged(users: int, scale: float, low: float, high: float) -> Verdict:
+    """The verdict of an arm's rate, or of a difference measured by the rate ``scale``."""
+    findings = few_users(users)
+    ratio = (high - low) / 2.0 / scale if scale > 0.0 else math.inf
+    message = f"the interval reaches {100.0 * ratio:.3g} % of the rate to either side"
+    findings.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, "run it on more users"))
+    return Verdict.of(findings)
+
+
 def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float) -> list[Record]:
     """Each arm's exact CTR minus the best arm's, user by user."""
     ctr = {name: float(arm.means.sum() / arm.decisions.sum()) for name, arm in arms.items()}
@@ -146,7 +158,8 @@ def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float)
         value = ctr[name] - ctr[best]
         residual = _influence(arm, n_users) - base
         _, low, high = ratio_interval(residual, np.ones(n_users), level)
-        details = {"users": n_users, "paired": True, "against": best}
+        verdict = judged(len(arm.user), max(ctr.values()), low, high)
+        details = {"users": n_users, "paired": True, "against": best, **verdict.to_dict()}
         n = int(arm.decisions.sum())
         records.append(
             Record(

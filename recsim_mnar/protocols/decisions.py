@@ -90,7 +90,7 @@ class DecisionExperiment(Experiment):
         for name, learner in trial.learners.items():
             trial.policies[name] = fitted(learner, train, n_items=n_items, seed=fit_seed)
         logger = registry.learner(sizes.logging).fit(train, n_items=n_items, seed=fit_seed)
-        trial.train_log, trial.test_seed = train, trial.seed_of("test")
+        trial.train_log, trial.test_seed, trial.logging_policy = train, trial.seed_of("test"), logger
         trial.report(f"simulate {sizes.test_users:,} test users under {logger.name}")
         trial.test_log = simulate(trial.world, logger, sizes.test_users, trial.test_seed, executor=trial.executor)
 

@@ -16,7 +16,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.replay import replay
+from recsim_mnar.replay import missing_mass, replay
 from recsim_mnar.truth import value_on_log
 
 
@@ -28,6 +28,7 @@ def off_policy(
     clip: float = 15.0,
     level: float = 0.95,
     world: str = "sessions",
+    logging: Policy | None = None,
     executor: Executor | None = None,
 ) -> list[Record]:
     """Estimate each policy's value from a log, with the rows of a user treated as dependent.
@@ -39,6 +40,8 @@ def off_policy(
         clip: largest weight of clipped_ips.
         level: of the intervals, which cover the target's value in the states of the log.
         world: name for the records.
+        logging: the policy under which the log was collected, where it is known: then so is what the log lacks of each
+            target, and support is no matter of belief.
         executor: to spread users over.
 
     Raises:
@@ -52,16 +55,24 @@ def off_policy(
     for name, policy in policies.items():
         began = time.perf_counter()
         target = replay(log, policy, executor=executor)[shown]
+        lost = None if logging is None else missing_mass(log, policy, logging, executor=executor)[shown]
         replayed = time.perf_counter() - began
         for estimator in estimators:
             began = time.perf_counter()
             limit = clip if estimator.startswith("clipped") else None
             estimate = estimate_value(
-                reward, propensity, target, estimator=estimator, clip=limit, cluster=user, level=level
+                reward,
+                propensity,
+                target,
+                estimator=estimator,
+                clip=limit,
+                cluster=user,
+                level=level,
+                unsupported=lost,
             )
             details = {
                 "method": estimate.method,
-                "verdict": estimate.verdict,
+                **estimate.verdict.to_dict(),
                 "ess": estimate.ess,
                 "share_supported": float(np.mean(target > 0)),
                 **estimate.diagnostics,
@@ -132,6 +143,7 @@ class OffPolicy(Protocol):
             clip=sizes.clip,
             level=study.level,
             world=study.world.name,
+            logging=study.logging_policy,
             executor=study.executor,
         )
         exact = value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)

@@ -81,7 +81,7 @@ def test_missing_cluster_ids_are_named(cluster):
         ({"cluster": np.zeros(3)}, "shape"),
         ({"estimator": "dr"}, "needs q_logged"),
         ({"estimator": "dm"}, "needs q_target"),
-        ({"estimator": "mips"}, "needs the parameter 'groups'"),
+        ({"estimator": "mips"}, "needs the group's probability under both policies"),
         ({"estimator": "ips", "tau": 1.0}, "has no parameter 'tau'"),
         ({"estimator": "dros", "lam": -1.0, "q_logged": np.zeros(500), "q_target": np.zeros(500)}, "lam must be"),
         ({"estimator": "sg_ips", "lam": 2.0}, "lam must be"),
@@ -108,14 +108,19 @@ def test_columns_of_different_length():
         estimate_value(["a"], [0.5], [0.5])
 
 
-@pytest.mark.parametrize("name", [n for n, info in ESTIMATORS.items() if not info.requires])
+# mips needs groups, or their probabilities
+PLAIN = [name for name, info in ESTIMATORS.items() if not info.requires and name != "mips"]
+
+
+@pytest.mark.parametrize("name", PLAIN)
 def test_one_row_no_reward_and_no_support_get_a_verdict(name):
     q = {"q_logged": [0.1], "q_target": [0.2]}
     one = estimate_value([1.0], [0.5], [0.2], estimator=name, **(q if ESTIMATORS[name].needs else {}))
     assert one.verdict.startswith("do not use: only 1 row,")
     data = make()
     models = {"q_logged": np.full(500, 0.1), "q_target": np.full(500, 0.1)} if ESTIMATORS[name].needs else {}
-    silent = estimate_value(np.zeros(500), data["propensity"], data["target"], estimator=name, **models)
+    none = (np.zeros(500), data["propensity"], data["target"])
+    silent = estimate_value(*none, estimator=name, reward_max=1.0, **models)
     assert silent.verdict.startswith("do not use: no reward")
     outside = estimate_value(data["reward"], data["propensity"], np.zeros(500), estimator=name, **models)
     assert outside.verdict.startswith("do not use: the target takes none")
@@ -136,7 +141,8 @@ def test_few_users_are_not_to_be_used():
 def test_signed_rewards_are_not_taken_for_few():
     rng = np.random.default_rng(0)
     propensity = rng.uniform(0.1, 0.9, 5000)
-    assert estimate_value(rng.normal(0.0, 1.0, 5000), propensity, propensity).verdict == "trust"
+    found = estimate_value(rng.normal(0.0, 1.0, 5000), propensity, propensity, full_support=True)
+    assert found.verdict == "trust"
 
 
 def test_verdicts_name_reason_and_mend():
@@ -144,10 +150,14 @@ def test_verdicts_name_reason_and_mend():
     n = 20_000
     propensity = rng.uniform(0.1, 0.9, n)
     reward = (rng.random(n) < 0.1) * 1.0
-    assert estimate_value(reward, propensity, propensity).verdict == "trust"
-    assert estimate_value(reward, propensity, propensity).trusted
+    good = estimate_value(reward, propensity, propensity, full_support=True)
+    assert good.verdict == "trust"
+    assert good.trusted
+    unstated = estimate_value(reward, propensity, propensity)
+    assert unstated.verdict.startswith("caution: support is not stated")
     short = estimate_value(reward, propensity, propensity * 0.5)
-    assert short.verdict.startswith("do not use: the mean weight is 0.5")
+    assert "the mean weight is 0.5" in short.verdict
+    assert short.verdict.level == "do_not_use"
     rare = propensity.copy()
     rare[:3] = 1e-4
     heavy = estimate_value(reward, rare, np.full(n, 0.5))
@@ -163,7 +173,7 @@ def test_difference_checks_its_columns():
         difference(**data, baseline=baseline)
     with pytest.raises(UserError, match="difference knows"):
         difference(**data, baseline=data["target"], estimator="dr")
-    silent = difference(np.zeros(500), data["propensity"], data["target"], data["propensity"])
+    silent = difference(np.zeros(500), data["propensity"], data["target"], data["propensity"], reward_max=1.0)
     assert silent.low < 0.0 < silent.high
     assert silent.verdict.startswith("do not use")
 
@@ -176,7 +186,7 @@ def test_difference_checks_its_columns():
         ({"reward_max": 1e200}, "reward_max must be a finite number"),
         ({"reward_max": "x"}, "reward_max must be a finite number"),
         ({"estimator": ["ips"]}, "no estimator"),
-        ({"warnings": "hello"}, r"no parameter 'warnings'; it takes: reward_max, replicates, seed$"),
+        ({"warnings": "hello"}, "no parameter 'warnings'; it takes: replicates, seed, full_support"),
         ({"cluster": ["a", ""] * 250}, "'cluster', row 1 .*missing"),
         ({"cluster": np.ma.array(np.arange(500), mask=np.arange(500) == 4)}, "'cluster', row 4 .*masked"),
         ({"reward": np.ma.array(np.ones(500), mask=np.arange(500) == 7)}, "'reward', row 7 .*masked"),
@@ -211,9 +221,9 @@ def test_a_difference_needs_rows():
 
 
 @pytest.mark.parametrize("interval", ["delta", "bootstrap"])
-@pytest.mark.parametrize("name", [n for n, info in ESTIMATORS.items() if not info.requires and not info.needs])
+@pytest.mark.parametrize("name", [n for n in PLAIN if not ESTIMATORS[n].needs])
 def test_without_rewards_no_interval_is_a_point(name, interval):
-    data = make() | {"reward": np.zeros(500)}
+    data = make() | {"reward": np.zeros(500), "reward_max": 1.0}
     found = estimate_value(**data, estimator=name, interval=interval, clip=2.0, cluster=np.arange(500) // 2)
     assert found.diagnostics["sampling_high"] > 1.0 / 500
     assert "no reward was seen" in found.method
@@ -223,44 +233,47 @@ def test_without_rewards_no_interval_is_a_point(name, interval):
         assert (found.low, found.high) == (usual.low, usual.high)
 
 
+@pytest.mark.parametrize("name", [n for n in PLAIN if not ESTIMATORS[n].needs])
+def test_no_reward_and_no_range_leave_no_upper_end(name):
+    found = estimate_value(**make() | {"reward": np.zeros(500)}, estimator=name, clip=2.0)
+    assert (found.value, found.low, found.high) == (0.0, 0.0, np.inf)
+    assert "there is no upper end without the range of rewards: give reward_max" in found.verdict
+
+
 @pytest.mark.parametrize("reward", [-1.0, 0.3, 1.0, 7.0])
 @pytest.mark.parametrize("clustered", [False, True])
-def test_rewards_that_are_all_alike_do_not_make_trust(reward, clustered):
-    data = make() | {"reward": np.full(500, reward)}
+def test_rewards_that_are_all_alike_leave_no_point(reward, clustered):
+    data = make() | {"reward": np.full(500, reward), "reward_max": abs(reward) * 2.0}
     data["target"] = data["propensity"] * (1.0 + 0.1 * np.sin(np.arange(500)))
     cluster = np.arange(500) // 2 if clustered else None
-    for name in ("snips", "replay"):
-        assert "the sampling interval has no width" in estimate_value(**data, estimator=name, cluster=cluster).verdict
-    varied = data | {"reward": reward + 1e-3 * np.sin(np.arange(500))}
-    assert "no width" not in estimate_value(**varied, estimator="snips", cluster=cluster).verdict
+    for name in ("ips", "snips", "replay"):
+        found = estimate_value(**data, estimator=name, cluster=cluster)
+        # one more row that earns nothing, or the most, stands for what was not seen: some rewards of 500
+        assert found.high - found.low > abs(reward) / 500, name
 
 
-def test_no_reward_and_no_width_say_that_no_end_counts():
-    data = make() | {"reward": np.zeros(500)}
+def test_no_reward_with_a_model_of_nothing():
+    data = make() | {"reward": np.zeros(500), "reward_max": 1.0}
     none = estimate_value(**data, estimator="dr", q_logged=np.zeros(500), q_target=np.zeros(500))
-    assert none.verdict.startswith("do not use: no reward in the log, so neither end means anything")
+    assert none.verdict.startswith("do not use: no reward in the log, so only the upper end means something")
+    assert none.high > 0.0
 
 
-def test_weights_shrunk_to_nothing_are_cautioned():
+def test_weights_shrunk_to_nothing_are_not_believed():
     data = make(5000)
     data["target"] = data["propensity"]
-    found = estimate_value(**data, estimator="ix_ips", gamma=np.inf)
+    found = estimate_value(**data, estimator="ix_ips", gamma=np.inf, full_support=True)
     assert found.value == 0.0
-    assert found.diagnostics["clip_part"] > 0.0
-    assert found.verdict.startswith("caution: the sampling interval has no width")
-    assert "lower gamma or explore more" in found.verdict
+    assert found.high > data["reward"].mean()  # what the unchanged weights give
+    assert found.verdict.level == "do_not_use"
 
 
 def test_a_policy_against_itself_is_certain():
     data = make(5000)
     data["target"] = data["propensity"]
     for name in ("ips", "snips"):
-        found = difference(**data, baseline=data["target"], estimator=name)
+        found = difference(**data, baseline=data["target"], estimator=name, full_support=True)
         assert (found.value, found.low, found.high, found.verdict) == (0.0, 0.0, 0.0, "trust")
-    sure = data | {"reward": np.ones(5000)}
-    baseline = data["target"] * (1.0 + 0.1 * np.sin(np.arange(5000)))
-    found = difference(**sure, baseline=baseline, estimator="snips")
-    assert "has no width" in found.verdict
 
 
 def heavy(n: int = 4_000) -> dict[str, np.ndarray]:
@@ -271,24 +284,54 @@ def heavy(n: int = 4_000) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("clip", [None, 1.0])
-@pytest.mark.parametrize("name", [n for n, info in ESTIMATORS.items() if not info.requires])
-def test_mends_are_possible_and_agree_with_each_other(name, clip):
+@pytest.mark.parametrize("name", PLAIN)
+def test_actions_are_possible_and_agree_with_each_other(name, clip):
     data = heavy()
     given = {k: np.full(4_000, 0.2) for k in ESTIMATORS[name].needs}
     given |= {"dros": {"lam": 0.1}, "sg_ips": {"lam": 0.9}, "sg_dr": {"lam": 0.9}, "ix_ips": {"gamma": 0.5}}.get(
         name, {}
     )
-    words = estimate_value(**data, estimator=name, clip=clip, **given).verdict
-    assert "tail index" in words
-    assert "clip the weights" not in words
+    verdict = estimate_value(**data, estimator=name, clip=clip, **given).verdict
+    actions = [finding.action for finding in verdict.findings if finding.level != "trust"]
     info = ESTIMATORS[name]
-    assert ("the clip" in words or "a clip" in words) <= info.clips
-    assert not ("raise the clip" in words and ("use clipped" in words or "give a clip" in words))
-    if info.clips:
-        assert ("give a clip" in words) == (clip is None)
-        assert ("raise the clip" in words) == (clip is not None)
-    knobs = {"dros": "raise lam", "sg_ips": "lower lam", "sg_dr": "lower lam", "ix_ips": "lower gamma"}
-    if name in knobs:
-        assert f"{knobs[name]} or explore more" in words
-    if name in ("ips", "snips", "dr", "sndr"):
-        assert f"use clipped_{'dr' if info.needs else 'ips'} or log more rows" in words
+    if name != "dm":
+        assert "weight_tail" in {finding.code for finding in verdict.findings}
+    assert all(actions)
+    assert all(finding.severity >= 0.0 for finding in verdict.findings)
+    assert any("the clip" in a or "a clip" in a for a in actions) <= info.clips
+    if name in ("dros", "sg_ips", "sg_dr", "ix_ips"):
+        assert not any("clip" in action for action in actions)
+    if clip is not None:
+        assert not any("give a clip" in action for action in actions)
+
+
+def test_a_reward_outside_the_range_is_named_with_its_row():
+    data = make()
+    data["reward"][7] = 3.0
+    with pytest.raises(UserError, match=r"'reward', row 7 .*3 is above reward_max 1; raise it"):
+        estimate_value(**data, reward_max=1.0)
+    data["reward"][9] = -2.0
+    with pytest.raises(UserError, match=r"'reward', row 9 .*-2 is below reward_min 0; lower it"):
+        estimate_value(**data, reward_min=0.0)
+    with pytest.raises(UserError, match="must be below reward_max"):
+        estimate_value(**data, reward_min=1.0, reward_max=0.0)
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ({"weight_max": 0.01}, "above weight_max"),
+        ({"propensity_min": 0.99}, "below propensity_min"),
+        ({"weight_max": -1.0}, "weight_max must be a positive number"),
+        ({"propensity_min": 2.0}, r"propensity_min must be a number in \(0, 1\]"),
+        ({"full_support": "yes"}, "full_support must be True or False"),
+        ({"unsupported": np.full(500, 1.5)}, "'unsupported', row 0"),
+        ({"unsupported": np.full(499, 0.0)}, "499 rows"),
+    ],
+)
+def test_what_is_stated_is_checked(stated, words):
+    with pytest.raises(UserError, match=words):
+        estimate_value(**make(), **stated)
+    if "unsupported" not in stated:
+        with pytest.raises(UserError, match=words):
+            difference(**make(), baseline=make()["target"], **stated)

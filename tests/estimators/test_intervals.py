@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.estimators import choose_clip, difference, estimate_value
-from recsim_mnar.estimators.intervals import concentration as guarantees
+from recsim_mnar.estimators.intervals import concentration
 from recsim_mnar.estimators.intervals import limits as intervals
 from recsim_mnar.estimators.intervals.bootstrap import poisson_ratios
 from recsim_mnar.estimators.off_policy.slope import slope
@@ -122,26 +122,41 @@ def capital_twin(values, mean, sign, level):
 
 def test_betting_ends_are_where_the_twin_has_won():
     values = np.random.default_rng(0).beta(0.3, 3.0, 500)
-    low, high = guarantees.betting(values, 1.0, 0.95)
+    low, high = concentration.betting(values, np.ones(500), 0.95)
     assert capital_twin(values, low, 1, 0.95) == pytest.approx(math.log(40), rel=1e-3)
     assert capital_twin(values, high, -1, 0.95) == pytest.approx(math.log(40), rel=1e-3)
 
 
-@pytest.mark.parametrize("method", ["empirical_bernstein", "betting", "log_smoothing"])
-def test_guaranteed_intervals_scale_with_the_bound(method):
-    values = np.random.default_rng(0).beta(0.3, 3.0, 800)
-    once = getattr(guarantees, method)(values, 1.0, 0.95)
-    ten = getattr(guarantees, method)(values * 10, 10.0, 0.95)
-    np.testing.assert_allclose(ten, np.array(once) * 10, rtol=1e-5)
-    assert 0.0 <= once[0] < values.mean() < once[1] <= 1.0
+@pytest.mark.parametrize("method", ["bernstein", "betting", "log_smoothing", "anytime"])
+def test_guaranteed_intervals_hold_the_ratio(method):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 21, 800) / 20.0
+    values = lengths * rng.beta(0.3, 3.0, 800)
+    low, high = concentration.METHODS[method](values, lengths, 0.95)
+    assert 0.0 <= low < values.sum() / lengths.sum() < high <= 1.0
+    whole = concentration.METHODS[method](lengths * 0.0, lengths, 0.95)
+    assert whole[0] == 0.0
+    assert 0.0 < whole[1] < 0.1
 
 
 def test_empirical_bernstein_is_maurer_and_pontils():
     values = np.random.default_rng(0).random(300)
     half = math.sqrt(2 * values.var(ddof=1) * math.log(40 * 2) / 300) + 7 * math.log(80) / (3 * 299)
-    assert guarantees.empirical_bernstein(values, 1.0, 0.95) == pytest.approx(
+    assert concentration.empirical_bernstein(values, np.ones(300), 0.95) == pytest.approx(
         (values.mean() - half, values.mean() + half)
     )
+
+
+def test_the_order_of_first_appearance_decides_the_bets_and_no_id_does():
+    data = make()
+    stated = {"weight_max": 100.0, "user_rows_max": 60, "reward_max": 1.0}
+    found = estimate_value(**data, interval="anytime", **stated)
+    renamed = np.random.default_rng(1).permutation(400)[data["cluster"]]
+    other = estimate_value(**data | {"cluster": renamed}, interval="anytime", **stated)
+    assert (found.low, found.high) == (other.low, other.high)
+    assert " if " not in found.method
+    unbounded = estimate_value(**data, interval="anytime")
+    assert "if no user can have more rows and no larger weight is possible" in unbounded.method
 
 
 @pytest.mark.parametrize(
@@ -179,9 +194,10 @@ def test_dependent_rows_widen_the_interval():
 def test_auto_says_what_it_chose():
     data = make()
     assert "gamma" in estimate_value(**data).method
-    assert "asymptotic" in estimate_value(**data, estimator="snips").method
+    assert "gamma (Fay-Feuer) of a ratio" in estimate_value(**data, estimator="snips").method
+    assert "asymptotic" in estimate_value(**data, estimator="snips", interval="delta").method
     signed = estimate_value(**{**data, "reward": data["reward"] - 0.5})
-    assert "because rewards are negative" in signed.method
+    assert "gamma" in signed.method  # rewards count from the least one
     assert "clip part" in estimate_value(**data, clip=1.5).method
 
 
@@ -190,17 +206,35 @@ def test_clip_part_stands_apart_and_vanishes_where_nothing_is_clipped():
     clipped = estimate_value(**data, clip=1.5)
     facts = clipped.diagnostics
     assert clipped.high == pytest.approx(facts["sampling_high"] + facts["clip_part"])
-    assert clipped.low == pytest.approx(facts["sampling_low"])
     assert facts["clip_part"] > 0.0
     assert estimate_value(**data, clip=1e6).diagnostics["clip_part"] == 0.0
 
 
-def test_clip_part_is_all_that_is_missing_where_the_log_lacks_support():
+@pytest.mark.parametrize("clip", [0.5, 1.5, 4.0, 1e6])
+def test_a_clip_makes_no_interval_wider(clip):
+    data = make()
+    plain, clipped = estimate_value(**data), estimate_value(**data, clip=clip)
+    outside = max(plain.low - clipped.value, clipped.value - plain.high, 0.0)  # the value is in its interval
+    assert clipped.high - clipped.low <= (plain.high - plain.low) * (1 + 1e-12) + outside
+    gap = difference(**data, baseline=data["propensity"], estimator="ips")
+    cut = difference(**data, baseline=data["propensity"], estimator="clipped_ips", clip=clip)
+    outside = max(gap.low - cut.value, cut.value - gap.high, 0.0)
+    assert cut.high - cut.low <= (gap.high - gap.low) * (1 + 1e-12) + outside
+
+
+@pytest.mark.parametrize("clip", [None, 15.0])
+def test_a_gap_that_the_mean_weight_proves_enters_the_interval(clip):
     data = make()
     data["target"] = data["propensity"] * 0.6  # 40 % of the target's probability lies on actions never logged
-    estimate = estimate_value(**data, clip=15.0)
-    assert estimate.diagnostics["clip_part"] == pytest.approx(0.4, abs=0.01)
-    assert "mean weight" in estimate.verdict
+    estimate = estimate_value(**data, clip=clip)
+    assert estimate.diagnostics["gap_part"] == pytest.approx(0.4, abs=0.01)
+    assert estimate.high > 0.4
+    assert "the mean weight is 0.6" in estimate.verdict
+    denied = estimate_value(**data, clip=clip, full_support=True)
+    assert "though its support is stated" in denied.verdict
+    assert denied.verdict.level == "do_not_use"
+    told = estimate_value(**data, clip=clip, unsupported=np.full(6000, 0.4))
+    assert told.high == pytest.approx(estimate.high, abs=0.02)
 
 
 def test_difference_from_itself_is_zero_and_swaps_sign():

@@ -29,7 +29,7 @@ def twin(reward, propensity, target, cluster=None, clip=np.inf) -> dict[str, flo
     c = np.minimum(w, clip)
     y = c * reward
     rows = {"w": w, "x": x, "c": c, "y": y}
-    out = {"r": reward.sum(), "w": w.sum(), "x": x.sum(), "c": c.sum(), "y": y.sum()}
+    out = {"r": reward.sum(), "rr": (reward**2).sum(), "w": w.sum(), "x": x.sum(), "c": c.sum(), "y": y.sum()}
     for pair in ("ww", "xx", "wx", "cc", "yy", "wc", "xy"):
         out[pair] = (rows[pair[0]] * rows[pair[1]]).sum()
     groups = np.arange(reward.size) if cluster is None else np.unique(cluster, return_inverse=True)[1]
@@ -39,6 +39,7 @@ def twin(reward, propensity, target, cluster=None, clip=np.inf) -> dict[str, flo
     if cluster is not None:
         names += ["xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"]
         names += ["wxxx", "wwxx", "wwwx", "wwww"]
+        names += ["xxx", "lxx", "llx", "yyy", "lyy", "lly", "lll", "wxx", "wwx", "www"]
     for name in names:
         out["users " + name] = np.prod([sums[letter] for letter in name], axis=0).sum()
     return out
@@ -67,6 +68,12 @@ def test_kernel_agrees_with_its_twin(n, clustered, clip):
     assert moments.clipped == (0 if clip is None else np.count_nonzero(w > clip))
     assert moments.users == (np.unique(data["cluster"]).size if clustered else n)
     assert moments.weight_max == w.max()
+    if clustered:
+        groups = np.unique(data["cluster"], return_inverse=True)[1]
+        assert moments.user_rows_max == np.bincount(groups).max()
+        assert moments.user_excess_max == pytest.approx((np.bincount(groups, w) - np.bincount(groups)).max())
+    else:
+        assert (moments.user_rows_max, moments.user_excess_max) == (1, w.max() - 1.0)
     assert moments.propensity_min == data["propensity"].min()
     assert (moments.reward_min, moments.reward_max) == (data["reward"].min(), data["reward"].max())
     assert moments.x_max == np.abs(w * data["reward"]).max()

@@ -89,9 +89,11 @@ def test_users_without_a_treated_or_a_control_item_are_left_out_and_counted():
     assert result["uplift"].value == 1.0 - 1.0  # user 0 alone: both of its items were bought
     details = result["uplift"].diagnostics
     assert (details["user_periods"], details["without_treated"], details["without_control"]) == (4, 2, 1)
-    assert result["uplift"].verdict.startswith("caution: 75 %")
+    found = {finding.code: finding for finding in result["uplift"].verdict.findings}
+    assert found["left_out"].message.startswith("75 % of lists")
+    assert result["uplift"].verdict.level == "do_not_use"  # four users
     assert result["uplift_ips"].value == pytest.approx(np.mean([0, 1, -1, -1]))
-    assert result["uplift_ips"].verdict == "trust"
+    assert "left_out" not in {finding.code for finding in result["uplift_ips"].verdict.findings}
     # User 0 has both halves, the same share of each bought; the others have one half.
     zero = evaluate_lists(of_grid(z, y, np.full((1, 1, 1), 0.5)), lists, empty="zero")["uplift"]
     assert zero.value == 0.0
@@ -102,7 +104,7 @@ def test_users_without_a_treated_or_a_control_item_are_left_out_and_counted():
         own.append((bought[shown].mean() if shown.any() else 0) - (bought[~shown].mean() if (~shown).any() else 0))
     assert half.value == pytest.approx(np.mean(own))
     assert half.value != 0.0
-    assert "count their other half" in half.verdict
+    assert any("count their other half" in finding.message for finding in half.verdict.findings)
     with pytest.raises(UserError, match="unknown way to count"):
         evaluate_lists(of_grid(z, y), lists, metrics=("uplift",), empty="skip")
 

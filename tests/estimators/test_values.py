@@ -37,6 +37,12 @@ def value(log, estimator, **parameters) -> float:
     return estimate_value(**columns(log, estimator), estimator=estimator, **parameters).value
 
 
+def counted(log) -> dict[str, np.ndarray]:
+    """The log with rewards (and model) counted from the least one, where weighting estimators are the textbook's."""
+    least = log["reward"].min()
+    return {k: v - least if k in ("reward", "q_logged", "q_target") else v for k, v in log.items()}
+
+
 def beta_by_hand(w, r, fold):
     total = 0.0
     for k in np.unique(fold):
@@ -47,6 +53,7 @@ def beta_by_hand(w, r, fold):
 
 
 def test_textbook_formulas(log):
+    log = counted(log)
     r, p, t, q, m = (log[k] for k in ("reward", "propensity", "target", "q_logged", "q_target"))
     w = t / p
     d = r - q
@@ -69,12 +76,28 @@ def test_textbook_formulas(log):
     }
     for (name, *parameters), wanted in expected.items():
         assert value(log, name, **dict(parameters)) == pytest.approx(wanted, **TIGHT), name
-    assert value(log, "mips", groups=groups) == pytest.approx(np.mean(marginal * r), **TIGHT)
+    alone = np.zeros(N)
+    assert value(log, "mips", groups=groups, context=alone) == pytest.approx(np.mean(marginal * r), **TIGHT)
+    given = {"group_target": t, "group_propensity": p}
+    assert value(log, "mips", **given) == pytest.approx(np.mean(w * r), **TIGHT)
     assert value(log, "beta_ips", folds=4) == pytest.approx(beta_by_hand(w, r, np.arange(N) % 4), **TIGHT)
     assert value(log, "beta_ips", folds=groups) == pytest.approx(beta_by_hand(w, r, groups), **TIGHT)
 
 
+def test_rewards_are_counted_from_the_least():
+    reward, weight = np.array([-2.0, 1.0, 0.0, 4.0]), np.array([0.5, 1.5, 1.0, 0.5])
+    log = {"reward": reward, "propensity": np.full(4, 0.5), "target": weight * 0.5}
+    assert value(log, "ips") == pytest.approx(-2.0 + np.mean(weight * (reward + 2.0)), **TIGHT)
+    assert value(log, "ips", reward_min=-3.0) == pytest.approx(-3.0 + np.mean(weight * (reward + 3.0)), **TIGHT)
+    assert value(log, "clipped_ips", clip=1.0) == pytest.approx(
+        -2.0 + np.mean(np.minimum(weight, 1.0) * (reward + 2.0)), **TIGHT
+    )
+    positive = log | {"reward": reward + 2.5}  # least .5, and 0 is counted from all the same
+    assert value(positive, "ips") == pytest.approx(np.mean(weight * (reward + 2.5)), **TIGHT)
+
+
 def test_balanced_ips(log):
+    log = counted(log)
     rng = np.random.default_rng(0)
     loggers = np.stack([log["propensity"], rng.uniform(0.1, 0.9, N)], 1)
     logger = (rng.random(N) < 0.25).astype(int)
@@ -87,7 +110,8 @@ def test_balanced_ips(log):
 
 def test_embeddings_of_several_columns_are_groups(log):
     pairs = np.stack([log["groups"] // 3, log["groups"] % 3], 1)
-    assert value(log, "mips", groups=pairs) == pytest.approx(value(log, "mips", groups=log["groups"]), **TIGHT)
+    found = value(log, "mips", groups=pairs, context=np.zeros(N))
+    assert found == pytest.approx(value(log, "mips", groups=log["groups"], context=np.zeros(N)), **TIGHT)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +135,7 @@ def test_limits(log, left, right):
 
 
 def test_shrunk_weights_at_one_are_indicators(log):
+    log = counted(log)
     wanted = np.mean((log["target"] > 0) * log["reward"])
     assert value(log, "sg_ips", lam=1.0) == pytest.approx(wanted, **TIGHT)
 
@@ -118,7 +143,7 @@ def test_shrunk_weights_at_one_are_indicators(log):
 def every(log, **more):
     rng = np.random.default_rng(0)
     for name in ESTIMATORS:
-        given = {"groups": log["groups"]} if name == "mips" else {}
+        given = {"groups": log["groups"], "context": log["user"] % 2} if name == "mips" else {}
         if name == "balanced_ips":
             given = {"loggers": np.stack([log["propensity"]] * 2, 1), "logger": rng.integers(0, 2, N)}
         yield name, estimate_value(**{**columns(log, name), **more}, estimator=name, **given)
@@ -137,7 +162,10 @@ def test_order_of_rows_changes_nothing(log):
     for name in ESTIMATORS:
         if name in ("beta_ips", "balanced_ips"):
             continue
-        given = [{"groups": part["groups"]} if name == "mips" else {} for part in (log, shuffled)]
+        given = [
+            {"groups": part["groups"], "context": part["user"] % 2} if name == "mips" else {}
+            for part in (log, shuffled)
+        ]
         a, b = (
             estimate_value(**columns(part, name), estimator=name, cluster=part["user"], clip=2.0, **extra)
             for part, extra in zip((log, shuffled), given, strict=True)
@@ -164,7 +192,7 @@ def test_value_lies_in_its_interval_for_every_estimator_and_interval(log):
     clicks = {**log, "reward": (log["reward"] > 1.0).astype(float)}
     for interval in ("auto", "delta", "bootstrap"):
         for name, info in ESTIMATORS.items():
-            if info.requires:
+            if info.requires or name == "mips":
                 continue
             estimate = estimate_value(**columns(clicks, name), estimator=name, interval=interval, clip=3.0)
             assert estimate.low <= estimate.value <= estimate.high

@@ -31,14 +31,23 @@ def fill_bets(values, log_term, horizon, bets):
 
 
 @kernel
-def log_capital(values, bets, mean, sign):
-    """Log of the final capital of bets that the mean is above (sign 1) or below (sign -1) ``mean``."""
+def log_capital(values, lengths, bets, mean, sign):
+    """Log of the final capital of bets that the ratio of means is above (sign 1) or below (sign -1) ``mean``.
+
+    Args:
+        values: (n,) in [0, 1], each at most its length.
+        lengths: (n,) in (0, 1].
+        bets: (n,) from :func:`fill_bets`, or (1,) one bet throughout.
+        mean: in (0, 1), the ratio of mean value to mean length that is bet against.
+        sign: 1 or -1.
+    """
     capital = 1.0
     logs = 0.0
     most = 0.5 / mean if sign > 0.0 else 0.5 / (1.0 - mean)
+    last = bets.size - 1
     for i in range(values.size):
-        bet = min(bets[i], most)
-        capital *= 1.0 + sign * bet * (values[i] - mean)
+        bet = min(bets[min(i, last)], most)
+        capital *= 1.0 + sign * bet * (values[i] - mean * lengths[i])
         if capital > 1e100 or capital < 1e-100:
             logs += math.log(capital)
             capital = 1.0

@@ -17,7 +17,9 @@ from recsim_mnar.estimators.off_policy.scores import Rows, Scores
 from recsim_mnar.log.columns import Floats, user_sums
 
 
-def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
+def hidden_part(
+    scores: Scores, rows: Rows, level: float, reward_range: float, one_reward: float
+) -> tuple[float, float]:
     """How far below and above the estimate's mean the target policy's value may lie because weights were changed.
 
     With weights u in place of w the bias is E[(w - u)(r - q)], q = 0 without a reward model. Where neither rewards nor
@@ -29,13 +31,17 @@ def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, f
         scores: of the estimator.
         rows: the columns.
         level: nominal coverage; every limit is one-sided at half of 1 - level, by user.
-        bounds: least and largest reward possible.
+        one_reward: what one more reward is reckoned as, above the least.
+        reward_range: largest minus least reward possible; rewards and model are counted from the least one.
 
     Returns:
         (below, above), in the reward's unit.
     """
-    if scores.used is None:
+    if scores.used is None or scores.other_weights:
         return 0.0, 0.0
+    bounds = (0.0, reward_range)
+    if np.isinf(reward_range):
+        return 0.0 if scores.counts else reward_range, reward_range
     users = rows.reward.size if rows.clusters is None else rows.clusters.number
     if users < 2:
         return bounds[1] - bounds[0], bounds[1] - bounds[0]
@@ -58,13 +64,15 @@ def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, f
     if bounds[0] < 0.0 or q_low < 0.0:
         up, down = max(bounds[1] - q_low, 0.0), max(q_high - bounds[0], 0.0)
         grown = student_limits(float(np.mean(more)), _variance(more - np.mean(more), rows), users, level)[1]
-        return clipping_bias_bound(cut, down, level) + grown * up, clipping_bias_bound(cut, up, level) + grown * down
+        return clipping_bias_bound(cut, down, down, level) + grown * up, clipping_bias_bound(
+            cut, up, up, level
+        ) + grown * down
 
-    def lost(outcome: Floats, most: float) -> float:
+    def lost(outcome: Floats, most: float, one: float) -> float:
         """Upper limit of E[(w - u)+ outcome]."""
         product = excess * outcome
         own = replace(cut, reward=float(np.mean(product)), reward_variance=_variance(product, rows) * inflate)
-        return clipping_bias_bound(own, most, level) if most > 0.0 else 0.0
+        return clipping_bias_bound(own, most, one, level) if most > 0.0 else 0.0
 
     def added(outcome: Floats, most: float) -> float:
         """Upper limit of E[(u - w)+ outcome]."""
@@ -76,8 +84,8 @@ def hidden_part(scores: Scores, rows: Rows, level: float, bounds: tuple[float, f
             float(np.mean(product)), _variance(product, rows) * inflate, largest / rows.reward.size, level
         )[1]
 
-    below = lost(q, q_high) + added(rows.reward, bounds[1])
-    return below, lost(rows.reward, bounds[1]) + added(q, q_high)
+    below = lost(q, q_high, q_high) + added(rows.reward, one_reward)
+    return below, lost(rows.reward, bounds[1], one_reward) + added(q, q_high)
 
 
 def _variance(values: Floats, rows: Rows) -> float:

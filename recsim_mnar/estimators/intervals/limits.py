@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+ROUNDING = 1e-13
+"""A sum of squared deviations below this share of the squares that it is a difference of is a rounding of 0."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -53,19 +56,105 @@ def degrees_of_freedom(users: int, rewarded_users: int, second: float, fourth: f
     return max(min(1.5 * users / excess, users - 1.0) if excess > 0.0 else users - 1.0, 2.0)
 
 
-def gamma_step(usual: float, widest: float, together: float) -> float:
-    """What one more event could add, for the upper gamma limit.
+def poisson_reach(variance: float, step: float, level: float) -> float:
+    """How far above its estimate a sum of independent parts may lie, none of them larger than ``step``.
 
-    The largest weight (Fay & Feuer) is safe but too wide where it is hardly ever drawn, the usual one covers too little
-    where few rewards were seen: the step lies two thirds of the way between them on the scale of logarithms
-    (benchmarks/coverage). Where a user's rewards come together it is at least what they come to.
+    Of all such sums with this variance the one with the longest tail is ``step`` times a Poisson count of mean
+    N = variance / step^2: its exact upper limit (Garwood 1936) minus the count is taken, with N in place of the count.
+    It is Student's or the normal reach where the step is small beside the standard error, and 3.69 steps where the
+    variance is 0 (at level .95).
 
     Args:
-        usual: the larger of the largest weight among rewarded rows and the size-biased mean weight, times the reward.
-        widest: the largest weight times the largest reward.
-        together: a user's sum, averaged in proportion to itself.
+        variance: of the estimate, corrected for few users.
+        step: the largest that one more part could add to the estimate.
+        level: nominal coverage, two-sided.
     """
-    return max(min(usual, widest) ** (1.0 / 3.0) * widest ** (2.0 / 3.0), together)
+    from scipy.special import gammainccinv, ndtri
+
+    half = (1.0 - level) / 2.0
+    variance = max(variance, 0.0)
+    usual = float(ndtri(1.0 - half)) * math.sqrt(variance)
+    if step <= 0.0:
+        return usual
+    if not math.isfinite(step):
+        return math.inf
+    count = variance / step**2
+    if count > 1e8:
+        return usual
+    return max(step * (float(gammainccinv(count + 1.0, half)) - count), usual)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How an estimate that is a ratio of sums over users varies, in its own unit.
+
+    Attributes:
+        variance: of the estimate, corrected for few and for unequal users.
+        third: sum over users of the cubed deviation over that of the squared one: the step of a Poisson count with the
+            same skewness; negative where the users furthest from the others pull the estimate down.
+        up: the largest that one more part could add.
+        down: the largest that one more part could take away.
+    """
+
+    variance: float
+    third: float
+    up: float
+    down: float
+
+    def reaches(self, level: float) -> tuple[float, float]:
+        """How far the value may lie below and above the estimate; for estimates of any sign."""
+        return (
+            poisson_reach(self.variance, max(self.down, -self.third), level),
+            poisson_reach(self.variance, max(self.up, self.third), level),
+        )
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Sums over users of powers of a user's deviation d from the estimate.
+
+    Attributes:
+        second, third, fourth: sums of d^2, d^3 and d^4; the last two 0 where rows are the users.
+        users: number of users.
+        rewarded_users: those with a reward.
+        grouped: whether users have several rows.
+    """
+
+    second: float
+    third: float
+    fourth: float
+    users: int
+    rewarded_users: int
+    grouped: bool
+
+    def spread(self, scale: float, up: float, down: float, level: float) -> Spread:
+        """The spread of an estimate that is a sum over users divided by ``scale``; ``up`` and ``down`` before that."""
+        degrees = None
+        if self.grouped:
+            degrees = degrees_of_freedom(self.users, self.rewarded_users, self.second, self.fourth)
+        variance = self.second * small_sample_factor(self.users, level, degrees) / scale**2
+        skewed = abs(self.third) > 1e-9 * self.second**1.5  # two users have no skewness, but for roundings
+        third = self.third / self.second if skewed and self.second > 0.0 else 0.0
+        return Spread(variance, third / scale, max(up, third) / scale, down / scale)
+
+    def resting(self) -> float | None:
+        """On how many equal users the variance rests, (sum d^2)^2 / sum d^4; None where that is not known."""
+        return self.second**2 / self.fourth if self.grouped and self.fourth > 0.0 else None
+
+
+def positive_limits(value: float, spread: Spread, level: float) -> tuple[float, float]:
+    """Limits of an estimate of a sum of parts that are not negative, as are weighted rewards above the least one.
+
+    The upper end is Fay & Feuer's (1997). The lower end is the gamma limit after one more part that earns nothing was
+    added; where users that pull the estimate down are the furthest from the others it is :func:`poisson_reach` with the
+    skewness of the sample, for then no gamma law of the sum has its shape.
+    """
+    high = gamma_limits(value, spread.variance, spread.up, level)[1] if math.isfinite(spread.up) else math.inf
+    less, more = value - spread.down, spread.variance + spread.down**2
+    low = gamma_limits(less, more, 0.0, level)[0] if less > 0.0 else 0.0
+    if spread.third < 0.0:
+        low = min(low, value - poisson_reach(spread.variance, -spread.third, level))
+    return max(low, 0.0), high
 
 
 def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, float]:
@@ -130,13 +219,13 @@ class Cut:
     largest: float
 
 
-def clipping_bias_bound(cut: Cut, reward_max: float, level: float) -> float:
+def clipping_bias_bound(cut: Cut, reward_max: float, one_reward: float, level: float) -> float:
     """Upper limit of E[(w - u)+ r], what clipping or shrinking weights may hide of the target policy's value.
 
     For r in [0, r_max] it is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013, eq. 12-13),
     which holds even where the log lacks actions that the target takes. Where the mean weight does not speak against
     support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] themselves hold too, with the largest
-    excess seen as step; the smallest is taken. Each is one-sided at half of 1 - level.
+    excess times ``one_reward`` as step; the smallest is taken. Each is one-sided at half of 1 - level.
     """
     from scipy.special import ndtri
 
@@ -148,5 +237,5 @@ def clipping_bias_bound(cut: Cut, reward_max: float, level: float) -> float:
     seen = gamma_limits(cut.excess, cut.excess_variance, cut.largest, level)[1]
     part = min(part, reward_max * seen)
     if cut.reward is not None:
-        part = min(part, gamma_limits(cut.reward, cut.reward_variance, cut.largest * reward_max, level)[1])
+        part = min(part, gamma_limits(cut.reward, cut.reward_variance, cut.largest * one_reward, level)[1])
     return part

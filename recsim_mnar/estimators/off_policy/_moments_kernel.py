@@ -13,15 +13,20 @@ import numpy as np
 from recsim_mnar.numerics._rng_kernel import bits_from_double, double_from_bits
 from recsim_mnar.numerics.jit import kernel, summing
 
-SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r")
+SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr")
 POWERS = (
     *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
     *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
     *("wxxx", "wwxx", "wwwx", "wwww"),
+    *("xxx", "lxx", "llx", "yyy", "lyy", "lly", "lll", "wxx", "wwx", "www"),
 )
 COUNTS = ("rows", "users", "rewarded", "supported", "clipped", "rewarded_users")
-EXTREMES = ("propensity_min", "highest", "reward_min", "reward_max", "weight_max", "x_max")
-"""``highest`` is the largest propensity or target, NaN where one is NaN or has its sign set."""
+EXTREMES = (
+    *("propensity_min", "highest", "reward_min", "reward_max", "weight_max", "x_max"),
+    *("user_rows_max", "user_excess_max"),
+)
+"""``highest`` is the largest propensity or target, NaN where one is NaN or has its sign set; the last two are of
+users."""
 CHUNK = 16384
 """Rows a chunk: shards cut at multiples of it merge to the same bits as the whole."""
 N_TOP = 8
@@ -61,7 +66,7 @@ def _chunk_sums(target, propensity, reward, clip, out):
     a float maximum. Among negative numbers only the sign is right. What bounds the speed is the number of instructions
     a row, so that three counts share a word, and the upper bounds of two columns one maximum.
     """
-    w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = 0.0
+    w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = 0.0
     counts = np.int64(0)
     clip_bits = bits_from_double(clip)
     p_low = r_low = _HIGHEST
@@ -92,6 +97,7 @@ def _chunk_sums(target, propensity, reward, clip, out):
         wc += w * c
         xy += x * y
         r0 += r
+        r1 += r * r
         counts += (
             np.int64(r_bits & _MAGNITUDE > 0)
             + (np.int64(t_bits > 0) << _DIGITS)
@@ -115,16 +121,17 @@ def _chunk_sums(target, propensity, reward, clip, out):
     out[9] = wc
     out[10] = xy
     out[11] = r0
-    out[12] = np.float64(counts & _COUNT)
-    out[13] = np.float64((counts >> _DIGITS) & _COUNT)
-    out[14] = np.float64(counts >> (2 * _DIGITS))
-    out[15] = double_from_bits(p_low)
+    out[12] = r1
+    out[13] = np.float64(counts & _COUNT)
+    out[14] = np.float64((counts >> _DIGITS) & _COUNT)
+    out[15] = np.float64(counts >> (2 * _DIGITS))
+    out[16] = double_from_bits(p_low)
     # A set sign hides what else is too large: neither it nor a NaN is a probability.
-    out[16] = double_from_bits(np.int64(highest)) if np.int64(highest) >= 0 else np.nan
-    out[17] = double_from_bits(r_low)
-    out[18] = double_from_bits(r_high)
-    out[19] = double_from_bits(w_high)
-    out[20] = double_from_bits(x_high)
+    out[17] = double_from_bits(np.int64(highest)) if np.int64(highest) >= 0 else np.nan
+    out[18] = double_from_bits(r_low)
+    out[19] = double_from_bits(r_high)
+    out[20] = double_from_bits(w_high)
+    out[21] = double_from_bits(x_high)
 
 
 @kernel
@@ -205,12 +212,12 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima
         propensity: (n,) the logging policy's.
         reward: (n,) rewards.
         clip: weights are cut there; inf for no clipping.
-        sums: (2, 12) high and low parts, in the order of ``SUMS``.
+        sums: (2, 13) high and low parts, in the order of ``SUMS``.
         counts: (6,) int64, in the order of ``COUNTS``.
-        extremes: (6,) in the order of ``EXTREMES``.
+        extremes: (8,) in the order of ``EXTREMES``.
         top: (8,) largest weights, downwards.
         maxima: (chunks,) scratch.
-        out: (37,) scratch.
+        out: (48,) scratch.
     """
     n = reward.size
     for k in range(maxima.size):
@@ -222,6 +229,8 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima
         add_exactly(sums[0], sums[1], out[:N_SUMS])
     counts[1] += n
     counts[5] = counts[2]
+    extremes[6] = max(extremes[6], min(n, 1))
+    extremes[7] = max(extremes[7], extremes[4] - 1.0)
     _find_top(target, propensity, maxima, top, out)
 
 
@@ -262,6 +271,16 @@ def _close_user(own, rows, sums, powers, products):
     products[22] = ww * xx
     products[23] = ww * w * x
     products[24] = ww * ww
+    products[25] = x * xx
+    products[26] = rows * xx
+    products[27] = ll * x
+    products[28] = y * yy
+    products[29] = rows * yy
+    products[30] = ll * y
+    products[31] = ll * rows
+    products[32] = w * xx
+    products[33] = ww * x
+    products[34] = ww * w
     add_exactly(powers[0], powers[1], products)
 
 
@@ -274,7 +293,7 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
     n = reward.size
     own = out[:N_SUMS]
     products = out[N_SUMS:N_SCRATCH]
-    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = used = 0.0
+    rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
     for k in range(maxima.size):
         start = k * CHUNK
         stop = min(start + CHUNK, n)
@@ -300,6 +319,7 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
             wc += w * c
             xy += x * y
             r0 += r
+            r1 += r * r
             used += abs(r)
             if i + 1 == n or user[i + 1] != user[i]:
                 own[0] = w0
@@ -314,9 +334,12 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
                 own[9] = wc
                 own[10] = xy
                 own[11] = r0
+                own[12] = r1
                 _close_user(own, rows, sums, powers, products)
+                extremes[6] = max(extremes[6], rows)
+                extremes[7] = max(extremes[7], w0 - rows)
                 counts[1] += 1
                 if used > 0.0:
                     counts[5] += 1
-                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = used = 0.0
+                rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
     _find_top(target, propensity, maxima, top, out)

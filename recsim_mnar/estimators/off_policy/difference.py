@@ -3,113 +3,182 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals.gamma import gamma_of_rows
-from recsim_mnar.estimators.intervals.limits import gamma_limits, student_limits
-from recsim_mnar.estimators.off_policy.from_moments import clip_parts, diagnostics, reward_bounds
+from recsim_mnar.estimators.intervals.gamma import deviations_of, gamma_of_rows
+from recsim_mnar.estimators.intervals.limits import Interval
+from recsim_mnar.estimators.off_policy.from_moments import clip_part, diagnostics, spread_facts
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.verdict import verdict
+from recsim_mnar.estimators.off_policy.sampling import Bounds, largest_weight, unit
+from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.support import support_of
+from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.log.columns import Clusters, Floats, user_sums
+from recsim_mnar.estimators.verdict import Finding, Verdict
+from recsim_mnar.log.columns import Clusters, Floats, column, user_sums
+
+NAMES = ("target", "baseline")
 
 
-def estimate_difference(
-    reward: Floats,
-    propensity: Any,
-    target: Any,
-    baseline: Any,
-    *,
-    estimator: str,
-    clip: float,
-    clusters: Clusters | None,
-    level: float,
-    reward_max: float | None,
-) -> Estimate:
-    """See :func:`recsim_mnar.estimators.difference`; ``clip`` inf for none."""
-    both = []
-    for name, probability in (("target", target), ("baseline", baseline)):
-        moments = Moments.of(
-            reward,
-            propensity,
-            probability,
-            clip=None if math.isinf(clip) else clip,
-            cluster=clusters,
-            names=("reward", "propensity", name),
-        )
-        both.append(moments)
+@dataclass(frozen=True)
+class Pair:
+    """A log and two policies.
+
+    Attributes:
+        reward: (n,).
+        propensity: (n,).
+        policies: (n,) probabilities of the logged action, of the target and of the baseline.
+        unsupported: (n,) each one's mass where the logging probability is 0, or None.
+        clip: inf for none.
+        clusters: users, or None.
+        stated: what is known of the log.
+        level: nominal coverage.
+    """
+
+    reward: Floats
+    propensity: Any
+    policies: tuple[Any, Any]
+    unsupported: tuple[Any, Any]
+    clip: float
+    clusters: Clusters | None
+    stated: Stated
+    level: float
+
+    def moments(self) -> list[Moments]:
+        """Of both policies; the columns are checked on the way."""
+        return [
+            Moments.of(
+                self.reward,
+                self.propensity,
+                policy,
+                clip=None if math.isinf(self.clip) else self.clip,
+                cluster=self.clusters,
+                names=("reward", "propensity", name),
+                reward_min=self.stated.reward_min,
+                reward_max=self.stated.reward_max,
+                unsupported=missing,
+            )
+            for policy, missing, name in zip(self.policies, self.unsupported, NAMES, strict=True)
+        ]
+
+
+def estimate_difference(pair: Pair, estimator: str) -> Estimate:
+    """See :func:`recsim_mnar.estimators.off_policy.value.difference`."""
+    both = pair.moments()
     ours, theirs = both
     n = ours.rows
-    p = np.asarray(propensity, dtype=np.float64)
-    weights = [np.minimum(np.asarray(probability, dtype=np.float64) / p, clip) for probability in (target, baseline)]
-    if estimator == "snips":
-        totals = [float(w.sum()) for w in weights]
-        values = [float(w @ reward) / total if total > 0.0 else 0.0 for w, total in zip(weights, totals, strict=True)]
-        scores = [
-            w * (reward - v) / total if total > 0.0 else np.zeros(n)
-            for w, v, total in zip(weights, values, totals, strict=True)
-        ]
-    else:
-        values = [float(w @ reward) / n for w in weights]
-        scores = [(w * reward - v) / n for w, v in zip(weights, values, strict=True)]
+    bounds = Bounds.of(ours, pair.stated)
+    reward = pair.reward - bounds.least if bounds.least else pair.reward
+    p = column(pair.propensity, "propensity")
+    columns = [column(policy, name) for policy, name in zip(pair.policies, NAMES, strict=True)]
+    for each, name in zip(columns, NAMES, strict=True):
+        pair.stated.check(each, p, (name, "propensity"))
+    raw = [each / p for each in columns]
+    cut = [np.minimum(w, pair.clip) for w in raw]
+    values = [_value(w, reward, estimator) for w in cut]
     value = values[0] - values[1]
-    sums = user_sums(scores[0] - scores[1], clusters)
-    bounds = reward_bounds(ours, reward_max)
-    unit = "by user" if clusters is not None else "by row"
-    low, high, method = -bounds[1] + bounds[0], bounds[1] - bounds[0], "no interval: one user"
-    if ours.rewarded == 0 and ours.users > 1:
-        steps = [min(m.weight_max, clip) * bounds[1] / n for m in both]
-        low, high = -gamma_limits(0.0, 0.0, steps[1], level)[1], gamma_limits(0.0, 0.0, steps[0], level)[1]
-        method = "gamma (Fay-Feuer), because no reward was seen"
-    elif ours.users > 1 and estimator != "snips" and bounds[0] >= 0.0:
-        low, high = _from_gammas(reward, weights, clusters, ours, level, bounds[1])
-        method = f"gamma (Fay-Feuer) of gains and losses, {unit}"
-    elif ours.users > 1:
-        low, high = student_limits(value, float(sums @ sums), ours.users, level)
-        method = f"{unit} delta, asymptotic"
-    facts = diagnostics(ours) | {"sampling_low": low, "sampling_high": high, "reward_max": bounds[1]}
-    facts |= {"value_target": values[0], "value_baseline": values[1], "ess_baseline": theirs.ess}
-    parts = [max(clip_parts(m, level, bounds)) for m in both] if estimator == "clipped_ips" else [0.0, 0.0]
-    facts["clip_part"] = max(parts)
-    if max(parts) > 0.0:
-        method += " + clip part"
-    same = np.array_equal(weights[0], weights[1])  # of a policy with itself: a difference of 0 is certain
-    judged = {k: v for k, v in facts.items() if not (same and k.startswith("sampling_"))}
-    words = _worse(verdict(judged, estimator), verdict(diagnostics(theirs), estimator))
-    return Estimate(
-        value, low - parts[1], high + parts[0], level, method, n, min(ours.ess, theirs.ess), facts, words, estimator
-    )
+    same = bool(np.array_equal(raw[0], raw[1]))
+    sampling = whole = _whole_range(bounds, ours)
+    part = 0.0
+    if ours.users > 1 and math.isfinite(bounds.range):
+        sampling = whole = _limits(pair, estimator, raw, reward, both, math.inf)
+        if math.isfinite(pair.clip):
+            sampling = _limits(pair, estimator, cut, reward, both, pair.clip)
+            parts = [clip_part(m, pair.stated, pair.level, bounds) for m in both]
+            low, high = max(sampling.low - parts[1], whole.low), min(sampling.high + parts[0], whole.high)
+            whole = whole if low > high else Interval(low, high, sampling.method)
+            part = max(whole.high - sampling.high, sampling.low - whole.low, 0.0)
+    known = [support_of(m, pair.stated, pair.level) for m in both]
+    gaps = [k.entering * bounds.range if k.entering > 0.0 else 0.0 for k in known]
+    if same:
+        sampling, part, gaps = Interval(0.0, 0.0, "no interval: the same policy"), 0.0, [0.0, 0.0]
+        whole = sampling
+    lost = [k.entering * v if estimator == "snips" else 0.0 for k, v in zip(known, values, strict=True)]
+    low = min(max(whole.low - gaps[1] - lost[0], -bounds.range), value)
+    high = max(min(whole.high + gaps[0] + lost[1], bounds.range), value)
+    method = sampling.method + (" + clip part" if part > 0.0 else "") + (" + missing mass" if max(gaps) > 0.0 else "")
+    facts = diagnostics(ours) | {"sampling_low": sampling.low, "sampling_high": sampling.high}
+    facts |= {"clip_part": part, "gap_part": max(gaps), "reward_min": bounds.least, "reward_max": bounds.largest}
+    facts |= {"value_target": values[0] + bounds.least, "value_baseline": values[1] + bounds.least}
+    facts["ess_baseline"] = theirs.ess
+    extra = {"low": low, "high": high, "scale": max(values), "same": same, "range": bounds.range, "bias_part": part}
+    extra["weight_max_given"] = pair.stated.largest_weight is not None
+    gap = (cut[0] - cut[1]) * reward
+    deviations = deviations_of(gap - float(np.mean(gap)), pair.clusters, ours)
+    spread = spread_facts(ours, None if same else deviations.resting(), bounds)
+    verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)
+    other = judge(
+        diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / n, "same": True}
+        | {"weight_max_given": extra["weight_max_given"], "range": bounds.range},
+        estimator,
+    )  # fmt: skip
+    verdict = _joined(verdict, other)
+    return Estimate(value, low, high, pair.level, method, n, min(ours.ess, theirs.ess), facts, verdict, estimator)
 
 
-def _from_gammas(
-    reward: Floats, weights: list[Floats], clusters: Clusters | None, moments: Moments, level: float, reward_max: float
-) -> tuple[float, float]:
-    """Limits of mean((w_t - w_b) r) from gamma limits of its positive and its negative part.
+def _value(weight: Floats, reward: Floats, estimator: str) -> float:
+    if estimator != "snips":
+        return float(weight @ reward) / reward.size
+    total = float(weight.sum())
+    return float(weight @ reward) / total if total > 0.0 else 0.0
 
-    They are put together by Zou & Donner's (2008) method of variance estimates recovery, with the correlation of the
-    two parts over users: a user who is rewarded more often adds to both.
-    """
+
+def _whole_range(bounds: Bounds, moments: Moments) -> Interval:
+    reason = "one user" if moments.users < 2 else "no range of rewards"
+    return Interval(-bounds.range, bounds.range, f"no interval: {reason}")
+
+
+def _limits(
+    pair: Pair, estimator: str, weights: list[Floats], reward: Floats, both: list[Moments], clip: float
+) -> Interval:
+    """Limits of the mean of (w_t - w_b) r from those of its gains and losses, or of the difference of two ratios."""
+    words, one = unit(both[0]), Bounds.of(both[0], pair.stated).one_reward(both[0])
+    largest = [max(largest_weight(m, pair.stated, clip), float(np.max(w))) for m, w in zip(both, weights, strict=True)]
+    if estimator == "snips":
+        weights = [w / (float(np.mean(w)) or 1.0) for w in weights]
+        largest = [max(a, float(np.max(w))) for a, w in zip(largest, weights, strict=True)]
+        values = [float(np.mean(w * reward)) for w in weights]
+        scores = weights[0] * (reward - values[0]) - weights[1] * (reward - values[1])
+        spread = deviations_of(scores, pair.clusters, both[0]).spread(
+            reward.size,
+            largest[0] * one + largest[1] * values[1],
+            largest[1] * one + largest[0] * values[0],
+            pair.level,
+        )
+        less, more = spread.reaches(pair.level)
+        value = values[0] - values[1]
+        return Interval(value - less, value + more, f"{words} Student with the heaviest step")
     gap = weights[0] - weights[1]
     parts = [np.maximum(gap, 0.0), np.maximum(-gap, 0.0)]
     means = [float(np.mean(part * reward)) for part in parts]
-    ends = [gamma_of_rows(part * reward, part, clusters, moments, level=level, reward_max=reward_max) for part in parts]
-    sums = [user_sums(part * reward - mean, clusters) for part, mean in zip(parts, means, strict=True)]
+    ends = []
+    for part, most in zip(parts, largest, strict=True):
+        ends.append(
+            gamma_of_rows(part * reward, part, pair.clusters, both[0], level=pair.level, one_reward=one, largest=most)
+        )
+    sums = [user_sums(part * reward - mean, pair.clusters) for part, mean in zip(parts, means, strict=True)]
     scale = math.sqrt(float(sums[0] @ sums[0]) * float(sums[1] @ sums[1]))
     together = float(sums[0] @ sums[1]) / scale if scale > 0.0 else 0.0
 
     def reach(gain: float, loss: float) -> float:
+        """Zou & Donner's (2008) variance estimates recovery, with the correlation of the two parts over users."""
         return math.sqrt(max(gain**2 + loss**2 - 2.0 * together * gain * loss, 0.0))
 
     value = means[0] - means[1]
     down = reach(means[0] - ends[0][0], ends[1][1] - means[1])
     up = reach(ends[0][1] - means[0], means[1] - ends[1][0])
-    return value - down, value + up
+    return Interval(value - down, value + up, f"gamma (Fay-Feuer) of gains and losses, {words}")
 
 
-def _worse(ours: str, theirs: str) -> str:
-    """The graver of two verdicts, saying whose it is where it is the baseline's."""
-    ranks = ("trust", "caution", "do not use")
-    grades = [next(i for i, rank in enumerate(ranks) if words.startswith(rank)) for words in (ours, theirs)]
-    return ours if grades[0] >= grades[1] else f"{theirs} (the baseline)"
+def _joined(ours: Verdict, theirs: Verdict) -> Verdict:
+    """Both verdicts' findings, each once, saying which are the baseline's."""
+    codes = {finding.code for finding in ours.findings if finding.level != "trust"}
+    more = [
+        Finding(f.code, f.severity, f.number, f"of the baseline, {f.message}", f.action)
+        for f in theirs.findings
+        if f.level != "trust" and f.code not in codes
+    ]
+    return ours.with_findings(more)

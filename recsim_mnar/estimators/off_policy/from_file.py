@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
-from recsim_mnar.estimators.off_policy.registry import check_name
-from recsim_mnar.log.column_files import read_columns
+from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
+from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
+from recsim_mnar.log.column_files import column_names, read_columns
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Record = dict[str, Any]
 
-_WITH_DIFFERENCE = ("ips", "clipped_ips", "snips")
+UNSUPPORTED = "_unsupported"
 
 
 def estimate_file(
@@ -34,6 +35,8 @@ def estimate_file(
     propensity: str = "propensity",
     q_logged: str | None = None,
     q_target: str | None = None,
+    unsupported: Sequence[str] = (),
+    **stated: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from a log file.
 
@@ -45,7 +48,7 @@ def estimate_file(
         targets: columns, each a policy's probability of the logged action.
         baseline: such a column too; adds one record a target for the difference from it (ips, clipped_ips and snips; an
             error where none of them is asked for).
-        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`.
+        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
         level: nominal coverage of the intervals.
@@ -54,9 +57,16 @@ def estimate_file(
         propensity: column of the logging policy's probability of the logged action.
         q_logged: column of a reward model's value of the logged action, for dr and its kin.
         q_target: column of its mean under the target policy.
+        unsupported: columns of the targets' mass where the logging probability is 0, in the order of the targets and
+            then
+            the baseline; without them a column named as the target with ``_unsupported`` behind it is taken where there
+            is one (`recsim-mnar replay` writes it).
+        **stated: full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, as
+            :func:`recsim_mnar.estimators.estimate_value`.
 
     Returns:
-        Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict, diagnostics, and baseline
+        Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
+        verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, and baseline
         for a difference, whose policy reads "target - baseline"; JSON types only.
 
     Raises:
@@ -69,18 +79,23 @@ def estimate_file(
         raise UserError("no estimator; name at least one, for instance clipped_ips")
     for name in estimators:
         check_name(name)
-    if baseline is not None and not set(estimators) & set(_WITH_DIFFERENCE):
+    if baseline is not None and not set(estimators) & set(known_to_differ()):
         raise UserError(
             f"no difference from the baseline {baseline!r} with {', '.join(estimators)}: "
-            f"it is known for {', '.join(_WITH_DIFFERENCE)}; name one of these too, or no baseline"
+            f"it is known for {', '.join(known_to_differ())}; name one of these too, or no baseline"
         )
     check_level(level)
     check_clip(clip)
+    Stated(**stated)
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
     extra = [name for name in (q_logged, q_target) if name is not None]
-    log = read_columns(path, [*policies, *extra], cluster=cluster, reward=reward, propensity=propensity)
+    lost = _missing_columns(path, policies, unsupported)
+    columns = [*policies, *extra, *lost.values()]
+    log = read_columns(path, columns, cluster=cluster, reward=reward, propensity=propensity)
     for name in policies:
         check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
+    known = Stated(**stated)
+    refuse_outside(log.reward, known.reward_min, known.reward_max, reward, log.numbers)
     records = []
     common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level}
     named = {"q_logged": q_logged, "q_target": q_target}
@@ -94,8 +109,10 @@ def estimate_file(
                 log.others[name],
                 estimator=estimator,
                 interval=interval,
+                unsupported=log.others[lost[name]] if name in lost else None,
                 **given,
                 **common,
+                **stated,
             )
             records.append(_record(name, estimate))
     if baseline is not None:
@@ -103,7 +120,7 @@ def estimate_file(
             if name == baseline:
                 continue
             for estimator in estimators:
-                if estimator not in _WITH_DIFFERENCE:
+                if not check_name(estimator).from_moments:
                     continue
                 estimate = difference(
                     log.reward,
@@ -111,10 +128,30 @@ def estimate_file(
                     log.others[name],
                     log.others[baseline],
                     estimator=estimator,
+                    unsupported=log.others[lost[name]] if name in lost else None,
+                    baseline_unsupported=log.others[lost[baseline]] if baseline in lost else None,
                     **common,
+                    **stated,
                 )
                 records.append(_record(f"{name} - {baseline}", estimate) | {"baseline": baseline})
     return records
+
+
+def _missing_columns(path: str | Path, policies: Sequence[str], named: Sequence[str]) -> dict[str, str]:
+    """The column of each policy's missing mass, where there is one.
+
+    Raises:
+        UserError: another number of columns than policies.
+    """
+    if not named:
+        known = column_names(path)
+        return {name: name + UNSUPPORTED for name in policies if name + UNSUPPORTED in known}
+    if len(named) != len(policies):
+        raise UserError(
+            f"{len(named)} columns of missing mass for {len(policies)} policies: name one for each of "
+            f"{', '.join(policies)}"
+        )
+    return dict(zip(policies, named, strict=True))
 
 
 def records_table(records: Sequence[Record]) -> Table:
@@ -128,9 +165,9 @@ def records_table(records: Sequence[Record]) -> Table:
     for name in ("value", f"{level} low", f"{level} high", "rows", "effective"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold")
-    colours = {"trust": "green", "caution": "yellow", "do not use": "red"}
+    colours = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
     for record in records:
-        grade = record["verdict"].split(":")[0]
+        grade = record["verdict_level"]
         table.add_row(
             record["policy"],
             record["estimator"],
@@ -140,10 +177,10 @@ def records_table(records: Sequence[Record]) -> Table:
             record["verdict"],
             style=colours.get(grade),
         )
-    without = [r["estimator"] for r in records if r["estimator"] not in _WITH_DIFFERENCE]
+    without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
     if without and any("baseline" in record for record in records):
         names = ", ".join(dict.fromkeys(without))
-        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(_WITH_DIFFERENCE)}."
+        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(known_to_differ())}."
         table.caption_justify = "left"
     return table
 
@@ -159,6 +196,6 @@ def _record(policy: str, estimate: Estimate) -> Record:
         "method": estimate.method,
         "n": estimate.n,
         "ess": estimate.ess,
-        "verdict": estimate.verdict,
+        **estimate.verdict.to_dict(),
         "diagnostics": estimate.diagnostics,
     }

@@ -12,22 +12,30 @@ from recsim_mnar.estimators.intervals.limits import (
     Cut,
     Interval,
     clipping_bias_bound,
-    degrees_of_freedom,
-    gamma_limits,
-    gamma_step,
     small_sample_factor,
-    student_limits,
 )
 from recsim_mnar.estimators.off_policy.moments import N_TOP, Moments
-from recsim_mnar.estimators.off_policy.verdict import verdict
+from recsim_mnar.estimators.off_policy.sampling import (
+    Bounds,
+    delta_limits,
+    largest_weight,
+    mean_limits,
+    of_letters,
+    ratio_limits,
+)
+from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.support import Support, support_of
+from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import CAUTION, Finding
 
 INTERVALS = ("auto", "gamma", "delta")
-_LARGEST_REWARD = 1e100  # its square is still a number
+NARROW = 0.8
+"""Width over that of the default interval below which an asymptotic one leaves out too much to be trusted."""
 
 
 def estimate_from_moments(
-    moments: Moments, estimator: str, *, level: float = 0.95, interval: str = "auto", reward_max: float | None = None
+    moments: Moments, estimator: str, *, level: float = 0.95, interval: str = "auto", stated: Stated | None = None
 ) -> Estimate:
     """Value, interval, diagnostics and verdict of "ips", "clipped_ips" or "snips".
 
@@ -35,66 +43,165 @@ def estimate_from_moments(
         moments: of the rows; "ips" and "snips" use the unclipped weights whatever the clip of the moments.
         estimator: one of the three.
         level: nominal coverage.
-        interval: "auto", "gamma" (Fay & Feuer 1997, on user sums; no negative rewards) or "delta" (asymptotic;
-            gamma where no reward was seen).
-        reward_max: largest reward possible; None for 1 or the largest one seen.
+        interval: "auto", "gamma" (Fay & Feuer 1997, on user sums above the least reward) or "delta" (asymptotic; gamma
+            where no reward was seen).
+        stated: what is known of the log beside its rows; its least reward is that of the moments.
 
     Raises:
-        UserError: no rows, an unknown interval, or one that the rewards do not allow.
+        UserError: no rows, or an unknown interval.
     """
     if moments.rows == 0:
         raise UserError("the log has no rows; give at least one")
     if interval not in INTERVALS:
         raise UserError(f"no interval {interval!r}; {nearest(str(interval), INTERVALS)}")
-    bounds = reward_bounds(moments, reward_max)
-    if estimator == "snips":
-        value, sampling = _snips(moments, level, interval, bounds)
+    if estimator == "snips" and interval == "gamma":
+        raise UserError("snips is a ratio, for which there is no gamma interval; use interval='auto' or 'delta'")
+    stated = stated or Stated()
+    bounds = Bounds.of(moments, stated)
+    clipped = estimator == "clipped_ips" and math.isfinite(moments.clip)
+    above, below = ("y", "l") if clipped else ("x", "w" if estimator == "snips" else "l")
+    total = moments.rows if below == "l" else moments.sum("w")
+    value = moments.sum(above) / total if total > 0.0 else 0.0
+    reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
+    deviations = of_letters(moments, above, below, value)
+    extras: dict[str, Any] = spread_facts(moments, deviations.resting(), bounds)
+    if reason:
+        sampling = whole = Interval(0.0, bounds.range, f"no interval: {reason}")
     else:
-        value, sampling = _mean(moments, estimator == "clipped_ips", level, interval, bounds)
-    if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
-        sampling = sampling.within(*bounds)
-    below, above = clip_parts(moments, level, bounds) if estimator == "clipped_ips" else (0.0, 0.0)
-    low, high = sampling.low - below, sampling.high + above
+        one = bounds.one_reward(moments)
+        plain = extras["ratio"] = estimator == "snips"
+        wide = ratio_limits(moments, stated, one, level) if plain else None
+        unclipped = wide or mean_limits(moments, stated, one, level, clipped=False)
+        sampling = mean_limits(moments, stated, one, level, clipped=True) if clipped else unclipped
+        if interval == "delta" and moments.rewarded:
+            honest = sampling
+            sampling = delta_limits(moments, above, below, level)
+            extras["warnings"] = narrow(sampling, honest)
+            unclipped = unclipped if clipped else sampling
+        elif interval == "delta":
+            sampling = Interval(sampling.low, sampling.high, f"{sampling.method}, because no reward was seen")
+        whole = sampling
+        if clipped:
+            whole = intersected(sampling, clip_part(moments, stated, level, bounds), unclipped)
+            extras["value_outside"] = max(unclipped.low - value, value - unclipped.high, 0.0)
+    return assemble(value, sampling, whole, moments, bounds, stated, estimator, level, extras)
+
+
+def assemble(
+    value: float,
+    sampling: Interval,
+    whole: Interval,
+    moments: Moments,
+    bounds: Bounds,
+    stated: Stated,
+    estimator: str,
+    level: float,
+    extras: dict[str, Any],
+) -> Estimate:
+    """The estimate of a value, from limits that count from the least reward.
+
+    Args:
+        value: above the least reward.
+        sampling: its interval from sample size alone.
+        whole: its interval for the target policy's value where the log has support.
+        moments: of the log.
+        bounds: of rewards.
+        stated: what is known of the log.
+        estimator: name.
+        level: nominal coverage.
+        extras: further facts for the verdict.
+    """
+    known = support_of(moments, stated, level)
+    cap = Interval(0.0, bounds.range, "")
+    sampling, whole = (i.within(cap.low, cap.high) for i in (sampling, whole))
+    gap = known.entering * bounds.range if known.entering > 0.0 else 0.0
+    # Ratios and control variates take the missing mass for mass that earns as the rest does.
+    floor = whole.low * (1.0 - known.entering) if extras.get("ratio") else whole.low
+    floor = max(floor - known.entering * extras.get("slope", 0.0), cap.low)
+    high = min(whole.high + gap, bounds.range)
+    low, high = min(floor, value), max(high, value)
+    method = sampling.method
+    # What clipping or shrinking may hide: how far the interval goes beyond the sampling one.
+    part = max(whole.high - sampling.high, sampling.low - whole.low, 0.0) if "changed" in extras else 0.0
+    if whole is not sampling and estimator == "clipped_ips" and math.isfinite(moments.clip):
+        part = max(whole.high - sampling.high, 0.0)
+    method += " + clip part" if part > 0.0 else ""
+    method += " + missing mass" if gap > 0.0 else ""
+    base = bounds.least
     facts = diagnostics(moments)
     facts |= {
-        "sampling_low": sampling.low,
-        "sampling_high": sampling.high,
-        "clip_part": max(below, above),
-        "reward_max": bounds[1],
+        "sampling_low": sampling.low + base,
+        "sampling_high": sampling.high + base,
+        "clip_part": part,
+        "gap_part": gap,
+        "missing_mass": known.entering if known.entering > 0.0 else known.hidden,
+        "reward_min": base,
+        "reward_max": bounds.largest,
+        "range_given": [stated.reward_min is not None, stated.reward_max is not None],
+        "weight_max_given": stated.largest_weight is not None,
+        "weight_max": largest_weight(moments, stated),
+        "full_support": known.stated,
     }
-    method = sampling.method + (" + clip part" if max(below, above) > 0.0 else "")
-    low, high = _inside(low, high, value, bounds, moments)
+    judged = facts | verdict_facts(known, bounds, low, high, value) | extras
+    judged["bias_part"] = part
     return Estimate(
-        value, low, high, level, method, moments.rows, moments.ess, facts, verdict(facts, estimator), estimator
+        value + base,
+        low + base,
+        high + base,
+        level,
+        method,
+        moments.rows,
+        moments.ess,
+        facts,
+        judge(judged, estimator),
+        estimator,
     )
 
 
-def reward_bounds(moments: Moments, reward_max: float | None) -> tuple[float, float]:
-    """Least and largest reward possible: what is given, or 0 and 1, or what was seen beyond them."""
-    largest = max(moments.reward_max, 1.0 if moments.reward_max <= 1.0 else 0.0)
-    if reward_max is not None:
-        number = isinstance(reward_max, (int, float, np.number)) and not isinstance(reward_max, bool)
-        if not number or not abs(reward_max) <= _LARGEST_REWARD:
-            raise UserError(
-                f"reward_max must be a finite number, the largest reward possible (at most {_LARGEST_REWARD:g}), "
-                f"got {reward_max!r}"
-            )
-        if float(reward_max) < moments.reward_max:
-            raise UserError(
-                f"reward_max is {reward_max} and the log holds a reward of {moments.reward_max:g}; raise it"
-            )
-        largest = float(reward_max)
-    return min(moments.reward_min, 0.0), largest
+def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, value: float) -> dict[str, Any]:
+    """What the verdict needs beside the diagnostics; ends and value above the least reward."""
+    return {"support": known, "range": bounds.range, "low": low, "high": high, "scale": value}
 
 
-def clip_parts(moments: Moments, level: float, bounds: tuple[float, float]) -> tuple[float, float]:
-    """How far the value may lie below and above that of min(w, clip) r, see :func:`hidden`, in units of the reward."""
-    n, clip = moments.rows, moments.clip
+def spread_facts(moments: Moments, resting: float | None, bounds: Bounds) -> dict[str, Any]:
+    """On how few users the spread rests, and how much of the rewards' squares is one reward's."""
+    facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows, "resting_on": resting}
+    if moments.clustered and moments.users < moments.rows:
+        facts["longest_user_share"] = moments.user_rows_max / moments.rows
+    if not bounds.given and moments.rewarded:
+        highest, squares = (bounds.largest - bounds.least) ** 2, moments.sum("rr")
+        # Rewards that are all alike have no tail; that they are few, the interval's width says.
+        if squares < 0.999 * moments.rewarded * highest:
+            facts["reward_tail"] = highest / squares
+    return facts
+
+
+def narrow(sampling: Interval, honest: Interval) -> list[Finding]:
+    """The finding that an asymptotic interval leaves out what the default one holds."""
+    width, wide = sampling.high - sampling.low, honest.high - honest.low
+    ratio = width / wide if wide > 0.0 and math.isfinite(wide) else 0.0
+    if ratio >= NARROW:
+        return []
+    message = f"the asymptotic interval is {100 * ratio:.0f} % as wide as one that reckons with rewards not seen"
+    return [Finding("asymptotic", CAUTION, ratio, message, "use interval='auto'")]
+
+
+def intersected(sampling: Interval, above: float, unclipped: Interval) -> Interval:
+    """The interval of changed weights, with what they may hide above, where it agrees with that of the unchanged."""
+    low, high = max(sampling.low, unclipped.low), min(sampling.high + above, unclipped.high)
+    if low > high:
+        return unclipped
+    return Interval(low, high, sampling.method)
+
+
+def clip_part(moments: Moments, stated: Stated, level: float, bounds: Bounds) -> float:
+    """How far the value may lie above that of min(w, clip) r, see :func:`clipping_bias_bound`."""
+    n, clip, reward_range = moments.rows, moments.clip, bounds.range
     if math.isinf(clip):
-        return 0.0, 0.0
+        return 0.0
     inflate = small_sample_factor(moments.users, level)
-    if math.isinf(inflate):
-        return max(-bounds[0], 0.0), max(bounds[1], 0.0)
+    if math.isinf(inflate) or math.isinf(reward_range):
+        return reward_range
 
     def centred(letter: str) -> float:
         mean = moments.sum(letter) / n
@@ -105,21 +212,18 @@ def clip_parts(moments: Moments, level: float, bounds: tuple[float, float]) -> t
         both = moments.power(whole * 2) - 2.0 * moments.power(whole + cut) + moments.power(cut * 2)
         return max(both, 0.0) if moments.clipped else 0.0
 
-    counts = moments.reward_min >= 0.0
     cut = Cut(
         kept=moments.sum("c") / n,
         kept_variance=centred("c") / n**2 * inflate,
         excess=max(moments.sum("w") - moments.sum("c"), 0.0) / n if moments.clipped else 0.0,
         excess_variance=apart("w", "c") / n**2 * inflate,
-        reward=(max(moments.sum("x") - moments.sum("y"), 0.0) / n if moments.clipped else 0.0) if counts else None,
+        reward=max(moments.sum("x") - moments.sum("y"), 0.0) / n if moments.clipped else 0.0,
         reward_variance=apart("x", "y") / n**2 * inflate,
         weight=moments.sum("w") / n,
         weight_variance=centred("w") / n**2 * inflate,
-        largest=max(moments.weight_max - clip, 0.0) / n,
+        largest=max(largest_weight(moments, stated) - clip, 0.0) / n,
     )
-    return (0.0 if counts else clipping_bias_bound(cut, -bounds[0], level)), clipping_bias_bound(
-        cut, max(bounds[1], 0.0), level
-    )
+    return clipping_bias_bound(cut, reward_range, bounds.one_reward(moments), level)
 
 
 def diagnostics(moments: Moments) -> dict[str, Any]:
@@ -142,19 +246,14 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
         "share_clipped": moments.clipped / n,
         "clip": None if math.isinf(moments.clip) else moments.clip,
         "support": moments.supported / n,
-        "mean_reward": moments.sum("r") / n,
+        "mean_reward": moments.sum("r") / n + moments.shift,
         "effective_rewards": effective_rewards(moments),
         "effective_users": moments.sum("w") ** 2 / moments.power("ww") if mean > 0.0 else 0.0,
     }
 
 
 def effective_rewards(moments: Moments) -> float:
-    """(sum x)^2 / sum over users of x^2: how many equal users would give the estimate as much variance.
-
-    Where rewards are negative too, which makes it say nothing, the number of users with a reward.
-    """
-    if moments.reward_min < 0.0:
-        return float(moments.rewarded_users)
+    """(sum x)^2 / sum over users of x^2: how many equal users would give the estimate as much variance."""
     square = moments.power("xx")
     return moments.sum("x") ** 2 / square if square > 0.0 else 0.0
 
@@ -167,102 +266,3 @@ def tail_index(moments: Moments) -> float | None:
         return None
     spread = float(np.mean(np.log(top[:-1] / top[-1])))
     return 1.0 / spread if spread > 0.0 else None
-
-
-def _mean(
-    moments: Moments, clipped: bool, level: float, interval: str, bounds: tuple[float, float]
-) -> tuple[float, Interval]:
-    n, users = moments.rows, moments.users
-    names = ("y", "yy", "ly") if clipped else ("x", "xx", "lx")
-    value = moments.sum(names[0]) / n
-    raw, cross = moments.power(names[1]), moments.power(names[2])
-    if users < 2 or moments.supported == 0:
-        return value, _no_information(bounds, "no interval: one user" if users < 2 else "no interval: no support")
-    negative = moments.reward_min < 0.0
-    if interval == "gamma" and negative:
-        raise UserError("the gamma interval needs rewards that are not negative; use interval='auto' or 'delta'")
-    silent = moments.rewarded == 0  # a variance of 0 would then be no evidence of certainty
-    if negative or (interval == "delta" and not silent):
-        variance = (raw - 2.0 * value * cross + value**2 * moments.power("ll")) / n**2
-        low, high = student_limits(value, variance, users, level)
-        why = ", because rewards are negative" if negative and interval == "auto" else ""
-        return value, Interval(low, high, f"{_unit(moments)} delta, asymptotic{why}")
-    low, high = gamma_limits(value, *_gamma_parts(moments, clipped, value, level, bounds[1]), level)
-    why = ", because no reward was seen" if interval == "delta" else ""
-    return value, Interval(low, high, f"gamma (Fay-Feuer), {_unit(moments)}{why}")
-
-
-def _gamma_parts(moments: Moments, clipped: bool, value: float, level: float, reward_max: float) -> tuple[float, float]:
-    """Variance and step of the gamma limits.
-
-    The variance is that of user sums about the mean, corrected for few and for unequal users; the step is that of
-    :func:`gamma_step`, the largest weight where no reward was seen.
-    """
-    n, letter = moments.rows, "y" if clipped else "x"
-    raw, cross = moments.power(letter * 2), moments.power("l" + letter)
-    second = max(raw - 2.0 * value * cross + value**2 * moments.power("ll"), 0.0)
-    degrees = None
-    if moments.clustered and moments.users < n:
-        fourth = (
-            moments.power(letter * 4)
-            - 4.0 * value * moments.power("l" + letter * 3)
-            + 6.0 * value**2 * moments.power("ll" + letter * 2)
-            - 4.0 * value**3 * moments.power("lll" + letter)
-            + value**4 * moments.power("llll")
-        )
-        degrees = degrees_of_freedom(moments.users, moments.rewarded_users, second, fourth)
-    clip = moments.clip if clipped else math.inf
-    widest = min(moments.weight_max, clip) * reward_max
-    step, largest = widest, 0.0
-    if moments.rewarded:
-        weight, square = (moments.sum("c"), moments.sum("cc")) if clipped else (moments.sum("w"), moments.sum("ww"))
-        largest = min(moments.x_max, clip * reward_max)
-        together = raw / moments.sum(letter) if value > 0.0 else 0.0
-        step = gamma_step(max(largest, square / weight * reward_max), widest, together)
-    # A variance below one reward's square is no evidence of certainty: it comes from user sums that happen to be equal.
-    variance = max(second, largest * largest)
-    return variance / n**2 * small_sample_factor(moments.users, level, degrees), step / n
-
-
-def _snips(moments: Moments, level: float, interval: str, bounds: tuple[float, float]) -> tuple[float, Interval]:
-    total, users = moments.sum("w"), moments.users
-    if interval == "gamma":
-        raise UserError("snips is a ratio, for which there is no gamma interval; use interval='auto' or 'delta'")
-    if total == 0.0:
-        return 0.0, _no_information(bounds, "no interval: no support")
-    value = moments.sum("x") / total
-    if users < 2:
-        return value, _no_information(bounds, "no interval: one user")
-    if moments.rewarded == 0:
-        high = gamma_limits(0.0, 0.0, moments.weight_max * bounds[1] / total, level)[1]
-        return value, Interval(0.0, min(high, bounds[1]), "gamma (Fay-Feuer), because no reward was seen")
-    variance = moments.power("xx") - 2.0 * value * moments.power("wx") + value**2 * moments.power("ww")
-    degrees = None
-    if moments.clustered and users < moments.rows:
-        fourth = (
-            moments.power("xxxx")
-            - 4.0 * value * moments.power("wxxx")
-            + 6.0 * value**2 * moments.power("wwxx")
-            - 4.0 * value**3 * moments.power("wwwx")
-            + value**4 * moments.power("wwww")
-        )
-        degrees = degrees_of_freedom(users, moments.rewarded_users, variance, fourth)
-    low, high = student_limits(value, variance / total**2, users, level, degrees)
-    return value, Interval(max(low, bounds[0]), min(high, bounds[1]), f"{_unit(moments)} delta, asymptotic")
-
-
-def _unit(moments: Moments) -> str:
-    return "by user" if moments.clustered else "by row"
-
-
-def _no_information(bounds: tuple[float, float], why: str) -> Interval:
-    return Interval(bounds[0], bounds[1], why)
-
-
-def _inside(
-    low: float, high: float, value: float, bounds: tuple[float, float], moments: Moments
-) -> tuple[float, float]:
-    """Ends that the rewards allow; the value itself may lie outside them, and stays inside the interval."""
-    if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-    return min(low, value), max(high, value)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.clipping import hidden_part
-from recsim_mnar.estimators.intervals.gamma import gamma_of_rows
-from recsim_mnar.estimators.intervals.limits import Interval, degrees_of_freedom, gamma_limits, student_limits
-from recsim_mnar.estimators.off_policy.from_moments import diagnostics, reward_bounds
+from recsim_mnar.estimators.intervals.gamma import deviations_of, gamma_of_rows, reaches, row_step
+from recsim_mnar.estimators.intervals.limits import Interval, degrees_of_freedom, positive_limits, student_limits
+from recsim_mnar.estimators.off_policy.from_moments import assemble, intersected, narrow, spread_facts
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.sampling import Bounds, mean_limits, unit
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores
-from recsim_mnar.estimators.off_policy.verdict import verdict
+from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.log.columns import user_sums
+from recsim_mnar.log.columns import Floats, user_sums
 
 INTERVALS = ("auto", "gamma", "delta", "bootstrap", "bernstein", "betting", "log_smoothing", "anytime")
 _GUARANTEED = {
@@ -24,6 +29,41 @@ _GUARANTEED = {
 }
 
 
+@dataclass(frozen=True)
+class Case:
+    """What the limits of one estimate are made of; rewards and model are counted from the least reward.
+
+    Attributes:
+        scores: of the estimator.
+        rows: the columns.
+        moments: of the columns (of the estimator's own weights, where it has others).
+        stated: what is known of the log.
+        bounds: of rewards.
+        level: nominal coverage.
+    """
+
+    scores: Scores
+    rows: Rows
+    moments: Moments
+    stated: Stated
+    bounds: Bounds
+    level: float
+
+    @property
+    def used(self) -> Floats:
+        """The weights that multiply rewards."""
+        return self.rows.weight if self.scores.used is None else self.scores.used
+
+    @property
+    def largest(self) -> float:
+        """The largest of them possible: as given and where none changes it, else the largest seen."""
+        seen = float(np.max(self.used))
+        given = self.stated.largest_weight
+        if given is None or self.scores.other_weights:
+            return seen
+        return max(given if self.scores.used is None else min(given, self.scores.most), seen)
+
+
 def estimate_from_scores(
     scores: Scores,
     rows: Rows,
@@ -32,7 +72,7 @@ def estimate_from_scores(
     *,
     level: float,
     interval: str = "auto",
-    reward_max: float | None = None,
+    stated: Stated | None = None,
     replicates: int = 1000,
     seed: int = 0,
 ) -> Estimate:
@@ -40,137 +80,164 @@ def estimate_from_scores(
 
     Args:
         scores: of the estimator on the rows.
-        rows: the columns.
+        rows: the columns, rewards and model counted from the moments' least reward.
         moments: of the columns, for the diagnostics.
         estimator: its name.
         level: nominal coverage.
-        interval: one of ``INTERVALS``; "auto" is gamma for weighted rewards that are not negative, else delta. Where no
-            reward was seen delta and the bootstrap, which would have no width, are gamma too.
-        reward_max: largest reward possible; None for 1 or the largest one seen.
+        interval: one of ``INTERVALS``; "auto" is gamma for weighted rewards and their ratios, else Student's limits
+            that
+            reckon with one more of the heaviest rows. Where no reward was seen delta and the bootstrap are "auto" too.
+        stated: what is known of the log beside its rows.
         replicates: of the bootstrap.
         seed: of the bootstrap.
 
     Raises:
-        UserError: an unknown interval, or one that the estimator or the rewards do not allow.
+        UserError: an unknown interval, or one that the estimator does not allow.
     """
     if interval not in INTERVALS:
         raise UserError(f"no interval {interval!r}; {nearest(str(interval), INTERVALS)}")
-    bounds = reward_bounds(moments, reward_max)
+    stated = stated or Stated()
+    bounds = Bounds.of(moments, stated)
+    case = Case(scores, rows, moments, stated, bounds, level)
     value = scores.value()
-    unit = "by user" if moments.clustered else "by row"
-    if moments.users < 2:
-        sampling = Interval(bounds[0], bounds[1], "no interval: one user")
-    elif moments.supported == 0 and estimator != "dm":
-        sampling = Interval(bounds[0], bounds[1], "no interval: no support")
-    elif interval == "bootstrap" and (moments.rewarded or rows.q_target is not None):
-        sampling = _bootstrap(scores, rows, level, replicates, seed, unit)
-    elif interval in _GUARANTEED:
-        sampling = _guaranteed(scores, rows, moments, level, interval, bounds, unit)
-    else:
-        sampling = _moment_based(scores, rows, moments, value, level, interval, bounds, unit)
-    if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
-        sampling = sampling.within(*bounds)
-    below, above = hidden_part(scores, rows, level, bounds)
-    low, high = sampling.low - below, sampling.high + above
-    warnings = ["the reward model's own error is not in the interval: compare with dr"] if estimator == "dm" else []
-    facts = diagnostics(moments) | {
-        "sampling_low": sampling.low,
-        "sampling_high": sampling.high,
-        "clip_part": max(below, above),
-        "reward_max": bounds[1],
-        "warnings": warnings,
-    }
-    if moments.reward_min >= 0.0 and moments.reward_max <= 1.0:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-    method = sampling.method + (" + clip part" if max(below, above) > 0.0 else "")
-    ends = min(low, value), max(high, value)
-    return Estimate(value, *ends, level, method, moments.rows, moments.ess, facts, verdict(facts, estimator), estimator)
+    influence = scores.influence()
+    deviations = deviations_of(influence, rows.clusters, moments)
+    extras: dict[str, Any] = spread_facts(moments, deviations.resting(), bounds)
+    warnings = list(scores.warnings)
+    sampling = _no_interval(case, estimator, interval)
+    if sampling is None:
+        sampling = _default(case, value, influence, interval)
+        silent = not moments.rewarded and rows.q_target is None
+        if interval in ("delta", "bootstrap") and not silent:
+            honest = sampling
+            sampling = _delta(case, value, influence) if interval == "delta" else _bootstrap(case, replicates, seed)
+            warnings += narrow(sampling, honest)
+        elif interval in ("delta", "bootstrap"):
+            sampling = Interval(sampling.low, sampling.high, f"{sampling.method}, because no reward was seen")
+        elif interval in _GUARANTEED:
+            sampling = _guaranteed(case, interval)
+    whole = sampling
+    below, above = hidden_part(scores, rows, level, bounds.range, bounds.one_reward(moments))
+    if max(below, above) > 0.0:
+        extras["changed"] = True
+        whole = Interval(sampling.low - below, sampling.high + above, sampling.method)
+        if scores.counts and interval in ("auto", "gamma") and not sampling.method.startswith("no interval"):
+            unclipped = mean_limits(moments, stated, bounds.one_reward(moments), level, clipped=False)
+            whole = intersected(Interval(whole.low, sampling.high, sampling.method), above, unclipped)
+            extras["value_outside"] = max(unclipped.low - value, value - unclipped.high, 0.0)
+    extras["warnings"] = warnings
+    extras["ratio"] = scores.linear is None
+    extras["slope"] = scores.slope if rows.q_logged is None else max(float(np.max(rows.q_logged)), 0.0)
+    return assemble(value, sampling, whole, moments, bounds, stated, estimator, level, extras)
 
 
-def _moment_based(
-    scores: Scores,
-    rows: Rows,
-    moments: Moments,
-    value: float,
-    level: float,
-    interval: str,
-    bounds: tuple[float, float],
-    unit: str,
-) -> Interval:
-    n = moments.rows
-    allowed = scores.counts and moments.reward_min >= 0.0
-    if interval == "gamma" and not allowed:
+def _no_interval(case: Case, estimator: str, interval: str) -> Interval | None:
+    """The whole range, where the log allows no interval."""
+    counted = case.scores.counts or (case.scores.linear is None and case.rows.q_target is None)
+    if interval == "gamma" and not counted:
         raise UserError(
-            "the gamma interval is for weighted rewards that are not negative (ips, clipped_ips, sg_ips, ix_ips, "
-            "balanced_ips); use interval='auto' or 'delta'"
+            "the gamma interval is for weighted rewards (ips, clipped_ips, snips, sg_ips, ix_ips, balanced_ips); use "
+            "interval='auto' or 'delta'"
         )
-    if allowed and interval in ("auto", "gamma", "bootstrap"):  # the bootstrap comes here where no reward was seen
+    if interval in _GUARANTEED and not (case.scores.counts and case.scores.linear is not None):
+        raise UserError(
+            f"interval {interval!r} is for weighted rewards (ips, clipped_ips, sg_ips, ix_ips, balanced_ips); use "
+            "interval='auto'"
+        )
+    reason = ""
+    if case.moments.users < 2:
+        reason = "one user"
+    elif case.moments.supported == 0 and estimator != "dm":
+        reason = "no support"
+    return Interval(0.0, case.bounds.range, f"no interval: {reason}") if reason else None
+
+
+def _default(case: Case, value: float, influence: Floats, interval: str) -> Interval:
+    scores, rows, moments, level = case.scores, case.rows, case.moments, case.level
+    words = unit(moments)
+    mean_reward, one = max(moments.sum("r") / moments.rows, 0.0), case.bounds.one_reward(moments)
+    if scores.counts:
         assert scores.linear is not None
-        used = rows.weight if scores.used is None else scores.used
-        ends = gamma_of_rows(scores.linear, used, rows.clusters, moments, level=level, reward_max=bounds[1])
-        why = ", because no reward was seen" if interval == "bootstrap" else ""
-        return Interval(*ends, f"gamma (Fay-Feuer), {unit}{why}")
-    if moments.rewarded == 0 and rows.q_target is None:
-        below = rows.weight if scores.denominator is None else scores.denominator
-        total = n if scores.denominator is None else float(np.sum(below))
-        step = float(np.max(below)) * bounds[1] / total
-        high = gamma_limits(0.0, 0.0, step, level)[1]
-        return Interval(0.0, min(high, bounds[1]), "gamma (Fay-Feuer), because no reward was seen")
-    sums = user_sums(scores.influence(), rows.clusters)
-    square = sums * sums
-    second = float(np.sum(square))
+        ends = gamma_of_rows(
+            scores.linear, case.used, rows.clusters, moments, level=level, one_reward=one, largest=case.largest,
+        )  # fmt: skip
+        return Interval(*ends, f"gamma (Fay-Feuer), {words}")
+    if scores.linear is None and scores.denominator is not None:
+        n, mean = rows.reward.size, float(np.mean(scores.denominator))
+        if mean <= 0.0:
+            return Interval(0.0, case.bounds.range, "no interval: no support")
+        heaviest = float(np.max(scores.denominator))
+        if case.stated.largest_weight is not None and scores.denominator is rows.weight:
+            heaviest = max(heaviest, case.stated.largest_weight)
+        up = row_step(scores.denominator / mean, rows.clusters, heaviest / mean, one, mean_reward)
+        sums = user_sums(scores.denominator, rows.clusters)
+        down = value * max(heaviest, float(sums @ sums) / float(np.sum(sums))) / mean
+        spread = deviations_of(influence, rows.clusters, moments).spread(n, up, down, level)
+        return Interval(*positive_limits(value, spread, level), f"gamma (Fay-Feuer) of a ratio, {words}")
+    up, down = scores.steps(rows, case.largest, one)
+    less, more = reaches(influence, rows.clusters, moments, up=up, down=down, level=level)
+    return Interval(value - less, value + more, f"{words} Student with the heaviest step")
+
+
+def _delta(case: Case, value: float, influence: Floats) -> Interval:
+    moments, n = case.moments, case.rows.reward.size
+    found = deviations_of(influence, case.rows.clusters, moments)
     degrees = None
-    if moments.clustered and moments.users < n:
-        degrees = degrees_of_freedom(moments.users, moments.rewarded_users, second, float(square @ square))
-    low, high = student_limits(value, second / n**2, moments.users, level, degrees)
-    why = ", because rewards are negative" if interval == "auto" and scores.counts else ""
-    return Interval(low, high, f"{unit} delta, asymptotic{why}")
+    if found.grouped:
+        degrees = degrees_of_freedom(found.users, found.rewarded_users, found.second, found.fourth)
+    low, high = student_limits(value, found.second / n**2, moments.users, case.level, degrees)
+    return Interval(low, high, f"{unit(moments)} delta, asymptotic")
 
 
-def _bootstrap(scores: Scores, rows: Rows, level: float, replicates: int, seed: int, unit: str) -> Interval:
+def _bootstrap(case: Case, replicates: int, seed: int) -> Interval:
     from recsim_mnar.estimators.intervals.bootstrap import poisson_ratios
 
+    scores, clusters = case.scores, case.rows.clusters
     total = np.zeros(1)
-    ones = np.ones(rows.reward.size)
+    ones = np.ones(case.rows.reward.size)
     if scores.linear is not None:
         total = total + poisson_ratios(
-            user_sums(scores.linear, rows.clusters), user_sums(ones, rows.clusters), replicates=replicates, seed=seed
+            user_sums(scores.linear, clusters), user_sums(ones, clusters), replicates=replicates, seed=seed
         )
     if scores.numerator is not None and scores.denominator is not None:
         total = total + poisson_ratios(
-            user_sums(scores.numerator, rows.clusters),
-            user_sums(scores.denominator, rows.clusters),
+            user_sums(scores.numerator, clusters),
+            user_sums(scores.denominator, clusters),
             replicates=replicates,
             seed=seed,
         )
-    half = (1.0 - level) / 2.0
+    half = (1.0 - case.level) / 2.0
     low, high = np.quantile(total, [half, 1.0 - half])
-    return Interval(float(low), float(high), f"Poisson bootstrap, {unit}, percentile, asymptotic")
+    return Interval(float(low), float(high), f"Poisson bootstrap, {unit(case.moments)}, percentile, asymptotic")
 
 
-def _guaranteed(
-    scores: Scores, rows: Rows, moments: Moments, level: float, interval: str, bounds: tuple[float, float], unit: str
-) -> Interval:
-    """Intervals for bounded, non-negative scores; a user's sum over the mean number of rows is one observation."""
-    from recsim_mnar.estimators.intervals import concentration as guarantees
+def _guaranteed(case: Case, interval: str) -> Interval:
+    """Intervals for bounded scores: the observations are users, in order of first appearance (docs/verdict.md)."""
+    from recsim_mnar.estimators.intervals import concentration
 
-    if not scores.counts or moments.reward_min < 0.0 or scores.linear is None:
-        raise UserError(
-            f"interval {interval!r} is for weighted rewards that are not negative (ips, clipped_ips, sg_ips, ix_ips, "
-            "balanced_ips); use interval='auto'"
-        )
-    sums = user_sums(scores.linear, rows.clusters)
-    largest = min(rows.clip, 1.0 / moments.propensity_min) if scores.used is not None else 1.0 / moments.propensity_min
-    per_user = moments.rows / moments.users
-    longest = 1.0
-    if moments.clustered:
-        longest = float(np.max(user_sums(np.ones(rows.reward.size), rows.clusters)))
-    bound = largest * bounds[1] * longest / per_user
-    values = sums / per_user
-    if interval == "bernstein":
-        ends = guarantees.empirical_bernstein(values, bound, level)
-    elif interval == "log_smoothing":
-        ends = guarantees.log_smoothing(values, bound, level)
-    else:
-        ends = guarantees.betting(values, bound, level, anytime=interval == "anytime")
-    return Interval(*ends, f"{_GUARANTEED[interval]}, {unit}")
+    scores, rows, moments = case.scores, case.rows, case.moments
+    assert scores.linear is not None
+    if math.isinf(case.bounds.range):
+        return Interval(0.0, math.inf, f"{_GUARANTEED[interval]}: no end without the range of rewards")
+    ones = np.ones(rows.reward.size)
+    sums, lengths = user_sums(scores.linear, rows.clusters), user_sums(ones, rows.clusters)
+    if rows.clusters is not None:
+        order = np.argsort(rows.clusters.first_rows(), kind="stable")
+        sums, lengths = sums[order], lengths[order]
+    longest = float(np.max(lengths))
+    provisos = []
+    given = case.stated.user_rows_max
+    if given is not None and longest > given:
+        raise UserError(f"user_rows_max is {given:g} and a user has {longest:g} rows; raise it")
+    if given is None and moments.clustered:
+        provisos.append("no user can have more rows")
+    if case.stated.largest_weight is None and not math.isfinite(scores.most):
+        provisos.append("no larger weight is possible")
+    if not case.bounds.given:
+        provisos.append("no larger reward is possible")
+    longest = float(given) if given is not None and moments.clustered else longest
+    most = case.largest * case.bounds.range
+    ends = concentration.METHODS[interval](sums / (most * longest), lengths / longest, case.level)
+    words = f"{_GUARANTEED[interval]}, {unit(moments)}"
+    words += f", if {' and '.join(provisos)}" if provisos else ""
+    return Interval(ends[0] * most, ends[1] * most, words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,20 +11,22 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_rows
-from recsim_mnar.log.columns import Clusters, Floats, column
+from recsim_mnar.estimators.off_policy.stated import check_range, missing_column, refuse_outside
+from recsim_mnar.log.columns import Clusters, Floats, column, user_sums
 
-N_SUMS, N_POWERS, N_TOP = 12, 25, 8
-_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r"))}
+N_SUMS, N_POWERS, N_TOP = 13, 35, 8
+_SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr"))}
 _POWER_NAMES = (
     *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
     *("xxxx", "lxxx", "llxx", "lllx", "yyyy", "lyyy", "llyy", "llly", "llll"),
     *("wxxx", "wwxx", "wwwx", "wwww"),
+    *("xxx", "lxx", "llx", "yyy", "lyy", "lly", "lll", "wxx", "wwx", "www"),
 )
 _POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
 
 
 def _start_extremes() -> NDArray[np.float64]:
-    return np.array([np.inf, -np.inf, np.inf, -np.inf, -np.inf, 0.0])
+    return np.array([np.inf, -np.inf, np.inf, -np.inf, -np.inf, 0.0, 0.0, -np.inf])
 
 
 def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, str]) -> None:
@@ -40,12 +43,20 @@ def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, 
     )
 
 
+def _missing_sums(missing: Floats, clusters: Clusters | None) -> NDArray[np.float64]:
+    """Sum of the missing mass, and over users the square of their sums and its product with their rows."""
+    sums = user_sums(missing, clusters)
+    lengths = user_sums(np.ones(missing.size), clusters)
+    return np.array([float(np.sum(missing)), float(sums @ sums), float(sums @ lengths)])
+
+
 @dataclass
 class Moments:
     """Moments of (target, propensity, reward) rows.
 
-    With w = target / propensity, x = w r, c = min(w, clip), y = c r and l the rows of a user: sums over rows of
-    products of these, and sums over users of products of the user's own sums (behind variances that treat a
+    With w = target / propensity, r the reward above ``shift``, x = w r, c = min(w, clip), y = c r and l the rows of a
+    user: sums over rows of products of these, and sums over users of products of the user's own sums (behind
+    variances that treat a
     user's rows as dependent). Sums are held as exact pairs: merging shards gives the bits of the whole
     where the shards are cut at multiples of 16,384 rows or, with clusters, between users; elsewhere the difference is a
     rounding.
@@ -55,25 +66,31 @@ class Moments:
         clustered: whether users were given.
         rows: number of rows.
         users: number of users (of rows where none were given).
-        rewarded: rows with a reward other than 0.
+        shift: the least reward possible as given, else the least one of the log where that is negative, else 0.
+        rewarded: rows with a reward other than ``shift``.
         supported: rows whose action the target could take.
         clipped: rows whose weight is above ``clip``.
-        rewarded_users: users with a reward other than 0.
+        rewarded_users: users with a reward other than ``shift``.
         propensity_min: least propensity.
         reward_min: least reward.
         reward_max: largest reward.
-        x_max: largest |w r| of a row.
+        x_max: largest w r of a row.
+        user_rows_max: most rows of a user.
+        user_excess_max: most by which a user's weights sum to more than the user has rows.
+        missing: sum over rows of the target's mass where the logging probability is 0, None where it was not given.
         top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
     """
 
     clip: float = float("inf")
     clustered: bool = False
+    shift: float = 0.0
     _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_SUMS)), repr=False)
     _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_POWERS)), repr=False)
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
     _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
     _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
+    _missing: NDArray[np.float64] | None = field(default=None, repr=False)
 
     @staticmethod
     def of(
@@ -84,6 +101,9 @@ class Moments:
         clip: float | None = None,
         cluster: Any = None,
         names: tuple[str, str, str] = ("reward", "propensity", "target"),
+        reward_min: float | None = None,
+        reward_max: float | None = None,
+        unsupported: Any = None,
     ) -> Moments:
         """Gather the moments of rows.
 
@@ -94,32 +114,51 @@ class Moments:
             clip: weights are cut there; None for no clipping.
             cluster: (n,) the user of each row, any ids in any order; None where rows are independent.
             names: of the columns, for messages.
+            reward_min: least reward possible, from which rewards are counted; None for 0, or for the least reward of
+                these rows where that is negative (shards of such a log need it given, or they do not merge).
+            reward_max: largest reward possible, checked; None where it is not known.
+            unsupported: (n,) the target's mass in each row's state on actions whose logging probability is 0.
 
         Raises:
-            UserError: columns of different length, values that are no data (with the row), ``clip`` not positive.
+            UserError: a range that is reversed or that a reward lies outside of, columns of different length, values
+            that are no data (with the row), ``clip`` not positive.
         """
-        from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
-
         r = column(reward, names[0])
         p = column(propensity, names[1], rows=r.size)
         t = column(target, names[2], rows=r.size)
+        least, largest = check_range(reward_min, reward_max)
         clusters = Clusters.of(cluster, r.size)
-        moments = Moments(check_clip(clip), clusters is not None)
-        fed: list[Any] = [moments.clip, moments._sums]
+        shift = least if least is not None else 0.0
+        moments = Moments(check_clip(clip), clusters is not None, shift)
+        moments._gather(r if shift == 0.0 else r - shift, p, t, clusters, names)
+        if moments.rows and moments.reward_min < shift:
+            if least is not None or not np.isfinite(moments.reward_min):
+                refuse_outside(r, shift, None, names[0])
+            moments = Moments(moments.clip, moments.clustered, moments.reward_min)
+            moments._gather(r - moments.shift, p, t, clusters, names)
+        if largest is not None and moments.rows and moments.reward_max > largest:
+            refuse_outside(r, None, largest, names[0])
+        if unsupported is not None:
+            moments._missing = _missing_sums(missing_column(unsupported, t), clusters)
+        return moments
+
+    def _gather(self, r: Floats, p: Floats, t: Floats, clusters: Clusters | None, names: tuple[str, str, str]) -> None:
+        from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
+
+        fed: list[Any] = [self.clip, self._sums]
         maxima = np.empty(-(-r.size // kernels.CHUNK))
-        kept = [moments._counts, moments._extremes, moments.top_weights, maxima, np.empty(N_SUMS + N_POWERS)]
+        kept = [self._counts, self._extremes, self.top_weights, maxima, np.empty(N_SUMS + N_POWERS)]
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
             if clusters is None:
                 kernels.gather(t, p, r, *fed, *kept)
             else:
                 together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
-                kernels.gather_by_user(*together, *fed, moments._powers, *kept)
-        if not moments._probabilities():
+                kernels.gather_by_user(*together, *fed, self._powers, *kept)
+        if not self._probabilities():
             check_rows(r, p, t, names)  # may find nothing: a target of -0.0, or a rounding above 1
-        if not moments._finite():
+        if not self._finite():
             check_rows(r, p, t, names)
             _refuse_overflow(r, p, names)
-        return moments
 
     def _probabilities(self) -> bool:
         """Whether no propensity or target can be other than a probability."""
@@ -136,13 +175,22 @@ class Moments:
             return NotImplemented
         if (self.clip, self.clustered) != (other.clip, other.clustered):
             raise UserError("moments merge only with the same clip, and either all with clusters or all without")
-        merged = Moments(self.clip, self.clustered, self._sums.copy(), self._powers.copy())
+        if self.shift != other.shift:
+            raise UserError(
+                f"moments merge only with the same least reward, and these have {self.shift:g} and {other.shift:g}: "
+                "give every shard the same reward_min"
+            )
+        if (self._missing is None) != (other._missing is None):
+            raise UserError("moments merge only where all shards have the column unsupported, or none")
+        merged = Moments(self.clip, self.clustered, self.shift, self._sums.copy(), self._powers.copy())
+        if self._missing is not None and other._missing is not None:
+            merged._missing = self._missing + other._missing
         for pairs, more in ((merged._sums, other._sums), (merged._powers, other._powers)):
             kernels.add_exactly(pairs[0], pairs[1], more[0])
             pairs[1] += more[1]
         merged._counts = self._counts + other._counts
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
-        merged._extremes = np.where([True, False, True, False, False, False], low, high)
+        merged._extremes = np.where([True, False, True, False, False, False, False, False], low, high)
         merged.top_weights = np.sort(np.concatenate([self.top_weights, other.top_weights]))[::-1][:N_TOP].copy()
         return merged
 
@@ -153,13 +201,14 @@ class Moments:
         return self._numbers
 
     def sum(self, name: str) -> float:
-        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, wc, xy or r."""
+        """Sum over rows: w, ww, x, xx, wx, c, cc, y, yy, wc, xy, r or rr."""
         return self._totals()[0][_SUMS[name]]
 
     def power(self, name: str) -> float:
         """Sum over users of a product of the user's sums: ww, xx, wx, cc, yy, wc, xy, lw, lx, lc, ly, ll.
 
-        With clusters also xxxx, lxxx, llxx, lllx, yyyy, lyyy, llyy, llly, llll, wxxx, wwxx, wwwx and wwww.
+        With clusters also products of three and four: xxx, lxx, llx, lll, yyy, lyy, lly, wxx, wwx, www and xxxx, lxxx,
+        llxx, lllx, yyyy, lyyy, llyy, llly, llll, wxxx, wwxx, wwwx, wwww.
         """
         if self.clustered:
             return self._totals()[1][_POWERS[name]]
@@ -196,15 +245,36 @@ class Moments:
 
     @property
     def reward_min(self) -> float:  # noqa: D102
-        return float(self._extremes[2])
+        return float(self._extremes[2]) + self.shift
 
     @property
     def reward_max(self) -> float:  # noqa: D102
-        return float(self._extremes[3])
+        return float(self._extremes[3]) + self.shift
 
     @property
     def x_max(self) -> float:  # noqa: D102
         return float(self._extremes[5])
+
+    @property
+    def user_rows_max(self) -> int:  # noqa: D102
+        return int(self._extremes[6])
+
+    @property
+    def user_excess_max(self) -> float:  # noqa: D102
+        return float(self._extremes[7])
+
+    @property
+    def missing(self) -> float | None:  # noqa: D102
+        return None if self._missing is None else float(self._missing[0])
+
+    def missing_error(self) -> float:
+        """Standard error, by user, of the mean of the target's missing mass."""
+        if self._missing is None or self.users < 2:
+            return 0.0
+        total, square, cross = self._missing.tolist()
+        mean = total / self.rows
+        spread = square - 2.0 * mean * cross + mean**2 * self.power("ll")
+        return math.sqrt(max(spread, 0.0) * self.users / (self.users - 1.0)) / self.rows
 
     @property
     def weight_max(self) -> float:

@@ -6,7 +6,6 @@ under the target policy. No function here needs an array of rows times actions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.verdict import CAUTION, Finding
 from recsim_mnar.log.columns import Clusters, Floats, column
 
 
@@ -63,7 +63,11 @@ class Scores:
         numerator: (n,) of the ratio, or None for no ratio.
         denominator: (n,) of the ratio.
         used: (n,) weights in place of w where they differ from it, which makes the estimate biased; None otherwise.
-        counts: whether ``linear`` is a weight times a reward, so that the gamma interval applies to rewards >= 0.
+        counts: whether ``linear`` is a weight times a reward, so that the gamma interval applies.
+        most: the largest that ``used`` can be whatever the weight; inf where there is no such limit.
+        other_weights: whether the weights are not target / propensity, so that a bound on these says nothing of them.
+        slope: largest size of what ``linear`` takes off per unit of weight, for control variates.
+        warnings: findings that the estimator brings along.
     """
 
     linear: Floats | None = None
@@ -71,6 +75,28 @@ class Scores:
     denominator: Floats | None = None
     used: Floats | None = None
     counts: bool = False
+    most: float = float("inf")
+    other_weights: bool = False
+    slope: float = 0.0
+    warnings: tuple[Finding, ...] = ()
+
+    def steps(self, rows: Rows, largest: float, one_reward: float) -> tuple[float, float]:
+        """The most that one more row could add to the estimate, and take away, before the division by rows.
+
+        Args:
+            rows: the columns, rewards and model counted from the least reward.
+            largest: the largest weight possible.
+            one_reward: what one more reward is reckoned as, above the least.
+        """
+        if self.numerator is None and rows.q_logged is None and rows.q_target is not None:  # the model alone
+            return float(np.max(rows.q_target)), float(-np.min(rows.q_target))
+        total = 1.0
+        if self.denominator is not None:
+            total = float(np.mean(self.denominator)) or 1.0
+        low, high = 0.0, self.slope
+        if rows.q_logged is not None:
+            low, high = float(np.min(rows.q_logged)), float(np.max(rows.q_logged))
+        return largest * max(one_reward - low, 0.0) / total, largest * max(high, 0.0) / total
 
     def value(self) -> float:
         """The estimate; a ratio without denominator counts as 0."""
@@ -108,73 +134,135 @@ def optimistic(weight: Floats, lam: float) -> Floats:
     return np.divide(lam * weight, weight * weight + lam, out=np.zeros_like(weight), where=weight > 0.0)
 
 
-def _counts(rows: Rows, weight: Floats, biased: bool) -> Scores:
-    return Scores(linear=weight * rows.reward, used=weight if biased else None, counts=True)
+def _counts(rows: Rows, weight: Floats, biased: bool, most: float = np.inf) -> Scores:
+    return Scores(linear=weight * rows.reward, used=weight if biased else None, counts=True, most=most)
 
 
-def _doubly(rows: Rows, weight: Floats, biased: bool) -> Scores:
-    return Scores(linear=rows.model_mean + weight * rows.residual, used=weight if biased else None)
+def _doubly(rows: Rows, weight: Floats, biased: bool, most: float = np.inf) -> Scores:
+    return Scores(linear=rows.model_mean + weight * rows.residual, used=weight if biased else None, most=most)
 
 
-def _ips(rows: Rows, **_: Any) -> Scores:
+def ips(rows: Rows, **_: Any) -> Scores:
+    """Mean of w r (Horvitz & Thompson 1952)."""
     return _counts(rows, rows.weight, False)
 
 
-def _clipped_ips(rows: Rows, **_: Any) -> Scores:
-    return _counts(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip))
+def clipped_ips(rows: Rows, **_: Any) -> Scores:
+    """Mean of min(w, clip) r (Ionides 2008)."""
+    return _counts(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip), rows.clip)
 
 
-def _sg_ips(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
-    return _counts(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0)
+def sg_ips(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
+    """:func:`ips` with :func:`shrunk` weights (Metelli, Russo & Restelli 2021)."""
+    return _counts(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0, _inverse(lam))
 
 
-def _ix_ips(rows: Rows, *, gamma: float = 0.01, **_: Any) -> Scores:
-    return _counts(rows, rows.target / (rows.propensity + _within("gamma", gamma, 0.0, np.inf)), gamma > 0.0)
+def ix_ips(rows: Rows, *, gamma: float = 0.01, **_: Any) -> Scores:
+    """Mean of pi / (pi_0 + gamma) r (Gabbianelli, Neu & Papini 2024)."""
+    return _counts(
+        rows, rows.target / (rows.propensity + _within("gamma", gamma, 0.0, np.inf)), gamma > 0.0, _inverse(gamma)
+    )
 
 
-def _snips(rows: Rows, **_: Any) -> Scores:
+def snips(rows: Rows, **_: Any) -> Scores:
+    """Sum of w r over sum of w (Swaminathan & Joachims 2015)."""
     return Scores(numerator=rows.weight * rows.reward, denominator=rows.weight)
 
 
-def _dm(rows: Rows, **_: Any) -> Scores:
-    return Scores(linear=rows.model_mean)
+def dm(rows: Rows, **_: Any) -> Scores:
+    """Mean of the reward model under the target."""
+    own = Finding("model", CAUTION, 1.0, "the reward model's own error is not in the interval", "compare with dr")
+    return Scores(linear=rows.model_mean, warnings=(own,))
 
 
-def _dr(rows: Rows, **_: Any) -> Scores:
+def dr(rows: Rows, **_: Any) -> Scores:
+    """The reward model plus mean of w (r - q) (Dudik, Langford & Li 2011)."""
     return _doubly(rows, rows.weight, False)
 
 
-def _clipped_dr(rows: Rows, **_: Any) -> Scores:
-    return _doubly(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip))
+def clipped_dr(rows: Rows, **_: Any) -> Scores:
+    """:func:`dr` with min(w, clip)."""
+    return _doubly(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip), rows.clip)
 
 
-def _sndr(rows: Rows, **_: Any) -> Scores:
+def sndr(rows: Rows, **_: Any) -> Scores:
+    """:func:`dr` with the correction divided by the mean weight (Thomas & Brunskill 2016)."""
     return Scores(linear=rows.model_mean, numerator=rows.weight * rows.residual, denominator=rows.weight)
 
 
-def _switch_dr(rows: Rows, *, tau: float = 15.0, **_: Any) -> Scores:
+def switch_dr(rows: Rows, *, tau: float = 15.0, **_: Any) -> Scores:
+    """:func:`dr` where w <= tau, else the model (Wang, Agarwal & Dudik 2017)."""
     kept = np.where(rows.weight <= _within("tau", tau, 0.0, np.inf), rows.weight, 0.0)
-    return _doubly(rows, kept, bool(np.any(rows.weight > tau)))
+    return _doubly(rows, kept, bool(np.any(rows.weight > tau)), float(tau))
 
 
-def _dros(rows: Rows, *, lam: float = 225.0, **_: Any) -> Scores:
-    return _doubly(rows, optimistic(rows.weight, _within("lam", lam, 0.0, np.inf)), np.isfinite(lam))
+def dros(rows: Rows, *, lam: float = 225.0, **_: Any) -> Scores:
+    """:func:`dr` with :func:`optimistic` weights (Su et al. 2020)."""
+    return _doubly(rows, optimistic(rows.weight, _within("lam", lam, 0.0, np.inf)), np.isfinite(lam), 0.5 * lam**0.5)
 
 
-def _sg_dr(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
-    return _doubly(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0)
+def sg_dr(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
+    """:func:`dr` with :func:`shrunk` weights."""
+    return _doubly(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0, _inverse(lam))
 
 
-def _mips(rows: Rows, *, groups: Any, **_: Any) -> Scores:
-    """Mean of w_g r with w_g the mean weight of the group's rows; written as its linearised w_g r + r_g (w - w_g)."""
-    codes, number = _labels(groups, "groups", rows.reward.size)
-    sizes = np.bincount(codes, minlength=number)
+def mips(
+    rows: Rows,
+    *,
+    groups: Any = None,
+    context: Any = None,
+    group_target: Any = None,
+    group_propensity: Any = None,
+    **_: Any,
+) -> Scores:
+    """Mean of w_g r, w_g = p_target(g | x) / p_logging(g | x) (Saito & Joachims 2022).
+
+    The two probabilities of the row's group are given, or estimated: then w_g is the mean weight of the rows of the
+    same group and context, and the score is the linearised w_g r + r_g (w - w_g).
+    """
+    n = rows.reward.size
+    own = Finding(
+        "embedding", CAUTION, 1.0, "actions of a group are taken to be rewarded alike, which no log shows",
+        "compare with ips",
+    )  # fmt: skip
+    if group_target is not None or group_propensity is not None:
+        if group_target is None or group_propensity is None:
+            raise UserError(
+                "mips needs both group_target and group_propensity: the group's probability under both policies"
+            )
+        above, below = (
+            column(group_target, "group_target", rows=n),
+            column(group_propensity, "group_propensity", rows=n),
+        )
+        for name, values in (("group_target", above), ("group_propensity", below)):
+            least = 0.0 if name == "group_target" else np.nextafter(0.0, 1.0)
+            bad = ~((values >= least) & (values <= 1.0 + 1e-6))
+            if bad.any():
+                row = int(np.argmax(bad))
+                raise UserError(f"column {name!r}, row {row} (counted from 0): {values[row]:g} is no such probability")
+        weight = above / below
+        return Scores(weight * rows.reward, used=weight, counts=True, other_weights=True, warnings=(own,))
+    if groups is None:
+        raise UserError(
+            "estimator 'mips' needs the group's probability under both policies (group_target, group_propensity), or "
+            "groups and the context that both policies act on"
+        )
+    if context is None:
+        raise UserError(
+            "mips with groups alone forgets the context: give group_target and group_propensity, or context= (one "
+            "label for all rows where neither policy looks at any)"
+        )
+    inner, number = _labels(groups, "groups", n)
+    outer, contexts = _labels(context, "context", n)
+    codes, number = outer * number + inner, contexts * number
+    sizes = np.maximum(np.bincount(codes, minlength=number), 1)
     weight = (np.bincount(codes, rows.weight, number) / sizes)[codes]
     reward = (np.bincount(codes, rows.reward, number) / sizes)[codes]
-    return Scores(linear=weight * rows.reward + reward * (rows.weight - weight))
+    linear = weight * rows.reward + reward * (rows.weight - weight)
+    return Scores(linear, used=weight, slope=float(np.max(reward)), other_weights=True, warnings=(own,))
 
 
-def _beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
+def beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
     """Mean of w r - b (w - 1), with b fitted on the other folds."""
     codes, number = _folds(folds, rows)
     product = rows.weight * rows.weight - rows.weight
@@ -182,14 +270,17 @@ def _beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
     below = np.bincount(codes, product, number)
     above, below = above.sum() - above, below.sum() - below
     beta = np.divide(above, below, out=np.zeros(number), where=below != 0.0)
-    return Scores(linear=rows.weight * rows.reward - beta[codes] * (rows.weight - 1.0))
+    linear = rows.weight * rows.reward - beta[codes] * (rows.weight - 1.0)
+    return Scores(linear=linear, slope=float(np.max(np.abs(beta))))
 
 
-def _replay(rows: Rows, **_: Any) -> Scores:
+def replay(rows: Rows, **_: Any) -> Scores:
+    """Mean reward where the target takes the logged action (Li et al. 2011)."""
     return Scores(numerator=rows.target * rows.reward, denominator=rows.target)
 
 
-def _balanced_ips(rows: Rows, *, loggers: Any, logger: Any, **_: Any) -> Scores:
+def balanced_ips(rows: Rows, *, loggers: Any, logger: Any, **_: Any) -> Scores:
+    """:func:`ips` over the mixture of the loggers (Agarwal et al. 2017)."""
     every = np.asarray(loggers, dtype=np.float64)
     if every.ndim != 2 or every.shape[0] != rows.reward.size:
         raise UserError(f"loggers must have a row for each row of the log and a column a logger, got {every.shape}")
@@ -202,27 +293,12 @@ def _balanced_ips(rows: Rows, *, loggers: Any, logger: Any, **_: Any) -> Scores:
     if not np.all(mixture > 0.0):
         row = int(np.argmin(mixture))
         raise UserError(f"loggers, row {row} (counted from 0): no logger could take the logged action")
-    return _counts(rows, rows.target / mixture, False)
+    weight = rows.target / mixture
+    return Scores(linear=weight * rows.reward, used=weight, counts=True, other_weights=True)
 
 
-FUNCTIONS: Mapping[str, Callable[..., Scores]] = {
-    "ips": _ips,
-    "clipped_ips": _clipped_ips,
-    "snips": _snips,
-    "dm": _dm,
-    "dr": _dr,
-    "clipped_dr": _clipped_dr,
-    "sndr": _sndr,
-    "switch_dr": _switch_dr,
-    "dros": _dros,
-    "sg_ips": _sg_ips,
-    "sg_dr": _sg_dr,
-    "mips": _mips,
-    "beta_ips": _beta_ips,
-    "ix_ips": _ix_ips,
-    "replay": _replay,
-    "balanced_ips": _balanced_ips,
-}
+def _inverse(limit: float) -> float:
+    return 1.0 / limit if limit > 0.0 else float("inf")
 
 
 def _within(name: str, value: Any, low: float, high: float) -> float:

@@ -50,6 +50,7 @@ def choose_clip(
     q_target: Any = None,
     cluster: Any = None,
     level: float = 0.95,
+    **stated: Any,
 ) -> tuple[float, Estimate]:
     """The clip that SLOPE chooses, and the estimate with it.
 
@@ -65,6 +66,8 @@ def choose_clip(
         q_target: (n,) for clipped_dr.
         cluster: (n,) the user of each row.
         level: nominal coverage.
+        **stated: full_support, unsupported, reward_min, reward_max, weight_max, propensity_min, as
+            :func:`recsim_mnar.estimators.estimate_value`.
 
     Returns:
         The clip and its estimate.
@@ -82,6 +85,7 @@ def choose_clip(
         "q_target": q_target,
         "cluster": clusters,
         "level": level,
+        **stated,
     }
     if clips is None:
         first = estimate_value(rewards, propensity, target, **common)

@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import CAUTION, Finding
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
-_WARNING = (
-    "the propensities are estimated, so what the logging policy saw and the context does not hold biases the value: "
-    "log propensities"
+_ESTIMATED = Finding(
+    "propensities_estimated",
+    CAUTION,
+    1.0,
+    "the propensities are estimated, so what the logging policy saw and the context does not hold biases the value",
+    "log propensities",
 )
 
 
@@ -95,6 +99,7 @@ def estimate_without_propensities(
     model: Any = None,
     replicates: int = 200,
     seed: int = 0,
+    **stated: Any,
 ) -> Estimate:
     """Estimate a target policy's value from a log that does not say how likely its actions were.
 
@@ -115,6 +120,7 @@ def estimate_without_propensities(
         model: a scikit-learn classifier of the action; None for shares within a context label.
         replicates: of the bootstrap.
         seed: of its draws.
+        **stated: full_support, reward_min, reward_max, as :func:`recsim_mnar.estimators.estimate_value`.
 
     Raises:
         UserError: as :func:`recsim_mnar.estimators.estimate_value`.
@@ -148,29 +154,27 @@ def estimate_without_propensities(
         clip=clip,
         cluster=clusters,
         level=level,
+        **stated,
     )
     values = np.empty(replicates)
+    above = r - base.diagnostics["reward_min"]
     limit = np.inf if clip is None or estimator != "clipped_ips" else clip
     for i in range(replicates):
         count = _poisson(uniforms(seed, Stream.BOOTSTRAP, np.arange(users), 2**20 + i))[units]
         w = np.minimum(t / fitted.propensities(count), limit) * count
         below = np.sum(w) if estimator == "snips" else np.sum(count)
-        values[i] = np.sum(w * r) / below if below > 0.0 else 0.0
+        values[i] = np.sum(w * above) / below if below > 0.0 else 0.0
     half = (1.0 - level) / 2.0
     centre = base.value - float(np.median(values))  # the resampled fits are a little further from the truth: recentred
     low, high = np.quantile(values, [half, 1.0 - half]) + centre
-    words = base.verdict.removeprefix("trust").removeprefix("caution: ")
-    verdict = (
-        base.verdict if base.verdict.startswith("do not use") else f"caution: {_WARNING}" + (words and f"; {words}")
-    )
-    facts = base.diagnostics | {"warnings": [_WARNING], "bootstrap_low": float(low), "bootstrap_high": float(high)}
+    facts = base.diagnostics | {"bootstrap_low": float(low), "bootstrap_high": float(high)}
     return replace(
         base,
         low=min(base.low, float(low)),
         high=max(base.high, float(high)),
         method=f"{base.method}, widened by a user bootstrap of the estimated propensities",
         diagnostics=facts,
-        verdict=verdict if not verdict.startswith("do not use") else f"{verdict}; {_WARNING}",
+        verdict=base.verdict.with_findings([_ESTIMATED]),
     )
 
 

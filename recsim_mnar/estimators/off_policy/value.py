@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_moments import INTERVALS as MOMENT_INTERVALS
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, model_column
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name
+from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name, known_to_differ
+from recsim_mnar.estimators.off_policy.scores import Rows
+from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.log.columns import Clusters, column
 
-_FROM_MOMENTS = ("ips", "clipped_ips", "snips")
-_COMMON = ("reward_max", "replicates", "seed")
+_COMMON = ("replicates", "seed")
+_STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "user_rows_max")
 _MEANING = {
     "q_logged": "a reward model's value of each row's logged action",
     "q_target": "the reward model's mean under the target policy, for each row",
-    "groups": "the action group or discrete embedding of each row",
     "loggers": "each logger's probability of the logged action, a row a row and a column a logger",
     "logger": "the number of each row's logger, a column of loggers",
 }
@@ -37,6 +41,13 @@ def estimate_value(
     cluster: Any = None,
     level: float = 0.95,
     interval: str = "auto",
+    full_support: bool = False,
+    unsupported: Any = None,
+    reward_min: float | None = None,
+    reward_max: float | None = None,
+    weight_max: float | None = None,
+    propensity_min: float | None = None,
+    user_rows_max: float | None = None,
     **parameters: Any,
 ) -> Estimate:
     """Estimate what a target policy would have earned a decision on the log of another.
@@ -45,20 +56,38 @@ def estimate_value(
         reward: (n,) observed rewards, any real numbers.
         propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
         target: (n,) in [0, 1], the target policy's probability of the logged action.
-        estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`.
+        estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``: a function of
+            :class:`recsim_mnar.estimators.off_policy.scores.Rows` that gives one score a row.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         q_logged: (n,) a reward model's value of the logged action.
         q_target: (n,) its mean under the target policy.
         cluster: (n,) the user of each row, ids of any kind in any order; None where rows are independent.
         level: nominal coverage of the interval.
-        interval: "auto" chooses and says what it chose in ``method``: "gamma" (Fay & Feuer, on user sums) for weighted
-            rewards that are not negative, else "delta" (by user, asymptotic). Also "bootstrap" (Poisson, by user);
-            where no reward was seen these two would have no width, and gamma is taken. With a guarantee "bernstein",
-            "betting", "log_smoothing" and "anytime" (holds while the log grows).
+        interval: "auto" chooses and says what it chose in ``method``: "gamma" (Fay & Feuer, on user sums above the
+            least
+            reward) for weighted rewards and their ratios, else Student's limits that reckon with one more of the
+            heaviest
+            rows. Also "delta" (by user, asymptotic) and "bootstrap" (Poisson, by user): what they leave out the verdict
+            says; where no reward was seen they would have no width, and "auto" is taken. With a guarantee, if
+            ``reward_max``, ``weight_max`` or ``propensity_min``, and ``user_rows_max`` are given (without them the
+            method's
+            name says what it rests on): "bernstein", "betting", "log_smoothing" and "anytime" (holds while the log
+            grows by whole users).
+        full_support: states that the logging policy can take whatever the target can. No log shows it; without it (or
+            ``unsupported``) the verdict is at most caution.
+        unsupported: (n,) the target's mass, in each row's state, on actions whose logging probability is 0;
+            `recsim-mnar replay` writes it where it can rebuild the logging policy.
+        reward_min: least reward possible, from which rewards are counted; None for 0, or for the least reward of the
+            log
+            where that is negative.
+        reward_max: largest reward possible; None for the largest of the log.
+        weight_max: no weight target / propensity can be larger; None for the largest of the log.
+        propensity_min: no action that the target can take has a smaller propensity; bounds the weights too.
+        user_rows_max: no user can have more rows; for the intervals with a guarantee.
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
-            (ix_ips), groups (mips: the action group or embedding of each row), folds (beta_ips: a number, every K-th
-            user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities of the
-            logged action and each row's logger); and for all reward_max, replicates and seed (of the bootstrap).
+            (ix_ips), group_target and group_propensity, or groups and context (mips), folds (beta_ips: a number, every
+            K-th user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities
+            of the logged action and each row's logger). And replicates and seed, of the bootstrap.
 
     Returns:
         The estimate; ``low`` and ``high`` cover the target policy's value, what clipping may hide included.
@@ -69,59 +98,78 @@ def estimate_value(
     info = check_name(estimator)
     level = check_level(level)
     check_clip(clip)
-    unknown = sorted(set(parameters) - {*info.takes, *info.requires, *_COMMON})
+    own = (*info.requires, *info.takes)
+    unknown = sorted(set(parameters) - {*own, *_COMMON})
     if unknown:
-        known = ", ".join((*info.requires, *info.takes, *_COMMON))
+        known = ", ".join((*own, *_COMMON, *_STATED))
         raise UserError(f"estimator {estimator!r} has no parameter {unknown[0]!r}; it takes: {known}")
     missing = [name for name in info.requires if parameters.get(name) is None]
     if missing:
-        raise UserError(f"estimator {estimator!r} needs the parameter {missing[0]!r}: {_MEANING[missing[0]]}")
+        meaning = f": {_MEANING[missing[0]]}" if missing[0] in _MEANING else ""
+        raise UserError(f"estimator {estimator!r} needs the parameter {missing[0]!r}{meaning}")
     rewards = column(reward, "reward")
     if rewards.size == 0:
         raise UserError("the log has no rows; give at least one")
+    stated = Stated(full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max)
     clusters = Clusters.of(cluster, rewards.size)
     used_clip = clip if info.clips else None
-    moments = Moments.of(rewards, propensity, target, clip=used_clip, cluster=clusters)
-    if estimator in _FROM_MOMENTS and interval in MOMENT_INTERVALS:
-        return estimate_from_moments(
-            moments, estimator, level=level, interval=interval, reward_max=parameters.get("reward_max")
-        )
-    return _from_rows(
-        (rewards, propensity, target, q_logged, q_target, clusters, check_clip(used_clip)),
-        moments,
-        info,
-        level,
-        interval,
-        parameters,
-    )
+    given: dict[str, Any] = {
+        "clip": used_clip,
+        "cluster": clusters,
+        "reward_min": stated.reward_min,
+        "reward_max": stated.reward_max,
+        "unsupported": unsupported,
+    }
+    moments = Moments.of(rewards, propensity, target, **given)
+    p, t = column(propensity, "propensity", rows=rewards.size), column(target, "target", rows=rewards.size)
+    stated.check(t, p, ("target", "propensity"))
+    if info.from_moments and interval in MOMENT_INTERVALS:
+        return estimate_from_moments(moments, estimator, level=level, interval=interval, stated=stated)
+    q = _model(info, {"q_logged": q_logged, "q_target": q_target}, rewards, moments)
+    shifted = rewards - moments.shift if moments.shift else rewards
+    rows = Rows(shifted, p, t, t / p, q[0], q[1], clusters, check_clip(used_clip))
+    return _from_rows(rows, moments, info, level, interval, stated, parameters, given)
+
+
+def _model(info: EstimatorInfo, given: dict[str, Any], reward: Any, moments: Moments) -> list[Any]:
+    """The model's columns that an estimator needs, counted from the least reward; None for the others."""
+    found: list[Any] = []
+    for name, values in given.items():
+        if name in info.needs and values is None:
+            raise UserError(f"estimator {info.name!r} needs {name}: {_MEANING[name]}")
+        if name in info.needs:
+            checked = model_column(values, name, reward, moments.weight_max)
+            found.append(checked - moments.shift if moments.shift else checked)
+        else:
+            found.append(None)
+    return found
 
 
 def _from_rows(
-    columns: tuple[Any, ...],
+    rows: Any,
     moments: Moments,
     info: EstimatorInfo,
     level: float,
     interval: str,
+    stated: Stated,
     parameters: dict[str, Any],
+    given: dict[str, Any],
 ) -> Estimate:
     """Estimate through row scores."""
     from recsim_mnar.estimators.off_policy.from_scores import estimate_from_scores
-    from recsim_mnar.estimators.off_policy.scores import FUNCTIONS, Rows
 
-    reward, propensity, target, q_logged, q_target, clusters, clip = columns
-    n = reward.size
-    models = {"q_logged": q_logged, "q_target": q_target}
-    for name in info.needs:
-        if models[name] is None:
-            raise UserError(f"estimator {info.name!r} needs {name}: {_MEANING[name]}")
-    widest = moments.weight_max
-    q = [model_column(models[k], k, reward, widest) if k in info.needs else None for k in ("q_logged", "q_target")]
-    p, t = column(propensity, "propensity", rows=n), column(target, "target", rows=n)
-    rows = Rows(reward, p, t, t / p, q[0], q[1], clusters, clip)
-    own = {name: given for name, given in parameters.items() if name not in _COMMON}
-    common = {name: given for name, given in parameters.items() if name in _COMMON}
-    scores = FUNCTIONS[info.name](rows, **own)
-    return estimate_from_scores(scores, rows, moments, info.name, level=level, interval=interval, **common)
+    own = {name: value for name, value in parameters.items() if name not in _COMMON}
+    common = {name: value for name, value in parameters.items() if name in _COMMON}
+    scores = info.scores(rows, **own)
+    if scores.other_weights:
+        # Judged by the weights that it uses: any probabilities of that ratio will do.
+        assert scores.used is not None
+        scale = np.maximum(scores.used, 1.0)
+        moments = Moments.of(rows.reward + moments.shift, 1.0 / scale, scores.used / scale, **given | {"clip": None})
+        stated = replace(stated, weight_max=None, propensity_min=None)
+    return estimate_from_scores(
+        scores, rows, moments, info.name, level=level, interval=interval, stated=stated, **common
+    )
 
 
 def difference(
@@ -134,7 +182,9 @@ def difference(
     clip: float | None = None,
     cluster: Any = None,
     level: float = 0.95,
-    reward_max: float | None = None,
+    unsupported: Any = None,
+    baseline_unsupported: Any = None,
+    **stated: Any,
 ) -> Estimate:
     """Estimate how much more than a baseline policy the target policy would have earned a decision.
 
@@ -149,29 +199,33 @@ def difference(
         clip: weights of clipped_ips are cut there; None for no clipping.
         cluster: (n,) the user of each row.
         level: nominal coverage.
-        reward_max: largest reward possible, for what clipping may hide; None for 1 or the largest one seen.
+        unsupported: (n,) the target's mass on actions whose logging probability is 0.
+        baseline_unsupported: (n,) the baseline's.
+        **stated: full_support (of both policies), reward_min, reward_max, weight_max and propensity_min, as
+            :func:`estimate_value`.
 
     Raises:
         UserError: as :func:`estimate_value`.
     """
-    from recsim_mnar.estimators.off_policy.difference import estimate_difference
+    from recsim_mnar.estimators.off_policy.difference import Pair, estimate_difference
 
-    check_name(estimator)
-    if estimator not in ("ips", "clipped_ips", "snips"):
-        raise UserError(f"difference knows the estimators ips, clipped_ips and snips, not {estimator!r}")
+    info = check_name(estimator)
+    if not info.from_moments:
+        raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
+    unknown = sorted(set(stated) - set(_STATED))
+    if unknown:
+        raise UserError(f"difference has no parameter {unknown[0]!r}; it takes: {', '.join(_STATED)}")
     rewards = column(reward, "reward")
     if rewards.size == 0:
         raise UserError("the log has no rows; give at least one")
-    clusters = Clusters.of(cluster, rewards.size)
-    limit = check_clip(clip) if estimator == "clipped_ips" else math.inf
-    return estimate_difference(
-        rewards,
-        propensity,
-        target,
-        baseline,
-        estimator=estimator,
-        clip=limit,
-        clusters=clusters,
+    pair = Pair(
+        reward=rewards,
+        propensity=propensity,
+        policies=(target, baseline),
+        unsupported=(unsupported, baseline_unsupported),
+        clip=check_clip(clip) if info.clips else math.inf,
+        clusters=Clusters.of(cluster, rewards.size),
+        stated=Stated(**stated),
         level=check_level(level),
-        reward_max=reward_max,
     )
+    return estimate_difference(pair, estimator)

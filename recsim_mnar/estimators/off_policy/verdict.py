@@ -1,140 +1,201 @@
-"""Whether an estimate can be believed, in words: the reason, and what would mend it."""
+"""What an off-policy estimate's diagnostics say of it, as findings (docs/verdict.md)."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-LEAST_USERS = 100
-LEAST_REWARDED = 30
-FEW_REWARDED = 5
-LEAST_ESS = 200.0
-FEW_ESS = 30.0
+from recsim_mnar.estimators.off_policy.registry import ESTIMATORS
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
+
+WIDE, USELESS = 0.4, 1.0
+"""Half widths of the interval, over the value above the least reward. An estimate that errs by less than 20 % in 95
+logs of 100 has an interval of at most .26 where that is at most 1.3 times as wide as it must be; .4 leaves room for few
+users. From 1 on the interval cannot tell the value from nothing or from twice itself."""
+TOLERABLE = 0.2
+"""A relative error that an estimate may have: bias that is proved to be larger is a reason for caution."""
+LEAST_ESS, FEW_ESS = 100.0, 30.0
+"""Effective rows: 100 leave a relative error of .1 from the weights alone."""
+LEAST_RESTING, FEW_RESTING = 10.0, 2.0
+"""Equal users that the variance rests on: from ten its own relative error is a third, the interval's width a sixth."""
 SHARE_OF_ONE = 0.1
+"""Share of the weight, of the rows, or of the rewards' squares that one row, user or reward may carry."""
+OFF_BY = 0.3
+"""A mean weight that is proved to be further than this from 1 makes an estimate useless."""
 
 
-_LESS_BIAS = {
-    "clipped_ips": "raise the clip",
-    "clipped_dr": "raise the clip",
-    "switch_dr": "raise tau",
-    "dros": "raise lam",
-    "sg_ips": "lower lam",
-    "sg_dr": "lower lam",
-    "ix_ips": "lower gamma",
-}
-"""What brings the weights of an estimator that changes them closer to target / propensity."""
-
-
-def verdict(facts: dict[str, Any], estimator: str = "") -> str:
-    """A verdict from an estimate's diagnostics.
+def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
+    """The verdict of an estimate.
 
     Args:
-        estimator: its name, for mends that it allows.
-        facts: keys n, users, clustered, clicks, ess, mean_weight, mean_weight_se, max_weight, max_weight_share,
-            support, clip_part, low, high, sampling_low, sampling_high (those that apply).
-
-    Returns:
-        "trust", or "caution: reason; mend; ..." or "do not use: reason; mend; ...".
+        facts: its diagnostics; keys that do not apply may be absent.
+        estimator: its name, for actions that it allows.
     """
-    grave, mild = _findings(facts, estimator)
-    if grave:
-        return "do not use: " + "; ".join(grave)
-    if mild:
-        return "caution: " + "; ".join(mild)
-    return "trust"
+    unit = "users" if facts.get("clustered") else "rows"
+    findings = few_users(facts.get("users", facts["n"]), unit)
+    if facts.get("support_seen") == 0.0:
+        message = "the target takes none of the logged actions, so the log says nothing about it"
+        return Verdict.of([*findings, Finding("no_support", HOPELESS, 0.0, message, "log with exploration")])
+    findings += _width(facts, estimator, unit)
+    findings += _support(facts)
+    if estimator != "dm":
+        findings += _weights(facts, estimator)
+    findings += _tails(facts, unit)
+    findings += facts.get("warnings", ())
+    return Verdict.of(findings)
 
 
-def _findings(facts: dict[str, Any], estimator: str) -> tuple[list[str], list[str]]:
-    grave: list[str] = []
-    mild: list[str] = []
-    n = facts["n"]
-    users, unit = facts.get("users", n), "users" if facts.get("clustered") else "rows"
-    if users < LEAST_USERS:
-        counted = unit if users != 1 else unit.removesuffix("s")
-        grave.append(f"only {users:,} {counted}, intervals need at least {LEAST_USERS}: log more {unit}")
-    if facts.get("support") == 0.0:
-        grave.append(
-            "the target takes none of the logged actions, so the log says nothing about it: log with exploration"
-        )
-        return grave, mild
-    clicks = facts.get("clicks", n)
-    if clicks == 0:
-        ends = "neither end means anything" if _without_width(facts) else "only the upper end means something"
-        grave.append(f"no reward in the log, so {ends}: log more rows")
-    elif (effective := facts.get("effective_rewards", clicks)) < LEAST_REWARDED:
-        words = (
-            f"the estimate rests on the equivalent of {effective:.2g} equal rewards: "
-            f"log about {_times(LEAST_REWARDED / max(effective, 1.0))} more {unit}"
-        )
-        (grave if effective < FEW_REWARDED else mild).append(words)
-    if clicks and _without_width(facts):
-        mild.append(
+def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
+    """Rewards, and the interval over the value."""
+    found = []
+    low, high = facts.get("low", 0.0), facts.get("high", 0.0)
+    if facts.get("clicks", 1) == 0:
+        ends = "neither end means anything"
+        if high > low:
+            ends = "only the upper end means something"
+        if math.isinf(high):
+            ends = "there is no upper end without the range of rewards"
+        action = "give reward_max, or log more rows" if math.isinf(high) else "log more rows"
+        return [Finding("no_reward", HOPELESS, 0.0, f"no reward in the log, so {ends}", action)]
+    half, scale = (high - low) / 2.0, facts.get("scale", 0.0)
+    if scale > 0.0 and not facts.get("same"):
+        ratio = half / scale
+        size = f"{100.0 * ratio:.0f} %" if ratio < 10.0 else f"{ratio:.3g} times"
+        message = f"the interval reaches {size} of the value to either side"
+        more = math.ceil(min((ratio / WIDE) ** 2, 1e9))
+        action = f"log about {max(more, 2):,} times more {unit}" if more < 1000 else f"log far more {unit}"
+        if facts.get("bias_part", 0.0) > half:
+            action = _less_bias(estimator) or "explore more"
+        elif facts.get("gap_part", 0.0) > half:
+            action = "log with exploration where the target acts"
+        found.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, action))
+    elif not facts.get("same"):
+        message = "the estimate is at or below the least reward possible"
+        found.append(Finding("wide_interval", GRAVE, math.inf, message, f"log more {unit}"))
+    if "sampling_low" in facts and not facts.get("same") and _point(facts):
+        message = (
             "the sampling interval has no width (the scores do not vary, or lie beyond what rewards can be), so it "
-            "cannot show the error: compare with another estimator or log more rows"
+            "cannot show the error"
         )
-    _judge_weights(facts, estimator, grave, mild)
+        found.append(Finding("no_width", CAUTION, 0.0, message, "compare with another estimator"))
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
-    if "sampling_low" in facts and part > width:
-        mend = _LESS_BIAS.get(estimator, "raise the clip")
-        what = "clipping" if mend.endswith("clip") else "shrinking the weights"
-        mild.append(f"{what} may hide up to {part:.3g}, more than the sampling error: {mend} or explore more")
-    mild.extend(facts.get("warnings", ()))
-    return grave, mild
+    if part > width:
+        action = _less_bias(estimator) or "raise the clip"
+        what = "clipping" if action.endswith("clip") else "shrinking the weights"
+        message = f"{what} may hide up to {part:.3g}, more than the sampling error"
+        found.append(Finding("bias", CAUTION, part, message, action))
+    if facts.get("value_outside"):
+        action = _less_bias(estimator) or "raise the clip"
+        outside = facts["value_outside"]
+        message = f"the value lies {outside:.3g} outside the interval that the unchanged weights give"
+        severity = min(scaled(outside / scale, TOLERABLE, math.inf), CAUTION) if scale > 0.0 else CAUTION
+        found.append(Finding("bias_proved", severity, outside, message, action))
+    return found
 
 
-def _without_width(facts: dict[str, Any]) -> bool:
+def _point(facts: dict[str, Any]) -> bool:
     """Whether the sampling interval is a point, but for roundings: those of a variance leave some 1e-8 of the value."""
-    if "sampling_low" not in facts:
-        return False
     low, high = facts["sampling_low"], facts["sampling_high"]
     spread = (high - low) * math.sqrt(max(facts.get("effective_users", 1.0), 1.0))
     scale = max(abs(high + low) / 2.0, *(abs(facts.get(f"value_{which}", 0.0)) for which in ("target", "baseline")))
     return bool(spread <= 1e-6 * scale)
 
 
+def _support(facts: dict[str, Any]) -> list[Finding]:
+    """Missing mass, and propensities that the mean weight speaks against."""
+    found: list[Finding] = []
+    support = facts.get("support")
+    if support is None:
+        return found
+    mean = support.mean
+    if support.proved:
+        gap = max(1.0 - mean - (support.known or 0.0), 0.0)
+        told = "more than the column says " if support.known is not None else ""
+        message = (
+            f"the mean weight is {mean:.3g}: the log misses {100 * gap:.2g} % of the target's mass {told}".rstrip()
+        )
+        denied = support.contradicted and support.stated
+        severity = GRAVE if denied or gap > OFF_BY else CAUTION
+        if denied:
+            message += ", though its support is stated"
+        action = "log with exploration where the target acts"
+        if denied:
+            action = "check the propensities and what was stated, or give weight_max where a heavier weight is possible"
+        found.append(Finding("support_missing", severity, gap, message, action))
+    elif not support.stated:
+        reach = facts.get("range", math.inf)
+        effect = support.hidden * reach
+        amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
+        message = f"support is not stated: the log leaves room for {100 * support.hidden:.2g} % of the target's mass"
+        message += f" that it never shows, which could hide {amount}"
+        action = "state full_support, or give the missing mass (unsupported), if you know it"
+        found.append(Finding("support_unstated", CAUTION, support.hidden, message, action))
+    elif support.known:
+        message = f"the log never shows {100 * support.known:.2g} % of the target's mass"
+        action = "log with exploration where the target acts"
+        severity = scaled(support.known, OFF_BY, 2.0 * OFF_BY)
+        found.append(Finding("support_gap", severity, support.known, message, action))
+    if support.excess > 0.0:
+        severity = GRAVE if support.excess > OFF_BY else CAUTION
+        message = f"the mean weight is {mean:.3g} and should be {1.0 - (support.known or 0.0):.3g}"
+        action = "check the propensities: they are not those that chose the actions"
+        found.append(Finding("propensities", severity, mean, message, action))
+    return found
+
+
+def _weights(facts: dict[str, Any], estimator: str) -> list[Finding]:
+    n, ess = facts["n"], facts.get("ess", facts["n"])
+    found = []
+    if ess < n * (1.0 - 1e-9):
+        message = f"the effective sample is {ess:.3g} of {n:,} rows"
+        action = f"log about {max(math.ceil(2.0 * LEAST_ESS / max(ess, 1.0)), 2):,} times more rows"
+        found.append(Finding("effective_sample", scaled(ess, LEAST_ESS, min(FEW_ESS, n)), ess, message, action))
+    share = facts.get("max_weight_share", 0.0)
+    message = f"one row carries {100 * share:.0f} % of the weight"
+    found.append(
+        Finding("heavy_row", scaled(share, SHARE_OF_ONE, math.inf), share, message, _lighter(facts, estimator))
+    )
+    tail = facts.get("tail_index")
+    if tail is not None and not facts.get("weight_max_given") and ess < n / 10.0:
+        message = f"the weights' tail index is {tail:.2g} (below 2 their variance has no limit)"
+        action = "give weight_max where you know it, or log more rows"
+        found.append(Finding("weight_tail", min(scaled(tail, 2.0, 0.0), CAUTION), tail, message, action))
+    return found
+
+
+def _less_bias(estimator: str) -> str:
+    """What brings the weights of an estimator that changes them closer to target / propensity; "" for the others."""
+    return ESTIMATORS[estimator].less_bias if estimator in ESTIMATORS else ""
+
+
 def _lighter(facts: dict[str, Any], estimator: str) -> str:
     """What helps against a few heavy weights, where it is not done already."""
-    if estimator in ("clipped_ips", "clipped_dr") and facts.get("clip") is None:
+    info = ESTIMATORS.get(estimator)
+    if info is not None and info.clips and facts.get("clip") is None:
         return "give a clip or log more rows"
-    if estimator in _LESS_BIAS or estimator == "dm":
+    if _less_bias(estimator):
         return "log more rows or explore more where the target acts"
-    other = "clipped_dr" if estimator in ("dr", "sndr") else "clipped_ips"
-    return f"use {other} or log more rows"
+    return f"use {info.lighter if info is not None else 'clipped_ips'} or log more rows"
 
 
-def _judge_weights(facts: dict[str, Any], estimator: str, grave: list[str], mild: list[str]) -> None:
-    n, ess = facts["n"], facts.get("ess", facts["n"])
-    if ess < min(FEW_ESS, n):
-        grave.append(
-            f"the effective sample is {ess:.3g} of {n:,} rows: log about {_times(LEAST_ESS / max(ess, 1.0))} more rows "
-            "or explore more where the target acts"
+def _tails(facts: dict[str, Any], unit: str) -> list[Finding]:
+    """Rows and users on which too much rests."""
+    found = []
+    resting = facts.get("resting_on")
+    if resting is not None:
+        severity = scaled(resting, LEAST_RESTING, FEW_RESTING)
+        severity = min(severity, CAUTION) if facts.get("users", 0) >= 100 else severity
+        message = f"the spread rests on the equivalent of {resting:.2g} equal {unit}, so its own size is uncertain"
+        found.append(Finding("uneven_users", severity, resting, message, f"log more {unit}"))
+    row = facts.get("reward_tail")
+    if row is not None:
+        message = f"one reward is {100 * row:.0f} % of all rewards' squares, as where their tail index is below 2"
+        action = "give reward_max where you know it, or cut rewards at a level fixed beforehand"
+        found.append(Finding("reward_tail", min(scaled(row, SHARE_OF_ONE, math.inf), CAUTION), row, message, action))
+    share = facts.get("longest_user_share")
+    if share is not None:
+        message = f"one user has {100 * share:.0f} % of the rows"
+        found.append(
+            Finding("long_user", min(scaled(share, SHARE_OF_ONE, math.inf), CAUTION), share, message, "log more users")
         )
-    elif ess < min(LEAST_ESS, n):
-        mild.append(
-            f"the effective sample is {ess:.0f} of {n:,} rows: log about {_times(LEAST_ESS / ess)} more rows "
-            "or explore more"
-        )
-    mean, se = facts.get("mean_weight"), facts.get("mean_weight_se", 0.0)
-    if mean is not None and abs(mean - 1.0) > max(SHARE_OF_ONE / 2.0, 4.0 * se):
-        words = (
-            f"the mean weight is {mean:.3g} and should be 1: "
-            + (
-                "the log misses actions that the target takes"
-                if mean < 1.0
-                else "the propensities are not those that chose the actions"
-            )
-            + ", so check the propensities or log with exploration"
-        )
-        (grave if abs(mean - 1.0) > 3.0 * SHARE_OF_ONE else mild).append(words)
-    share = facts.get("max_weight_share", 0.0)
-    if share > SHARE_OF_ONE:
-        mild.append(f"one row carries {100 * share:.0f} % of the weight: {_lighter(facts, estimator)}")
-    tail = facts.get("tail_index")
-    if tail is not None and math.isfinite(tail) and tail < 2.0 and ess < n / 10:
-        mild.append(
-            f"the weights' tail index is {tail:.2g} (below 2 their variance has no limit): {_lighter(facts, estimator)}"
-        )
-
-
-def _times(ratio: float) -> str:
-    return f"{math.ceil(ratio)} times"
+    return found

@@ -74,7 +74,7 @@ def record_of(
     protocol: str, agent: str, metric: str, estimate: Estimate, seconds: float, details: dict[str, Any]
 ) -> Record:
     """A record of an estimate, which its details describe."""
-    more = {**estimate.diagnostics, "method": estimate.method, "ess": estimate.ess, "verdict": estimate.verdict}
+    more = {**estimate.diagnostics, "method": estimate.method, "ess": estimate.ess, **estimate.verdict.to_dict()}
     return Record(
         world="purchases",
         protocol=protocol,

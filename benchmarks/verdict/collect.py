@@ -1,0 +1,192 @@
+"""Puts the study's steps together and holds them against what must be shown: `python benchmarks/verdict/collect.py`.
+
+Prints the rules with the settings that break them and writes results.json; `dev` or `held_out` takes these only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+METHODS = ("default", "clipped", "snips", "beta_ips", "difference", "dr")
+LEVEL = 0.05
+ACCURATE = 0.95
+
+
+def limits(logs: int, tests: int) -> tuple[float, float]:
+    """Shares of misses and of covered logs beyond which one of ``tests`` true intervals goes once in 20 studies."""
+    from scipy.stats import binom
+
+    alpha = LEVEL / max(tests, 1)
+    return float(binom.ppf(1 - alpha, logs, LEVEL)) / logs, float(binom.ppf(alpha, logs, 1 - LEVEL)) / logs
+
+
+def read() -> list[dict[str, Any]]:
+    """The settings, with the logs of all their steps."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((HERE / "logs").glob("*.json")):
+        step = json.loads(path.read_text())
+        found.setdefault(step["facts"]["name"], []).append(step)
+    return [_joined(steps) for steps in found.values()]
+
+
+def _joined(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    facts = steps[0]["facts"]
+    plain = np.concatenate([step["plain"] for step in steps])
+    squares = np.concatenate([step["squares"] for step in steps])
+    oracle = 3.92 * float(np.std(plain))
+    methods = {}
+    for name, truth in facts["truths"].items():
+        rows = [row for step in steps for row in step["methods"].get(name, {"rows": []})["rows"]]
+        reasons: Counter[str] = Counter()
+        for step in steps:
+            reasons.update(step["methods"].get(name, {"reasons": {}})["reasons"])
+        if rows:
+            methods[name] = summary(np.array(rows, float), truth, oracle, reasons)
+    steps_seen = float(np.mean(squares)) / steps[0]["largest"][0] ** 2 if squares.size else 0.0
+    return {k: v for k, v in facts.items() if k != "truths"} | {
+        "logs": len(plain),
+        "oracle_width": oracle,
+        "steps": steps_seen,
+        "methods": methods,
+    }
+
+
+def summary(rows: np.ndarray, truth: float, oracle: float, reasons: Counter[str]) -> dict[str, Any]:
+    """Of (value, low, high, trusted, severity) rows."""
+    value, low, high, trusted, _ = rows.T
+    slack = 1e-12 * max(abs(truth), 1e-12)
+    covers = (low <= truth + slack) & (truth - slack <= high)
+    seen = int(trusted.sum())
+    width = float(np.median(high - low))
+    return {
+        "truth": truth,
+        "logs": len(rows),
+        "coverage": float(covers.mean()),
+        "above": float(np.mean(low > truth + slack)),
+        "below": float(np.mean(high < truth - slack)),
+        "trusted": float(trusted.mean()),
+        "trusted_logs": seen,
+        "coverage_given_trust": float(covers[trusted > 0].mean()) if seen >= 200 else None,
+        "trusted_and_wrong": float(np.mean((trusted > 0) & ~covers)),
+        "over_oracle": width / oracle if oracle > 0 and np.isfinite(width) else None,
+        "within_a_fifth": float(np.mean(np.abs(value - truth) <= 0.2 * abs(truth))),
+        "sd": float(np.std(value)),
+        "reasons": dict(reasons.most_common(5)),
+    }
+
+
+def rules(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Every rule with its counts and what breaks it."""
+    off = [r for r in results if r["family"] != "uplift"]
+    tests = sum(len(r["methods"]) for r in results)
+    wrong, shares = [], []
+    for r in results:
+        for m, x in r["methods"].items():
+            shares.append((round(x["trusted_and_wrong"], 4), r["name"], m))
+            if x["trusted_and_wrong"] > limits(x["logs"], tests)[0]:
+                wrong.append(shares[-1])
+    promised = [r for r in off if r["bounded"]]
+    covered = {m: sorted((round(r["methods"][m]["coverage"], 4), r["name"]) for r in promised) for m in METHODS[:2]}
+    short = [
+        (m, *x)
+        for m, found in covered.items()
+        for x in found
+        if x[0] < limits(min(r["logs"] for r in promised), len(promised))[1]
+    ]
+    dense = [r for r in off if r["users"] >= 100 and r["missing"] == 0 and r["bounded"] and r["steps"] >= 3]
+    formula = [
+        r for r in off if r["users"] >= 100 and r["missing"] == 0 and r["bounded"] and r["steps_by_formula"] >= 3
+    ]
+    broad = [
+        (r["name"], m, round(r["methods"][m]["over_oracle"], 2))
+        for r in dense
+        for m in METHODS[:2]
+        if r["methods"][m]["over_oracle"] > 1.3
+    ]
+    broad_formula = [
+        (r["name"], m, round(r["methods"][m]["over_oracle"], 2), round(r["steps"], 1))
+        for r in formula
+        for m in METHODS[:2]
+        if r["methods"][m]["over_oracle"] > 1.3
+    ]
+    never = {}
+    for kind, chosen in (
+        ("full support", [r for r in off if r["support"] == "full" and r["missing"] == 0 and r["users"] >= 100]),
+        ("missing mass stated", [r for r in off if r["support"] == "column" and r["users"] >= 100]),
+        ("fewer than 100 users", [r for r in off if r["support"] != "no" and r["users"] < 100]),
+    ):
+        exact = [
+            (r, m, r["methods"][m])
+            for r in chosen
+            for m in METHODS
+            if m in r["methods"] and m != "difference" and r["methods"][m]["within_a_fifth"] >= ACCURATE
+        ]
+        shy = [
+            (r["name"], m, round(x["trusted"], 3), r["spread"], x["reasons"]) for r, m, x in exact if x["trusted"] < 0.7
+        ]
+        never[kind] = {"estimates": len(exact), "broken": shy}
+    worst = {}
+    for m in METHODS:
+        own = [
+            (round(r["methods"][m]["coverage"], 4), r["name"], r["users"])
+            for r in off
+            if m in r["methods"] and r["support"] != "no"
+        ]
+        worst[m] = sorted(own)[:4]
+    pairs = [
+        (r["methods"]["beta_ips"]["sd"] / r["methods"]["snips"]["sd"]) for r in off if r["methods"]["snips"]["sd"] > 0
+    ]
+    return {
+        "settings": len(results),
+        "logs": sorted({r["logs"] for r in results}),
+        "wrong": {
+            "tests": tests,
+            "limit": limits(min(r["logs"] for r in results), tests)[0],
+            "broken": wrong,
+            "largest": sorted(shares)[-3:],
+        },
+        "coverage": {
+            "settings": len(promised),
+            "limit": limits(min(r["logs"] for r in promised), len(promised))[1] if promised else None,
+            "broken": short,
+            "lowest": {m: c[:3] for m, c in covered.items()},
+        },
+        "width": {
+            "settings": len(dense),
+            "broken": broad,
+            "settings_by_formula": len(formula),
+            "broken_by_formula": broad_formula,
+        },
+        "never": never,
+        "worst_coverage_support_stated": worst,
+        "sd_beta_ips_over_snips": {
+            "median": float(np.median(pairs)),
+            "smallest": min(pairs),
+            "largest": max(pairs),
+            "below_one": float(np.mean(np.array(pairs) < 1.0)),
+        }
+        if pairs
+        else {},
+    }
+
+
+def main() -> None:
+    which = sys.argv[1] if len(sys.argv) > 1 else "all"
+    results = [r for r in read() if which == "all" or r["held_out"] == (which == "held_out")]
+    found = rules(results)
+    print(json.dumps(found, indent=1))
+    if which == "all":
+        parts = {"dev": [r for r in results if not r["held_out"]], "held_out": [r for r in results if r["held_out"]]}
+        whole = {"rules": {name: rules(part) for name, part in parts.items() if part}, "settings": results}
+        (HERE / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,324 @@
+"""Settings drawn at random, and logs of them whose value is known: families of weights and rewards, a third held out.
+
+`python benchmarks/verdict/generator.py` draws the settings into settings.json. They are drawn before any rule is run on
+them, and a setting's logs are addressed by its seed and their number.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+SEED = 20261
+POINTS = 1000  # equiprobable points of a law of weights
+EFFECTS = 16  # equiprobable user effects
+LONGEST = 200
+WEIGHTS = ("lognormal", "two_point", "epsilon_greedy", "pareto", "by_user", "by_length")
+REWARDS = ("binary", "cost", "lognormal", "pareto")
+PER_FAMILY = 5
+HELD_OUT = 8  # of 24 families
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world of weights and rewards, a size of log, and what its user states.
+
+    Attributes:
+        name: stable id.
+        weights, rewards: kinds; together the family.
+        shape: of the weights: sd of log w, (heavy weight, its mass), (epsilon, actions, share), index, power of length.
+        spread: of the rewards: sd of the logarithm, or Pareto index; unused where they are binary.
+        rate: mean reward of a row before user effects (a click's probability).
+        cost: taken off every reward.
+        correlation: power of w that the mean reward is proportional to.
+        effect: shape of the gamma law of user effects; None for none.
+        length_power: power of the user's number of rows that the mean reward is proportional to.
+        users: a log.
+        lengths: ("fixed", rows), ("geometric", mean) or ("pareto", index).
+        missing: the target's mass where the log never goes.
+        missing_reward: mean reward there, in units of the rate.
+        support: "full", "column" or "no": what is stated of it.
+        weight_max, reward_range: whether they are stated.
+        clip: of the clipped estimates.
+        seed: of the logs.
+        held_out: whether its family is.
+    """
+
+    name: str
+    weights: str
+    rewards: str
+    shape: tuple[float, ...]
+    spread: float
+    rate: float
+    cost: float
+    correlation: float
+    effect: float | None
+    length_power: float
+    users: int
+    lengths: tuple[str, float]
+    missing: float
+    missing_reward: float
+    support: str
+    weight_max: bool
+    reward_range: bool
+    clip: float
+    seed: int
+    held_out: bool
+
+    @property
+    def family(self) -> str:
+        return f"{self.weights}-{self.rewards}"
+
+
+# ------------------------------------------------------------------------------------------------------------- drawing
+
+
+def draw_settings(seed: int = SEED) -> list[Setting]:
+    """All settings, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    families = [(w, r) for w in WEIGHTS for r in REWARDS]
+    held = {families[i] for i in rng.permutation(len(families))[:HELD_OUT]}
+    out: list[Setting] = []
+    for family in families:
+        for _ in range(PER_FAMILY):
+            out.append(_draw(rng, len(out), *family, family in held))
+    return out
+
+
+def _draw(rng: np.random.Generator, number: int, weights: str, rewards: str, held_out: bool) -> Setting:
+    def one(*values: Any) -> Any:
+        return values[int(rng.integers(len(values)))]
+
+    def between(low: float, high: float) -> float:
+        return float(f"{np.exp(rng.uniform(np.log(low), np.log(high))):.3g}")
+
+    shapes = {
+        "lognormal": lambda: (one(0.5, 1.0, 1.5, 2.0),),
+        "two_point": lambda: (one(10.0, 30.0, 100.0), one(0.1, 0.3, 0.7)),
+        "epsilon_greedy": lambda: (one(0.05, 0.1, 0.3), one(5.0, 20.0, 100.0), one(0.1, 0.5, 1.0)),
+        "pareto": lambda: (one(1.5, 2.5, 4.0),),
+        "by_user": lambda: (one(0.3, 0.7, 1.0),),
+        "by_length": lambda: (one(-0.5, 0.5), one(0.3, 0.7)),
+    }
+    shape = tuple(shapes[weights]())
+    spread = one(0.5, 1.0) if rewards == "lognormal" else one(1.2, 1.8, 2.5, 4.0)
+    rate = between(0.005, 0.4)
+    lengths = [("fixed", one(1.0, 5.0, 20.0)), ("geometric", one(3.0, 10.0)), ("pareto", one(1.2, 2.0))]
+    length = one(*lengths)
+    rows = between(200, 50_000)
+    users = int(np.clip(round(rows / mean_length(length)), 20, 10_000))
+    absent = rng.random() < 0.4
+    missing = between(0.005, 0.1) if absent else 0.0
+    stated = rng.random() < 0.8
+    return Setting(
+        name=f"{number:03d}-{weights}-{rewards}-u{users}",
+        weights=weights,
+        rewards=rewards,
+        shape=shape,
+        spread=spread,
+        rate=rate,
+        cost=float(f"{rate * rng.uniform(0.3, 1.5):.3g}") if rewards == "cost" else 0.0,
+        correlation=one(-0.5, 0.0, 0.0, 0.5),
+        effect=one(None, None, 0.3, 1.0),
+        length_power=one(0.0, 0.0, -0.5),
+        users=users,
+        lengths=length,
+        missing=missing,
+        missing_reward=one(0.0, 1.0, 3.0),
+        support=("column" if absent else "full") if stated else "no",
+        weight_max=bool(rng.random() < 0.6),
+        reward_range=rewards in ("binary", "cost") and bool(rng.random() < 0.6),
+        clip=one(3.0, 10.0, 30.0),
+        seed=int(rng.integers(2**31)),
+        held_out=held_out,
+    )
+
+
+def length_chances(lengths: tuple[str, float]) -> np.ndarray:
+    """(200,) probability of 1, 2, ... rows a user."""
+    kind, value = lengths
+    size = np.arange(1, LONGEST + 1)
+    if kind == "fixed":
+        return (size == value).astype(float)
+    if kind == "geometric":
+        chance = (1 / value) * (1 - 1 / value) ** (size - 1)
+    else:
+        chance = size**-value - np.append(size[1:], np.inf) ** -value
+    chance[-1] += 1.0 - chance.sum()
+    return chance
+
+
+def mean_length(lengths: tuple[str, float]) -> float:
+    return float(np.arange(1, LONGEST + 1) @ length_chances(lengths))
+
+
+# ---------------------------------------------------------------------------------------------------------------- logs
+
+
+class World:
+    """A setting made concrete.
+
+    Attributes:
+        setting: it.
+        chance: (k,) logging probability of each kind of row.
+        weight: (k,) its target / logging probability, before what is missing and what a user's length does.
+        value: the target policy's value, exactly.
+        baseline_value: the logging policy's.
+        largest: largest weight possible.
+        reward_bounds: least and largest reward possible, inf where there is none.
+        second: E[w^2], rows weighing the same.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = s = setting
+        self.chance, self.weight = _weights(s)
+        self.lengths = length_chances(s.lengths)
+        size = np.arange(1, LONGEST + 1)
+        mean = float(size @ self.lengths)
+        self.by_length = np.ones(LONGEST)
+        if s.weights == "by_length":
+            self.by_length = size ** s.shape[0]
+            self.by_length /= float((size * self.lengths) @ self.by_length) / mean
+        self.effects = np.ones(1)
+        if s.effect is not None:
+            from scipy.stats import gamma
+
+            self.effects = gamma.ppf((np.arange(EFFECTS) + 0.5) / EFFECTS, s.effect)
+            self.effects /= self.effects.mean()
+        bent = np.where(self.weight > 0, self.weight, 1.0) ** s.correlation
+        self.bent = bent / float((self.chance * self.weight) @ bent)
+        self.of_length = size**s.length_power
+        self.of_length /= float((size * self.lengths) @ self.of_length) / mean
+        there = np.flatnonzero(self.lengths > 0)
+        self.base = 1.0 if s.rewards in ("lognormal", "pareto") else s.rate
+        value = baseline = second = 0.0
+        for i in there:
+            means = self._means(self.bent[:, None], self.effects[None, :], np.full((1, 1), self.of_length[i])).mean(
+                axis=1
+            )
+            share = self.lengths[i] * size[i] / mean
+            value += share * self.by_length[i] * float((self.chance * self.weight) @ means)
+            baseline += share * float(self.chance @ means)
+            second += share * self.by_length[i] ** 2 * float(self.chance @ self.weight**2)
+        self.missing_mean = min(s.missing_reward * self.base, 0.95) if s.rewards in ("binary", "cost") else (
+            s.missing_reward * self.base
+        )  # fmt: skip
+        self.value = (1 - s.missing) * value + s.missing * self.missing_mean - s.cost
+        self.baseline_value = baseline - s.cost
+        self.second = second
+        self.largest = float(self.weight.max() * self.by_length[there].max())
+        self.largest_chance = float(self.chance[np.argmax(self.weight)])
+        top = 1.0 if s.rewards in ("binary", "cost") else np.inf
+        self.reward_bounds = (-s.cost, top - s.cost)
+        self.propensity = min(0.5, 0.999 / self.largest)
+
+    def _means(self, bent: Any, effect: Any, of_length: Any) -> np.ndarray:
+        mean = self.base * bent * effect * of_length
+        return np.minimum(mean, 0.95) if self.setting.rewards in ("binary", "cost") else np.asarray(mean)
+
+    def log(self, number: int) -> dict[str, np.ndarray]:
+        """Columns of one log, `unsupported` and `baseline` among them."""
+        s = self.setting
+        rng = np.random.default_rng([s.seed, number])
+        lengths = 1 + np.searchsorted(np.cumsum(self.lengths)[:-1], rng.random(s.users), side="right")
+        user = np.repeat(np.arange(s.users), lengths)
+        n = user.size
+        draws = rng.random(s.users if s.weights == "by_user" else n)
+        if self.chance[0] == self.chance[-1]:
+            kind = (draws * self.chance.size).astype(np.int64)
+        else:
+            kind = np.searchsorted(np.cumsum(self.chance)[:-1], draws, side="right")
+        if s.weights == "by_user":
+            kind = kind[user]
+        weight = self.weight[kind]
+        row_length = lengths[user] - 1
+        if s.weights == "by_length":
+            weight = weight * self.by_length[row_length]
+        effect = self.effects[rng.integers(0, self.effects.size, s.users)][user] if s.effect is not None else 1.0
+        mean = self._means(self.bent[kind], effect, self.of_length[row_length])
+        if s.rewards in ("binary", "cost"):
+            reward = (rng.random(n) < mean) - s.cost
+        elif s.rewards == "lognormal":
+            reward = mean * np.exp(s.spread * rng.standard_normal(n) - s.spread**2 / 2)
+        else:
+            reward = mean * rng.random(n) ** (-1 / s.spread) * (s.spread - 1) / s.spread
+        columns = {"reward": reward, "cluster": user}
+        if s.missing:
+            lost = np.where(rng.random(n) < 0.5, 2 * s.missing, 0.0)
+            weight = weight * (1 - lost)
+            columns["unsupported"] = lost
+        propensity = np.full(n, self.propensity)
+        return columns | {"propensity": propensity, "target": weight * propensity, "baseline": propensity}
+
+    def stated(self) -> dict[str, Any]:
+        """What the user says beside the columns."""
+        s = self.setting
+        out: dict[str, Any] = {}
+        if s.support == "full":
+            out["full_support"] = True
+        if s.weight_max:
+            out["weight_max"] = self.largest * (1 + 1e-9)
+        if s.reward_range:
+            out |= {"reward_min": self.reward_bounds[0], "reward_max": self.reward_bounds[1]}
+        return out
+
+    def bounded(self) -> bool:
+        """Whether coverage is promised: bounded rewards, stated support, 100 users, and the largest weight known."""
+        s = self.setting
+        rows = s.users * mean_length(s.lengths)
+        units = s.users if s.weights == "by_user" else rows
+        met = -np.expm1(units * np.log1p(-self.largest_chance)) > 0.999 and s.weights in ("two_point", "epsilon_greedy")
+        return (
+            s.rewards in ("binary", "cost")
+            and (s.missing == 0 or s.reward_range)
+            and s.support != "no"
+            and s.users >= 100
+            and (s.weight_max or met)
+        )
+
+
+def _weights(s: Setting) -> tuple[np.ndarray, np.ndarray]:
+    """Logging probabilities and weights of the kinds of rows; the mean weight is 1."""
+    from scipy.special import ndtri
+
+    middle = (np.arange(POINTS) + 0.5) / POINTS
+    equal = np.full(POINTS, 1 / POINTS)
+    if s.weights == "two_point":
+        heavy, mass = s.shape
+        rare = mass / heavy
+        return np.array([1 - rare, rare]), np.array([(1 - mass) / (1 - rare), heavy])
+    if s.weights == "epsilon_greedy":
+        epsilon, actions, share = s.shape
+        each = epsilon / actions
+        greedy = 1 - epsilon + each
+        others = 1 - greedy - each
+        return np.array([greedy, others, each]), np.array([(1 - share) / greedy, 0.0, share / each])
+    if s.weights == "pareto":
+        weight = (1 - middle) ** (-1 / s.shape[0])
+    else:
+        weight = np.exp((s.shape[1] if s.weights == "by_length" else s.shape[0]) * ndtri(middle))
+    return equal, weight / weight.mean()
+
+
+def load() -> list[Setting]:
+    """The settings of the study."""
+    records = json.loads((HERE / "settings.json").read_text())
+    return [Setting(**r | {"shape": tuple(r["shape"]), "lengths": tuple(r["lengths"])}) for r in records]
+
+
+def main() -> None:
+    settings = draw_settings()
+    (HERE / "settings.json").write_text(json.dumps([asdict(s) for s in settings], indent=1) + "\n")
+    for s in settings:
+        world = World(s)
+        log = world.log(0)
+        print(s.name, "held out" if s.held_out else "", log["reward"].size, f"{world.value:.4g}", world.bounded())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""How IPS, clipped IPS and SNIPS vary, from moments: what the limits of the value are made of (docs/verdict.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from recsim_mnar.estimators.intervals.limits import (
+    ROUNDING,
+    Deviations,
+    Interval,
+    degrees_of_freedom,
+    positive_limits,
+    student_limits,
+)
+from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.stated import Stated
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The range of rewards.
+
+    Attributes:
+        least: smallest reward possible, from which rewards are counted.
+        largest: largest reward possible; inf where none was given and every reward is the least one.
+        given: whether the largest was given.
+    """
+
+    least: float
+    largest: float
+    given: bool
+
+    @staticmethod
+    def of(moments: Moments, stated: Stated) -> Bounds:
+        """As given, or as the log shows them."""
+        if stated.reward_max is not None:
+            return Bounds(moments.shift, float(stated.reward_max), True)
+        seen = moments.reward_max if moments.rows and moments.reward_max > moments.shift else math.inf
+        return Bounds(moments.shift, seen, False)
+
+    @property
+    def range(self) -> float:
+        """Largest minus least."""
+        return self.largest - self.least
+
+    def one_reward(self, moments: Moments) -> float:
+        """What one more reward is reckoned as, above the least: the range where it is given.
+
+        Else the mean reward of the log, each weighing in proportion to itself: 1 for clicks. The largest reward seen
+        would be met at the heaviest weight hardly ever; what heavy tails do beyond that the verdict says.
+        """
+        if self.given or math.isinf(self.range):
+            return self.range
+        return moments.sum("rr") / moments.sum("r")
+
+    def within(self, interval: Interval) -> Interval:
+        """The part of an interval, in the reward's unit, that the rewards allow."""
+        return interval.within(self.least, self.largest)
+
+
+def of_letters(moments: Moments, above: str, below: str, value: float) -> Deviations:
+    """Deviations d = a - value b of user sums a (x or y) and b (l or w)."""
+    power, grouped = moments.power, moments.clustered and moments.users < moments.rows
+    a, b = above, below
+
+    def together(times_a: int, times_b: int) -> float:
+        return power(b * times_b + a * times_a)
+
+    second = together(2, 0) - 2.0 * value * together(1, 1) + value**2 * together(0, 2)
+    if second <= ROUNDING * together(2, 0):
+        return Deviations(0.0, 0.0, 0.0, moments.users, moments.rewarded_users, grouped)
+    third = fourth = 0.0
+    if grouped:
+        third = together(3, 0) - 3.0 * value * together(2, 1) + 3.0 * value**2 * together(1, 2)
+        third -= value**3 * together(0, 3)
+        fourth = together(4, 0) - 4.0 * value * together(3, 1) + 6.0 * value**2 * together(2, 2)
+        fourth += -4.0 * value**3 * together(1, 3) + value**4 * together(0, 4)
+    return Deviations(max(second, 0.0), third, max(fourth, 0.0), moments.users, moments.rewarded_users, grouped)
+
+
+def largest_weight(moments: Moments, stated: Stated, clip: float = math.inf) -> float:
+    """The largest weight that counts: as given, else as seen, and cut at ``clip``."""
+    given = stated.largest_weight
+    return min(moments.weight_max if given is None else max(given, moments.weight_max), clip)
+
+
+def heaviest_step(moments: Moments, stated: Stated, one_reward: float, clip: float = math.inf) -> float:
+    """The most that one more reward could bring: the heaviest weight, and what its user's other rows then bring.
+
+    These are the rows by which the user's weights sum to more than the user has rows, at the mean reward.
+    """
+    weight = largest_weight(moments, stated, clip)
+    with_it = max(min(moments.user_excess_max, moments.user_rows_max * clip) - (weight - 1.0), 0.0)
+    return weight * one_reward + with_it * max(moments.sum("r") / moments.rows, 0.0)
+
+
+def mean_limits(moments: Moments, stated: Stated, one_reward: float, level: float, *, clipped: bool) -> Interval:
+    """Limits of E[w r] (of E[min(w, clip) r]), r above the least reward: see :func:`positive_limits`."""
+    letter, clip = ("y", moments.clip) if clipped else ("x", math.inf)
+    value = moments.sum(letter) / moments.rows
+    deviations = of_letters(moments, letter, "l", value)
+    spread = deviations.spread(moments.rows, heaviest_step(moments, stated, one_reward, clip), max(value, 0.0), level)
+    return Interval(*positive_limits(value, spread, level), f"gamma (Fay-Feuer), {unit(moments)}")
+
+
+def ratio_limits(moments: Moments, stated: Stated, one_reward: float, level: float) -> Interval:
+    """Limits of the self-normalised mean: one more of the heaviest rows may be fully rewarded, or not at all."""
+    total = moments.sum("w")
+    value = moments.sum("x") / total
+    heaviest = largest_weight(moments, stated)
+    up = max(heaviest_step(moments, stated, one_reward), 0.0)
+    down = value * max(heaviest, moments.power("ww") / total)
+    spread = of_letters(moments, "x", "w", value).spread(total, up, down, level)
+    return Interval(*positive_limits(value, spread, level), f"gamma (Fay-Feuer) of a ratio, {unit(moments)}")
+
+
+def delta_limits(moments: Moments, above: str, below: str, level: float) -> Interval:
+    """Student's limits, which hold for many users only."""
+    scale = moments.rows if below == "l" else moments.sum(below)
+    value = moments.sum(above) / scale
+    deviations = of_letters(moments, above, below, value)
+    degrees = None
+    if deviations.grouped:
+        degrees = degrees_of_freedom(deviations.users, deviations.rewarded_users, deviations.second, deviations.fourth)
+    ends = student_limits(value, deviations.second / scale**2, moments.users, level, degrees)
+    return Interval(*ends, f"{unit(moments)} delta, asymptotic")
+
+
+def unit(moments: Moments) -> str:
+    """In what the rows are independent."""
+    return "by user" if moments.clustered else "by row"

@@ -1,0 +1,144 @@
+"""What a user states of a log, because no log can show it: support, the range of rewards, the largest weight."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.inputs import HIGHEST_TARGET
+from recsim_mnar.log.columns import Floats, finite_column
+
+LARGEST_REWARD = 1e100
+"""Its square is still a number."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Facts about a log that its user gives.
+
+    Attributes:
+        full_support: the logging policy can take every action that the target can.
+        reward_min, reward_max: the range of rewards.
+        weight_max: no weight target / propensity can be larger.
+        propensity_min: no action that the target can take has a smaller propensity.
+        user_rows_max: no user has more rows (for the intervals with a guarantee).
+    """
+
+    full_support: bool = False
+    reward_min: float | None = None
+    reward_max: float | None = None
+    weight_max: float | None = None
+    propensity_min: float | None = None
+    user_rows_max: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what can be no such fact.
+
+        Raises:
+            UserError: a value of another kind, a reversed range, a bound that is not positive.
+        """
+        if not isinstance(self.full_support, (bool, np.bool_)):
+            raise UserError(f"full_support must be True or False, got {self.full_support!r}")
+        check_range(self.reward_min, self.reward_max)
+        for name, most in (("weight_max", math.inf), ("propensity_min", 1.0), ("user_rows_max", math.inf)):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0.0 < float(value) <= most):
+                limit = "a positive number" if math.isinf(most) else f"a number in (0, {most:g}]"
+                raise UserError(f"{name} must be {limit}, got {value!r}")
+
+    @property
+    def largest_weight(self) -> float | None:
+        """The bound on weights that is given, directly or through the least propensity."""
+        bounds = [] if self.weight_max is None else [float(self.weight_max)]
+        if self.propensity_min is not None:
+            bounds.append(1.0 / float(self.propensity_min))
+        return min(bounds) if bounds else None
+
+    def check(self, target: Floats, propensity: Floats, names: tuple[str, str]) -> None:
+        """Raise UserError for the first row that lies beyond a bound.
+
+        Args:
+            target: (n,) probabilities.
+            propensity: (n,).
+            names: of the two columns.
+        """
+        if self.propensity_min is not None:
+            low = (propensity < float(self.propensity_min) * (1 - 1e-9)) & (target > 0.0)
+            if low.any():
+                row = int(np.argmax(low))
+                raise UserError(
+                    f"column {names[1]!r}, row {row} (counted from 0): {propensity[row]:g} is below propensity_min "
+                    f"{self.propensity_min:g}; lower it"
+                )
+        if self.weight_max is not None:
+            high = target > propensity * (float(self.weight_max) * (1 + 1e-9))
+            if high.any():
+                row = int(np.argmax(high))
+                raise UserError(
+                    f"columns {names[0]!r} and {names[1]!r}, row {row} (counted from 0): the weight is "
+                    f"{target[row] / propensity[row]:g}, above weight_max {self.weight_max:g}; raise it"
+                )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def check_range(reward_min: float | None, reward_max: float | None) -> tuple[float | None, float | None]:
+    """The range of rewards as floats.
+
+    Raises:
+        UserError: no finite numbers, or the least not below the largest.
+    """
+    for name, value in (("reward_min", reward_min), ("reward_max", reward_max)):
+        if value is not None and not (_is_number(value) and abs(value) <= LARGEST_REWARD):
+            which = "least" if name == "reward_min" else "largest"
+            raise UserError(
+                f"{name} must be a finite number, the {which} reward possible (at most {LARGEST_REWARD:g}), "
+                f"got {value!r}"
+            )
+    least = None if reward_min is None else float(reward_min)
+    largest = None if reward_max is None else float(reward_max)
+    if largest is not None and (least if least is not None else -math.inf) >= largest:
+        raise UserError(f"reward_min {reward_min} must be below reward_max {reward_max}: give the least reward first")
+    return least, largest
+
+
+def refuse_outside(
+    reward: Floats,
+    least: float | None,
+    largest: float | None,
+    name: str,
+    numbers: NDArray[np.integer] | None = None,
+) -> None:
+    """Raise UserError for the first reward outside [least, largest]; ``numbers`` are its rows in the file."""
+    low = np.zeros(reward.size, bool) if least is None else reward < least
+    high = np.zeros(reward.size, bool) if largest is None else reward > largest
+    outside = low | high
+    if outside.any():
+        row = int(np.argmax(outside))
+        what = f"below reward_min {least:g}; lower it" if low[row] else f"above reward_max {largest:g}; raise it"
+        number = row if numbers is None else int(numbers[row])
+        raise UserError(f"column {name!r}, row {number} (counted from 0): {reward[row]:g} is {what}")
+
+
+def missing_column(values: Any, target: Floats) -> Floats:
+    """The target's mass where the logging probability is 0, (n,), checked.
+
+    Raises:
+        UserError: a value outside [0, 1], or one that the logged action's own probability leaves no room for.
+    """
+    array = finite_column(values, "unsupported", target.size)
+    bad = ~((array >= 0.0) & (array + target <= HIGHEST_TARGET))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise UserError(
+            f"column 'unsupported', row {row} (counted from 0): {array[row]:g} is no mass beside the logged action's "
+            f"{target[row]:g}; it must lie in [0, 1 - target]"
+        )
+    return array

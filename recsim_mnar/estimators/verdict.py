@@ -1,0 +1,149 @@
+"""A verdict as data: a level, and findings each with a code, a severity, a number and one thing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from recsim_mnar.errors import UserError, nearest
+
+LEVELS = ("trust", "caution", "do_not_use")
+"""From best to worst."""
+CAUTION, GRAVE, HOPELESS = 1.0, 2.0, 1000.0
+"""Severities from which a finding makes the level caution, and do_not_use, and that of a log that says nothing."""
+LEAST_USERS = 100
+"""Independent users below which no interval here is believed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason to doubt an estimate, or how far it is from being one.
+
+    Attributes:
+        code: stable name, for programs.
+        severity: 0 and more; from 1 a reason for caution, from 2 a reason not to use the estimate. Below 1 it says how
+            near it comes, and does not stand in the sentence.
+        number: what was measured, in the unit that ``message`` names.
+        message: it, in words.
+        action: one thing to do, which the estimator at hand allows.
+    """
+
+    code: str
+    severity: float
+    number: float
+    message: str
+    action: str
+
+    @property
+    def level(self) -> str:
+        """The level that this finding alone would give."""
+        return LEVELS[2 if self.severity >= GRAVE else 1 if self.severity >= CAUTION else 0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "code": self.code,
+            "level": self.level,
+            "severity": self.severity,
+            "number": self.number,
+            "message": self.message,
+            "action": self.action,
+        }
+
+
+class Verdict(str):
+    """Whether an estimate can be believed. It is its own sentence: "trust", "caution: ..." or "do not use: ...".
+
+    Attributes:
+        level: "trust", "caution" or "do_not_use".
+        findings: those of the gravest level first, those that only say how near a limit is last.
+    """
+
+    __slots__ = ("findings", "level")
+    level: str
+    findings: tuple[Finding, ...]
+
+    def __new__(cls, level: str = "trust", findings: Iterable[Finding] = ()) -> Verdict:
+        """A verdict of a level that is at least as bad as its findings.
+
+        Raises:
+            UserError: an unknown level.
+        """
+        if level not in LEVELS:
+            raise UserError(f"no verdict {level!r}; {nearest(str(level), LEVELS)}")
+        ordered = tuple(sorted(findings, key=lambda finding: -LEVELS.index(finding.level)))
+        ranks = [LEVELS.index(level), *(LEVELS.index(finding.level) for finding in ordered)]
+        level = LEVELS[max(ranks)]
+        reasons = [f"{f.message}: {f.action}" for f in ordered if f.level == level] if level != "trust" else []
+        head = level.replace("_", " ")
+        self = super().__new__(cls, head + (": " + "; ".join(reasons) if reasons else ""))
+        self.level = level
+        self.findings = ordered
+        return self
+
+    @staticmethod
+    def of(findings: Iterable[Finding]) -> Verdict:
+        """The verdict that findings give."""
+        return Verdict("trust", findings)
+
+    def __getnewargs__(self) -> tuple[str, tuple[Finding, ...]]:  # type: ignore[override]  # what copies are made of
+        return self.level, self.findings
+
+    @property
+    def severity(self) -> float:
+        """The largest severity of a finding, 0 without any."""
+        return max((finding.severity for finding in self.findings), default=0.0)
+
+    def meets(self, level: str) -> bool:
+        """Whether it is as good as ``level`` or better.
+
+        Raises:
+            UserError: an unknown level.
+        """
+        if level not in LEVELS:
+            raise UserError(f"no verdict {level!r}; {nearest(str(level), LEVELS)}")
+        return LEVELS.index(self.level) <= LEVELS.index(level)
+
+    def with_findings(self, findings: Iterable[Finding]) -> Verdict:
+        """This verdict with more findings."""
+        return Verdict(self.level, (*self.findings, *findings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the sentence, the level, and the findings."""
+        findings = [finding.to_dict() for finding in self.findings]
+        return {"verdict": str(self), "verdict_level": self.level, "findings": findings}
+
+    def __str__(self) -> str:
+        return "".join(self)
+
+
+TRUST = Verdict()
+
+
+def few_users(users: int, unit: str = "users") -> list[Finding]:
+    """The finding of fewer independent users (or rows) than an interval needs; none where there are enough."""
+    if users >= LEAST_USERS:
+        return []
+    counted = unit if users != 1 else unit.removesuffix("s")
+    message = f"only {users:,} {counted}, intervals need at least {LEAST_USERS}"
+    return [Finding("few_users", GRAVE, float(users), message, f"log more {unit}")]
+
+
+def scaled(number: float, caution: float, grave: float) -> float:
+    """Severity of a number whose limits are ``caution`` and ``grave``, straight between; either may be the larger.
+
+    Args:
+        number: what was measured; below both limits (above, where grave is the smaller) the severity is below 1.
+        caution: severity 1.
+        grave: severity 2; inf for a number that alone never makes an estimate useless.
+    """
+    if grave < caution:
+        number, caution, grave = (float("inf") if x == 0.0 else 1.0 / x for x in (number, caution, grave))
+    if number != number:
+        return GRAVE
+    if number < caution:
+        return max(number, 0.0) / caution
+    if grave == float("inf"):
+        return CAUTION
+    return min(CAUTION + (number - caution) / (grave - caution), HOPELESS)
