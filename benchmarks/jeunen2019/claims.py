@@ -34,8 +34,7 @@ from recsim_mnar import rng  # noqa: E402
 from recsim_mnar.log import schema  # noqa: E402
 from recsim_mnar.log.files import write_json  # noqa: E402
 from recsim_mnar.log.table import Log  # noqa: E402
-from recsim_mnar.policy import registry  # noqa: E402
-from recsim_mnar.policy.base import scores_of  # noqa: E402
+from recsim_mnar.policy import registry, scores_of  # noqa: E402
 from recsim_mnar.protocols.compare import compare  # noqa: E402
 from recsim_mnar.protocols.decisions import Settings  # noqa: E402
 from recsim_mnar.simulate import simulate  # noqa: E402
@@ -51,7 +50,7 @@ def estimates_of(catalogue: int, settings: dict[str, Any], preset: str) -> dict[
     agents = [*settings["agents"], *settings["references"]]
     found = compare(
         world, {name: registry.learner(name) for name in agents}, protocols=("off_policy", "ab_test"),
-        settings=replace(SIZES[preset], truth_users=1), seed=1000 + catalogue,
+        settings=replace(SIZES[preset], truth_users=50), seed=1000 + catalogue,
     )  # fmt: skip
     cells = {(r.agent, r.protocol, r.metric): r.to_dict() for r in found.records}
     out = {}

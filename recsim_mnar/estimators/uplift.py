@@ -26,9 +26,8 @@ Flags = NDArray[np.bool_]
 
 EFFECTS = ("naive", "ips", "snips")
 LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
-EMPTY = ("leave_out", "zero", "half")
 COUNTED = {"leave_out": "are left out", "zero": "count 0", "half": "count their other half"}
-"""How a verdict says what becomes of lists without an estimate."""
+EMPTY = tuple(COUNTED)
 WEIGHTED = ("uplift_snips", "uplift_ips", "uplift_pooled")
 _METHOD = "Student on sums by user, with the heaviest step"
 LEAST_ESS, FEW_ESS = 100.0, 30.0
@@ -286,8 +285,9 @@ def _list_findings(metric: str, spread: tuple[float, float] | None, details: dic
     left = details["without_treated"] + details["without_control"]
     if metric in ("uplift", "uplift_snips") and left:
         share = left / details["user_periods"]
-        counted = COUNTED[details["empty"]]
-        message = f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {counted}"
+        message = (
+            f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {COUNTED[details['empty']]}"
+        )
         findings.append(Finding("left_out", min(scaled(share, 0.1, np.inf), CAUTION), share, message, "see uplift_ips"))
     return findings
 

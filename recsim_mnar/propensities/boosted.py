@@ -14,7 +14,7 @@ import numpy as np
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.propensities.observation import _features
+from recsim_mnar.propensities.observation import features_with_constant
 
 FLOOR = 1e-4
 """Smallest propensity: isotonic calibration may say 0 of cells of which none was seen."""
@@ -65,8 +65,8 @@ def boosted(
         raise UserError("there are no observed ratings to fit propensities on")
     if isinstance(n_folds, bool) or not isinstance(n_folds, (int, np.integer)) or n_folds < 3:
         raise UserError(f"n_folds must be a whole number of at least 3, got {n_folds!r}")
-    x = _features(user_features, ratings.n_users, "user")[:, 1:]
-    z = _features(item_features, ratings.n_items, "item")[:, 1:]
+    x = features_with_constant(user_features, ratings.n_users, "user")[:, 1:]
+    z = features_with_constant(item_features, ratings.n_items, "item")[:, 1:]
     observed = np.zeros(ratings.shape)
     observed[ratings.users, ratings.items] = 1.0
     cells = observed.size

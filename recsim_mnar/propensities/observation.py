@@ -186,8 +186,8 @@ def logistic(
     tried = _penalties(penalties)
     if len(ratings) == 0:
         raise UserError("there are no observed ratings to fit propensities on")
-    x = _features(user_features, ratings.n_users, "user")
-    z = _features(item_features, ratings.n_items, "item")
+    x = features_with_constant(user_features, ratings.n_users, "user")
+    z = features_with_constant(item_features, ratings.n_items, "item")
     observed = np.zeros(ratings.shape)
     observed[ratings.users, ratings.items] = 1.0
     everything = np.ones(ratings.shape, np.uint8)
@@ -240,7 +240,7 @@ def _fit(model: _Bilinear, tolerance: float) -> Floats:
     return minimise(model, start, gradient_tolerance=1e-4, value_tolerance=tolerance, max_iterations=5000).x
 
 
-def _features(features: Any, n: int, kind: str) -> Floats:
+def features_with_constant(features: Any, n: int, kind: str) -> Floats:
     """Features with a constant before them, (n, 1 + p)."""
     if features is None:
         return np.ones((n, 1))

@@ -27,7 +27,7 @@ from recsim_mnar.worlds.ratings.completion import complete
 from recsim_mnar.worlds.ratings.observation import popularity_propensities, relative_propensity
 from twins.policies import Uniform
 
-REVEALED = (0.056, 0.103, 0.244, 0.421, 0.176)  # at alpha = .25, as measured on the paper's matrix
+REVEALED = (0.056, 0.1029, 0.246, 0.4215, 0.1736)  # at alpha = .25: p_r alpha^(4 - r) over their sum
 
 
 def binomial_error(p, n, errors=5.0):
@@ -172,7 +172,8 @@ def test_alpha_model_has_the_papers_numbers():
     matrix = rerank(np.random.default_rng(0).normal(size=(943, 500)))
     assert [(matrix == r).mean() for r in STARS] == pytest.approx(MARGINALS, abs=1e-5)
     p = alpha_propensities(matrix, 0.25)
-    assert p[matrix >= 4].min() == pytest.approx(0.3393, abs=2e-4)
+    # k = .05 / (p1 / 64 + p2 / 16 + p3 / 4 + p4 + p5)
+    assert p[matrix >= 4].min() == pytest.approx(0.05 / 0.146861, abs=1e-4)
     marginals = [p[matrix == r].sum() / p.sum() for r in STARS]
     assert marginals == pytest.approx(REVEALED, abs=0.001)
     assert abs(observe(p, 1).mean() - 0.05) < binomial_error(0.05, p.size)
@@ -212,7 +213,7 @@ def test_policies_run_inside_the_world_as_outside():
         (lambda: RatingsParams(marginals="0.5,0.5"), "five shares"),
         (lambda: RatingsParams(marginals="a,b,c,d,e"), "five shares"),
         (lambda: RatingsParams(marginals="0.5,0.5,0.5,0.5,-1"), "five shares"),
-        (lambda: RatingsWorld(RatingsParams(density=0.3)), "cannot be reached at alpha = 0.25.*lower density to 0.147"),
+        (lambda: RatingsWorld(RatingsParams(density=0.3)), "cannot be reached at alpha = 0.25.*lower density to 0.146"),
         (lambda: make_world("ratings", "qiuck"), "did you mean 'quick'"),
         (lambda: make_world("ratings", None, ["ratings_file=/nowhere/r.csv"]), "/nowhere/r.csv does not exist"),
         (lambda: make_world("ratings", None, ["ratings_file=/nowhere/r.npz"]), "/nowhere/r.npz does not exist"),

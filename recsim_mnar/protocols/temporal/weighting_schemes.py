@@ -242,7 +242,7 @@ class StructureWeights(Scheme):
         cells = [np.searchsorted(edges, values, side="right") for values in (before, after)]
         targets = (reference.item_probabilities(), np.bincount(cells[0], at_t0, self.bins))
         out, log_weights = np.empty(now.n_pairs), np.zeros(now.n_pairs)
-        places: tuple[Any, Any] = (now.items, cells[1])
+        places = (now.items.astype(np.int64), cells[1])
         gap = np.inf
         for _ in range(500):
             gap = 0.0
