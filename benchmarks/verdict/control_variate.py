@@ -61,7 +61,8 @@ def main() -> None:
     gap = np.abs(np.log(table[:, 1] / table[:, 0]))
     print(f"{len(rows)} settings; measured over theory: median {np.median(table[:, 1] / table[:, 0]):.3f}, "
           f"within 5 % in {np.mean(gap < 0.05):.2f}, within 10 % in {np.mean(gap < 0.1):.2f} of them; "
-          f"beta_ips is better in {np.mean(table[:, 1] < 1):.2f} (by theory {np.mean(table[:, 0] < 1):.2f})")  # fmt: skip
+          f"beta_ips is better in {np.mean(table[:, 1] < 1):.2f} "
+          f"(by theory {np.mean(table[:, 0] < 1):.2f})")  # fmt: skip
 
 
 if __name__ == "__main__":
