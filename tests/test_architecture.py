@@ -32,7 +32,7 @@ MAY = {
     "log": GROUND,
     "policy": GROUND | {"log"},
     "propensities": GROUND | {"log"},
-    "estimators": GROUND | {"log", "propensities"},
+    "estimators": GROUND | {"plugins", "log", "propensities"},
     "datasets": GROUND | {"log", "propensities"},
     # Doubly robust learning minimises the loss that the estimators state.
     "models": GROUND | {"log", "estimators.ratings"},
@@ -44,7 +44,8 @@ MAY = {
     "world_checks": GROUND | {"log", "policy", "worlds", "simulate", "envs"},
     "envs": GROUND | {"log", "policy", "worlds", "simulate"},
     "protocols": GROUND
-    | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"},
+    | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
+    | {"plugins"},
     "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "protocols"},
     "report": GROUND | {"log", "estimators", "protocols", "studies"},
     "cli": GROUND

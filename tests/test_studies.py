@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,6 +144,27 @@ def test_any_number_of_workers_and_a_killed_study_give_the_same_bytes(tmp_path):
     assert b"sessions-quick: what the pick costs" in one["report.html"]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are read from /proc")
+def test_workers_end_with_the_process_that_started_them(tmp_path):
+    command = [sys.executable, "-m", "recsim_mnar", *COMMAND, "--catalogues", "4", "--workers", "2"]
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "out")], stderr=subprocess.DEVNULL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    workers = []
+    while process.poll() is None and len(workers) < 2:
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children.read_text().split()}
+        workers = [pid for pid, line in commands.items() if b"spawn_main" in line]
+        time.sleep(0.05)
+    time.sleep(2.0)  # they have begun to work
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 60.0
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+
+
 def test_wrong_studies_are_one_line(capsys, tmp_path):
     assert "at least one catalogue" in fails(capsys, *COMMAND, "--catalogues", 0, "--out", tmp_path / "a")
     assert "give --catalogues too" in fails(capsys, *COMMAND, "--resume", "--out", tmp_path / "a")
@@ -183,9 +205,41 @@ def test_a_settings_file_says_what_the_flags_say(capsys, tmp_path):
 
 OUTSIDE = '''
 import numpy as np
+from dataclasses import dataclass
 from recsim_mnar.policy import Policy
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.worlds import DecisionWorld
+from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.plain import PlainLanes
+
+
+@dataclass(frozen=True)
+class CoinParams(Params):
+    n_items: int = 4
+    catalogue_seed: int = 0
+
+
+class CoinLanes(PlainLanes):
+    """Everybody views an item, is shown two, and item i pays with probability (i + 1) / 5."""
+    state = property(lambda self: np.zeros((len(self.user), 1)))
+    def browse(self, which):
+        return np.ones(len(which), np.int64), self.user[which] % 4
+    def answer(self, which, actions):
+        return (self.uniforms(which) < (actions + 1) / 5).astype(float), self.n_decisions[which] < 2
+    def expected(self, which, actions):
+        return (actions + 1) / 5
+
+
+class Coins(DecisionWorld):
+    """Coins with different odds."""
+    name, truth_column, params_class = "coins", "expected_reward", CoinParams
+    def __init__(self, params):
+        self.params, self.n_items = params, params.n_items
+    def open_lanes(self, n_lanes, *, keep_truth=False):
+        return CoinLanes(n_lanes, truth_column=self.truth_column if keep_truth else None)
+    def reward_means(self, state):
+        return np.tile((np.arange(4) + 1) / 5, (len(state), 1))
 
 
 class Last(Policy):
@@ -209,12 +263,15 @@ class Alphabet(Protocol):
 
 
 @pytest.mark.slow
-def test_a_package_outside_brings_an_agent_and_a_protocol(tmp_path):
-    """They stand in one ``compare --catalogues 3``, its table and its report; the processes find them too."""
+@pytest.mark.parametrize("world", ["sessions", "outside:Coins"])
+def test_a_package_outside_stands_beside_what_is_built_in(tmp_path, world):
+    """Agent, protocol and world, in one ``compare --catalogues 3`` and its report; processes find them too."""
     (tmp_path / "outside.py").write_text(OUTSIDE)
-    names = ["--agents", "random,popularity,outside:Last", "--protocols", "off_policy,outside:Alphabet"]
-    command = [sys.executable, "-m", "recsim_mnar", *COMMAND[:-4], *names, "--catalogues", "3", "--workers", "2"]
-    command += ["--out", "out"]
+    sizes = COMMAND[COMMAND.index("--train-users") : COMMAND.index("--agents")]
+    of_world = ["--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5"] if world == "sessions" else []
+    names = ["--agents", "random,popularity,outside:Last", "--protocols", "off_policy,ab_test,outside:Alphabet"]
+    command = [sys.executable, "-m", "recsim_mnar", "compare", "--world", world, *of_world, *sizes, *names]
+    command += ["--catalogues", "3", "--workers", "2", "--out", "out"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
     assert "outside:Alphabet picks the best agent in" in done.stdout
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]
@@ -225,7 +282,11 @@ def test_a_package_outside_brings_an_agent_and_a_protocol(tmp_path):
     assert page.count("outside:Alphabet") >= 3
     assert "outside:Last" in page
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["records"]
-    assert {r["agent"] for r in rows if r["protocol"] == "truth"} == {"random", "popularity", "outside:Last"}
+    truth = {r["agent"]: r["value"] for r in rows if r["protocol"] == "truth"}
+    assert set(truth) == {"random", "popularity", "outside:Last"}
+    if world != "sessions":
+        assert truth["outside:Last"] == pytest.approx(0.8)
+        assert truth["random"] == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_study_needs_no_truth_share_where_the_best_is_zero():

@@ -31,7 +31,7 @@ _FLAGS = {"params": "set"}
 
 
 @click.command()
-@click.option("--world", default=None, help="A world's name.  [default: sessions]")
+@click.option("--world", default=None, help="A world's name, or package.module:Class.  [default: sessions]")
 @click.option("--preset", default=None, help="Of the world; the comparison's own unless named (sessions: jeunen2019).")
 @click.option(
     "--agents", default=None, help="Names or package.module:Class, with commas; the world's list unless named."
@@ -130,9 +130,9 @@ def setup_of(options: dict[str, Any]) -> Setup:
 def _check_options(world: str, flags: dict[str, str]) -> None:
     """Raise UserError, naming the flag, for an option that the world's comparison has not."""
     from recsim_mnar.protocols.compare import experiment_of
-    from recsim_mnar.worlds import make_world
+    from recsim_mnar.worlds import entry_of
 
-    experiment = experiment_of(make_world(world))
+    experiment = experiment_of(entry_of(world).world_class())
     for name, flag in flags.items():
         try:
             experiment.field_of(name)

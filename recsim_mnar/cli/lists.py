@@ -26,9 +26,9 @@ def agents() -> None:
 @click.command()
 def estimators() -> None:
     """List the estimators."""
-    from recsim_mnar.estimators import ESTIMATORS
+    from recsim_mnar.estimators.off_policy.registry import known_estimators
 
-    print_list([(name, info.title) for name, info in ESTIMATORS.items()])
+    print_list(list(known_estimators().items()))
 
 
 @click.command()
@@ -36,9 +36,9 @@ def protocols() -> None:
     """List the protocols, and the options of each world's comparison."""
     from recsim_mnar.protocols.base import known_protocols, summary_of
     from recsim_mnar.protocols.compare import experiment_of
-    from recsim_mnar.worlds import WORLDS, make_world
+    from recsim_mnar.worlds.registry import WORLDS
 
-    worlds = {name: experiment_of(make_world(name)) for name in WORLDS}
+    worlds = {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
     rows = [(name, summary_of(name)) for name in known_protocols()]
     for world, experiment in worlds.items():
         rows += [(f"{world}: {name}", summary_of(name, experiment.own_protocols)) for name in experiment.own_protocols]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import abc
-import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from recsim_mnar.errors import UserError, described, nearest
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.plugins import announced, imported
 from recsim_mnar.rng import derive_seed
 
 if TYPE_CHECKING:
@@ -127,11 +125,6 @@ class Protocol(abc.ABC):
         return f"{self.name} {metric}"
 
 
-@functools.cache
-def _announced() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
 def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
     """The protocol that a name stands for.
 
@@ -176,7 +169,7 @@ def check_needs(chosen: Protocol, provided: frozenset[str], world: str) -> None:
 
 def known_protocols(own: Mapping[str, str] | None = None) -> list[str]:
     """Names of the built-in and announced protocols, a world's own first."""
-    return list(dict.fromkeys([*(own or {}), *BUILT_IN, *sorted(_announced())]))
+    return list(dict.fromkeys([*(own or {}), *BUILT_IN, *sorted(announced(GROUP))]))
 
 
 def summary_of(name: str, own: Mapping[str, str] | None = None) -> str:
@@ -187,11 +180,11 @@ def summary_of(name: str, own: Mapping[str, str] | None = None) -> str:
 
 def _class_of(name: str, own: Mapping[str, str]) -> type[Protocol]:
     if name in own or name in BUILT_IN:
-        return _checked(name, load(own.get(name) or BUILT_IN[name], f"protocol {name!r}"))
+        return _checked(name, imported("protocol", own.get(name) or BUILT_IN[name]))
     if ":" in name:
-        return _checked(name, load(name, f"protocol {name!r}"))
-    if name in _announced():
-        return _checked(name, _announced()[name].load())
+        return _checked(name, imported("protocol", name, base=Protocol))
+    if name in announced(GROUP):
+        return _checked(name, announced(GROUP)[name].load())
     known = known_protocols(own)
     raise UserError(f"unknown protocol {name!r}; {nearest(name, known)} (a protocol of your own: package.module:Class)")
 
@@ -204,28 +197,6 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
     if inspect.isabstract(kind):
         raise UserError(f"protocol {name!r} lacks {', '.join(sorted(kind.__abstractmethods__))}")
     return kind
-
-
-def load(path: str, what: str) -> Any:
-    """What ``package.module:Name`` names.
-
-    Args:
-        path: module and name.
-        what: that is named so, for messages: "protocol 'x:Y'".
-
-    Raises:
-        UserError: it cannot be imported, or has no such name.
-    """
-    module, _, attribute = path.partition(":")
-    if not (module and attribute) or module.startswith("."):
-        raise UserError(f"{what}: write it as package.module:Class")
-    try:
-        found = importlib.import_module(module)
-    except Exception as error:  # a module's own code may raise anything
-        raise UserError(f"{what}: importing {module!r} raised {described(error)}") from error
-    if attribute not in vars(found):
-        raise UserError(f"{what}: {module} has no {attribute!r}; {nearest(attribute, vars(found))}")
-    return vars(found)[attribute]
 
 
 def _value(text: str) -> Any:

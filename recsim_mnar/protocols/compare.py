@@ -11,25 +11,17 @@ from typing import TYPE_CHECKING, Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_learner
-from recsim_mnar.protocols.base import Protocol, Trial, check_needs, load, protocol
+from recsim_mnar.protocols.base import Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Judgement, Ranking, Target, judge
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
+from recsim_mnar.worlds.registry import comparison_of
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.policy.base import Learner
-
-COMPARED_BY = {
-    "CampaignsWorld": "recsim_mnar.protocols.temporal.comparison:CampaignsExperiment",
-    "PurchasesWorld": "recsim_mnar.protocols.uplift.comparison:PurchasesExperiment",
-    "RatingsWorld": "recsim_mnar.protocols.ratings.comparison:RatingsExperiment",
-}
-"""By class of the world, how recommenders are compared in it; other worlds are compared as sessions are."""
-
-_DECISIONS = "recsim_mnar.protocols.decisions:DecisionExperiment"
 
 
 @dataclass
@@ -71,10 +63,8 @@ class Comparison:
 
 
 def experiment_of(world: type[World] | World) -> Experiment:
-    """How recommenders are compared in a world: of its class, or of the nearest class that it derives from."""
-    kind = world if inspect.isclass(world) else type(world)
-    path = next((COMPARED_BY[base.__name__] for base in kind.__mro__ if base.__name__ in COMPARED_BY), _DECISIONS)
-    made: Experiment = load(path, f"the comparison of {kind.__name__}")()
+    """How recommenders are compared in a world, which its entry or the class that it derives from says."""
+    made: Experiment = comparison_of(world if inspect.isclass(world) else type(world))()
     return made
 
 

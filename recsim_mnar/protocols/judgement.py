@@ -57,7 +57,7 @@ class Judgement:
         resolution: half the width of the interval of the true difference of pick and best; a cost up to it cannot be
             told from none.
         pick_by_upper_bound: the agent with the largest upper end of its interval from sample size (what clipping may
-            hide left out); of a loss, with the smallest lower end.
+            hide left out); of a loss, with the smallest lower end. Empty where they are all level.
         tau_by_upper_bound: the rank correlation of these ends with the truth.
     """
 
@@ -178,7 +178,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         cost=cost,
         cost_share=cost / abs(truth[best]) if truth[best] != 0 else None,
         resolution=max(widths.values()),
-        pick_by_upper_bound=_largest(bounds)[0],
+        pick_by_upper_bound=_largest(bounds)[0] if len(set(bounds.values())) > 1 else "",
         tau_by_upper_bound=rank_correlation(bounds, truth),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.compare import Comparison, chosen_protocols, compare, experiment_of
-from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.registry import entry_of, make_world
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ class Setup:
 
     def resolved(self, catalogue_seed: int | None = None) -> Resolved:
         """World, agents and settings made; a UserError names what cannot be."""
-        experiment = experiment_of(make_world(self.world))
-        preset = self.preset or experiment.preset
+        entry = entry_of(self.world)
+        experiment = experiment_of(entry.world_class())
+        preset = self.preset or (experiment.preset if experiment.preset in entry.presets() else None)
         params = dict(self.params)
         world = make_world(self.world, preset, [f"{name}={value}" for name, value in params.items()])
         if catalogue_seed is not None and "catalogue_seed" in world.params.to_dict():

@@ -118,7 +118,8 @@ def processes(n: int) -> Any:
 
     if n == 1:
         return contextlib.nullcontext()
-    return ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(n, mp_context=context, initializer=_end_with_parent)
 
 
 def _path(folder: Path, label: str) -> Path:
@@ -152,3 +153,19 @@ def differences(before: Any, wanted: Any, path: str = "") -> list[str]:
         pairs = enumerate(zip(before, wanted, strict=True))
         return [d for i, (a, b) in pairs for d in differences(a, b, f"{path}[{i}]")]
     return [] if before == wanted else [f"{path} ({json.dumps(before)} there, {json.dumps(wanted)} here)"]
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the process that started it has gone, killed or not; a pool's own workers wait for ever."""
+    import multiprocessing
+    import os
+    import threading
+
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -22,7 +22,11 @@ SIMULATED_BY: dict[type[World], str] = {
 }
 """What the command ``simulate`` calls, by the class that a world derives from."""
 
-COMPARED_BY: dict[type[World], str] = {DecisionWorld: "", SlateWorld: "", PlatformWorld: ""}
+COMPARED_BY: dict[type[World], str] = {
+    DecisionWorld: "recsim_mnar.protocols.decisions:DecisionExperiment",
+    SlateWorld: "recsim_mnar.protocols.uplift.comparison:PurchasesExperiment",
+    PlatformWorld: "recsim_mnar.protocols.temporal.comparison:CampaignsExperiment",
+}
 """What ``compare`` makes a comparison with, by the class that a world derives from; empty: there is none."""
 
 
@@ -62,17 +66,6 @@ class Entry:
         """The function that :attr:`simulated_by` names."""
         return imported("world", self.simulated_by or _of_class(SIMULATED_BY, self.world_class()))
 
-    def comparison(self) -> Any:
-        """The class that :attr:`compared_by` names.
-
-        Raises:
-            UserError: recommenders cannot be compared in this world.
-        """
-        place = self.compared_by or _of_class(COMPARED_BY, self.world_class())
-        if not place:
-            raise UserError(f"the {self.name} world has no comparison: choose another world for compare")
-        return imported("world", place)
-
 
 WORLDS: dict[str, Entry] = {
     entry.name: entry
@@ -90,6 +83,7 @@ WORLDS: dict[str, Entry] = {
             "RatingsWorld",
             "quick",
             "people reveal ratings, not at random, and rate what is recommended (Schnabel et al. 2016)",
+            compared_by="recsim_mnar.protocols.ratings.comparison:RatingsExperiment",
         ),
         Entry(
             "campaigns",
@@ -160,6 +154,13 @@ def entry_of(name: str) -> Entry:
         return entry
     cls = entry.world_class()
     return Entry(name, entry.module, entry.kind, next(iter(cls.presets), ""), _summary(cls))
+
+
+def comparison_of(kind: type[World]) -> Any:
+    """The class that compares recommenders in worlds of a class: of its entry, or by what it derives from."""
+    places = {(base.__module__, base.__name__) for base in kind.__mro__}
+    named = [e.compared_by for e in worlds().values() if e.compared_by and (e.module, e.kind) in places]
+    return imported("comparison", named[0] if named else _of_class(COMPARED_BY, kind))
 
 
 def make_world(name: str, preset: str | None = None, settings: Sequence[str] | Mapping[str, Any] = ()) -> World:

@@ -153,11 +153,11 @@ def test_campaigns_give_the_schemes_scores_and_the_platforms_truth(platform_worl
 
 def test_campaigns_options_reach_the_platform(platform_world):
     experiment = experiment_of(platform_world)
-    house = compare(
+    deployed = compare(
         platform_world, learners("popularity", "naive-cf"), protocols=["unweighted"], seed=4,
         settings=experiment.settings("quick", {"recommender": "deployed", "length": "3"}),
     )  # fmt: skip
-    assert {r.metric for r in house.records} == {"hr@3", "accepted"}
+    assert {r.metric for r in deployed.records} == {"hr@3", "accepted"}
     with pytest.raises(UserError, match="no option 'lenght'"):
         experiment.settings("quick", {"lenght": 3})
 
@@ -218,7 +218,7 @@ def test_protocols_are_found_by_name_and_checked():
     for spec, words in (
         ("locv", "did you mean 'loocv'"),
         ("loocv+fold=3", "did you mean 'folds'"),
-        ("no.such:Thing", "importing 'no.such' raised"),
+        ("no.such:Thing", "module 'no.such' cannot be imported"),
         (f"{__name__}:MostClick", "did you mean 'MostClicks'"),
         (f"{__name__}:learners", "must be a class derived from"),
     ):

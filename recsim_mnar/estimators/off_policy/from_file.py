@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
-from recsim_mnar.estimators.off_policy.registry import check_name
+from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
 from recsim_mnar.log.column_files import column_names, read_columns
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 UNSUPPORTED = "_unsupported"
-_WITH_DIFFERENCE = ("ips", "clipped_ips", "snips")
 
 
 def estimate_file(
@@ -49,7 +48,7 @@ def estimate_file(
         targets: columns, each a policy's probability of the logged action.
         baseline: such a column too; adds one record a target for the difference from it (ips, clipped_ips and snips; an
             error where none of them is asked for).
-        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`.
+        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
         level: nominal coverage of the intervals.
@@ -80,10 +79,10 @@ def estimate_file(
         raise UserError("no estimator; name at least one, for instance clipped_ips")
     for name in estimators:
         check_name(name)
-    if baseline is not None and not set(estimators) & set(_WITH_DIFFERENCE):
+    if baseline is not None and not set(estimators) & set(known_to_differ()):
         raise UserError(
             f"no difference from the baseline {baseline!r} with {', '.join(estimators)}: "
-            f"it is known for {', '.join(_WITH_DIFFERENCE)}; name one of these too, or no baseline"
+            f"it is known for {', '.join(known_to_differ())}; name one of these too, or no baseline"
         )
     check_level(level)
     check_clip(clip)
@@ -121,7 +120,7 @@ def estimate_file(
             if name == baseline:
                 continue
             for estimator in estimators:
-                if estimator not in _WITH_DIFFERENCE:
+                if not check_name(estimator).from_moments:
                     continue
                 estimate = difference(
                     log.reward,
@@ -178,10 +177,10 @@ def records_table(records: Sequence[Record]) -> Table:
             record["verdict"],
             style=colours.get(grade),
         )
-    without = [r["estimator"] for r in records if r["estimator"] not in _WITH_DIFFERENCE]
+    without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
     if without and any("baseline" in record for record in records):
         names = ", ".join(dict.fromkeys(without))
-        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(_WITH_DIFFERENCE)}."
+        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(known_to_differ())}."
         table.caption_justify = "left"
     return table
 

@@ -6,7 +6,6 @@ under the target policy. No function here needs an array of rows times actions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,59 +142,71 @@ def _doubly(rows: Rows, weight: Floats, biased: bool, most: float = np.inf) -> S
     return Scores(linear=rows.model_mean + weight * rows.residual, used=weight if biased else None, most=most)
 
 
-def _ips(rows: Rows, **_: Any) -> Scores:
+def ips(rows: Rows, **_: Any) -> Scores:
+    """Mean of w r (Horvitz & Thompson 1952)."""
     return _counts(rows, rows.weight, False)
 
 
-def _clipped_ips(rows: Rows, **_: Any) -> Scores:
+def clipped_ips(rows: Rows, **_: Any) -> Scores:
+    """Mean of min(w, clip) r (Ionides 2008)."""
     return _counts(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip), rows.clip)
 
 
-def _sg_ips(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
+def sg_ips(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
+    """:func:`ips` with :func:`shrunk` weights (Metelli, Russo & Restelli 2021)."""
     return _counts(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0, _inverse(lam))
 
 
-def _ix_ips(rows: Rows, *, gamma: float = 0.01, **_: Any) -> Scores:
+def ix_ips(rows: Rows, *, gamma: float = 0.01, **_: Any) -> Scores:
+    """Mean of pi / (pi_0 + gamma) r (Gabbianelli, Neu & Papini 2024)."""
     return _counts(
         rows, rows.target / (rows.propensity + _within("gamma", gamma, 0.0, np.inf)), gamma > 0.0, _inverse(gamma)
     )
 
 
-def _snips(rows: Rows, **_: Any) -> Scores:
+def snips(rows: Rows, **_: Any) -> Scores:
+    """Sum of w r over sum of w (Swaminathan & Joachims 2015)."""
     return Scores(numerator=rows.weight * rows.reward, denominator=rows.weight)
 
 
-def _dm(rows: Rows, **_: Any) -> Scores:
+def dm(rows: Rows, **_: Any) -> Scores:
+    """Mean of the reward model under the target."""
     own = Finding("model", CAUTION, 1.0, "the reward model's own error is not in the interval", "compare with dr")
     return Scores(linear=rows.model_mean, warnings=(own,))
 
 
-def _dr(rows: Rows, **_: Any) -> Scores:
+def dr(rows: Rows, **_: Any) -> Scores:
+    """The reward model plus mean of w (r - q) (Dudik, Langford & Li 2011)."""
     return _doubly(rows, rows.weight, False)
 
 
-def _clipped_dr(rows: Rows, **_: Any) -> Scores:
+def clipped_dr(rows: Rows, **_: Any) -> Scores:
+    """:func:`dr` with min(w, clip)."""
     return _doubly(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip), rows.clip)
 
 
-def _sndr(rows: Rows, **_: Any) -> Scores:
+def sndr(rows: Rows, **_: Any) -> Scores:
+    """:func:`dr` with the correction divided by the mean weight (Thomas & Brunskill 2016)."""
     return Scores(linear=rows.model_mean, numerator=rows.weight * rows.residual, denominator=rows.weight)
 
 
-def _switch_dr(rows: Rows, *, tau: float = 15.0, **_: Any) -> Scores:
+def switch_dr(rows: Rows, *, tau: float = 15.0, **_: Any) -> Scores:
+    """:func:`dr` where w <= tau, else the model (Wang, Agarwal & Dudik 2017)."""
     kept = np.where(rows.weight <= _within("tau", tau, 0.0, np.inf), rows.weight, 0.0)
     return _doubly(rows, kept, bool(np.any(rows.weight > tau)), float(tau))
 
 
-def _dros(rows: Rows, *, lam: float = 225.0, **_: Any) -> Scores:
+def dros(rows: Rows, *, lam: float = 225.0, **_: Any) -> Scores:
+    """:func:`dr` with :func:`optimistic` weights (Su et al. 2020)."""
     return _doubly(rows, optimistic(rows.weight, _within("lam", lam, 0.0, np.inf)), np.isfinite(lam), 0.5 * lam**0.5)
 
 
-def _sg_dr(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
+def sg_dr(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
+    """:func:`dr` with :func:`shrunk` weights."""
     return _doubly(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0, _inverse(lam))
 
 
-def _mips(
+def mips(
     rows: Rows,
     *,
     groups: Any = None,
@@ -251,7 +262,7 @@ def _mips(
     return Scores(linear, used=weight, slope=float(np.max(reward)), other_weights=True, warnings=(own,))
 
 
-def _beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
+def beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
     """Mean of w r - b (w - 1), with b fitted on the other folds."""
     codes, number = _folds(folds, rows)
     product = rows.weight * rows.weight - rows.weight
@@ -263,11 +274,13 @@ def _beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
     return Scores(linear=linear, slope=float(np.max(np.abs(beta))))
 
 
-def _replay(rows: Rows, **_: Any) -> Scores:
+def replay(rows: Rows, **_: Any) -> Scores:
+    """Mean reward where the target takes the logged action (Li et al. 2011)."""
     return Scores(numerator=rows.target * rows.reward, denominator=rows.target)
 
 
-def _balanced_ips(rows: Rows, *, loggers: Any, logger: Any, **_: Any) -> Scores:
+def balanced_ips(rows: Rows, *, loggers: Any, logger: Any, **_: Any) -> Scores:
+    """:func:`ips` over the mixture of the loggers (Agarwal et al. 2017)."""
     every = np.asarray(loggers, dtype=np.float64)
     if every.ndim != 2 or every.shape[0] != rows.reward.size:
         raise UserError(f"loggers must have a row for each row of the log and a column a logger, got {every.shape}")
@@ -282,26 +295,6 @@ def _balanced_ips(rows: Rows, *, loggers: Any, logger: Any, **_: Any) -> Scores:
         raise UserError(f"loggers, row {row} (counted from 0): no logger could take the logged action")
     weight = rows.target / mixture
     return Scores(linear=weight * rows.reward, used=weight, counts=True, other_weights=True)
-
-
-FUNCTIONS: Mapping[str, Callable[..., Scores]] = {
-    "ips": _ips,
-    "clipped_ips": _clipped_ips,
-    "snips": _snips,
-    "dm": _dm,
-    "dr": _dr,
-    "clipped_dr": _clipped_dr,
-    "sndr": _sndr,
-    "switch_dr": _switch_dr,
-    "dros": _dros,
-    "sg_ips": _sg_ips,
-    "sg_dr": _sg_dr,
-    "mips": _mips,
-    "beta_ips": _beta_ips,
-    "ix_ips": _ix_ips,
-    "replay": _replay,
-    "balanced_ips": _balanced_ips,
-}
 
 
 def _inverse(limit: float) -> float:

@@ -13,13 +13,12 @@ from recsim_mnar.estimators.off_policy.from_moments import INTERVALS as MOMENT_I
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, model_column
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name
-from recsim_mnar.estimators.off_policy.scores import FUNCTIONS, Rows
+from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name, known_to_differ
+from recsim_mnar.estimators.off_policy.scores import Rows
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.log.columns import Clusters, column
 
-_FROM_MOMENTS = ("ips", "clipped_ips", "snips")
 _COMMON = ("replicates", "seed")
 _STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "user_rows_max")
 _MEANING = {
@@ -57,7 +56,8 @@ def estimate_value(
         reward: (n,) observed rewards, any real numbers.
         propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
         target: (n,) in [0, 1], the target policy's probability of the logged action.
-        estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`.
+        estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``: a function of
+            :class:`recsim_mnar.estimators.off_policy.scores.Rows` that gives one score a row.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         q_logged: (n,) a reward model's value of the logged action.
         q_target: (n,) its mean under the target policy.
@@ -105,7 +105,8 @@ def estimate_value(
         raise UserError(f"estimator {estimator!r} has no parameter {unknown[0]!r}; it takes: {known}")
     missing = [name for name in info.requires if parameters.get(name) is None]
     if missing:
-        raise UserError(f"estimator {estimator!r} needs the parameter {missing[0]!r}: {_MEANING[missing[0]]}")
+        meaning = f": {_MEANING[missing[0]]}" if missing[0] in _MEANING else ""
+        raise UserError(f"estimator {estimator!r} needs the parameter {missing[0]!r}{meaning}")
     rewards = column(reward, "reward")
     if rewards.size == 0:
         raise UserError("the log has no rows; give at least one")
@@ -122,7 +123,7 @@ def estimate_value(
     moments = Moments.of(rewards, propensity, target, **given)
     p, t = column(propensity, "propensity", rows=rewards.size), column(target, "target", rows=rewards.size)
     stated.check(t, p, ("target", "propensity"))
-    if estimator in _FROM_MOMENTS and interval in MOMENT_INTERVALS:
+    if info.from_moments and interval in MOMENT_INTERVALS:
         return estimate_from_moments(moments, estimator, level=level, interval=interval, stated=stated)
     q = _model(info, {"q_logged": q_logged, "q_target": q_target}, rewards, moments)
     shifted = rewards - moments.shift if moments.shift else rewards
@@ -159,7 +160,7 @@ def _from_rows(
 
     own = {name: value for name, value in parameters.items() if name not in _COMMON}
     common = {name: value for name, value in parameters.items() if name in _COMMON}
-    scores = FUNCTIONS[info.name](rows, **own)
+    scores = info.scores(rows, **own)
     if scores.other_weights:
         # Judged by the weights that it uses: any probabilities of that ratio will do.
         assert scores.used is not None
@@ -208,9 +209,9 @@ def difference(
     """
     from recsim_mnar.estimators.off_policy.difference import Pair, estimate_difference
 
-    check_name(estimator)
-    if estimator not in ("ips", "clipped_ips", "snips"):
-        raise UserError(f"difference knows the estimators ips, clipped_ips and snips, not {estimator!r}")
+    info = check_name(estimator)
+    if not info.from_moments:
+        raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     unknown = sorted(set(stated) - set(_STATED))
     if unknown:
         raise UserError(f"difference has no parameter {unknown[0]!r}; it takes: {', '.join(_STATED)}")
@@ -222,7 +223,7 @@ def difference(
         propensity=propensity,
         policies=(target, baseline),
         unsupported=(unsupported, baseline_unsupported),
-        clip=check_clip(clip) if estimator == "clipped_ips" else math.inf,
+        clip=check_clip(clip) if info.clips else math.inf,
         clusters=Clusters.of(cluster, rewards.size),
         stated=Stated(**stated),
         level=check_level(level),

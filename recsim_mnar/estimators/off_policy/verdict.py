@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from recsim_mnar.estimators.off_policy.registry import ESTIMATORS
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
 
 WIDE, USELESS = 0.4, 1.0
@@ -21,17 +22,6 @@ SHARE_OF_ONE = 0.1
 """Share of the weight, of the rows, or of the rewards' squares that one row, user or reward may carry."""
 OFF_BY = 0.3
 """A mean weight that is proved to be further than this from 1 makes an estimate useless."""
-
-_LESS_BIAS = {
-    "clipped_ips": "raise the clip",
-    "clipped_dr": "raise the clip",
-    "switch_dr": "raise tau",
-    "dros": "raise lam",
-    "sg_ips": "lower lam",
-    "sg_dr": "lower lam",
-    "ix_ips": "lower gamma",
-}
-"""What brings the weights of an estimator that changes them closer to target / propensity."""
 
 
 def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
@@ -75,7 +65,7 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         more = math.ceil(min((ratio / WIDE) ** 2, 1e9))
         action = f"log about {max(more, 2):,} times more {unit}" if more < 1000 else f"log far more {unit}"
         if facts.get("bias_part", 0.0) > half:
-            action = _LESS_BIAS.get(estimator, "explore more")
+            action = _less_bias(estimator) or "explore more"
         elif facts.get("gap_part", 0.0) > half:
             action = "log with exploration where the target acts"
         found.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, action))
@@ -90,12 +80,12 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         found.append(Finding("no_width", CAUTION, 0.0, message, "compare with another estimator"))
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
     if part > width:
-        action = _LESS_BIAS.get(estimator, "raise the clip")
+        action = _less_bias(estimator) or "raise the clip"
         what = "clipping" if action.endswith("clip") else "shrinking the weights"
         message = f"{what} may hide up to {part:.3g}, more than the sampling error"
         found.append(Finding("bias", CAUTION, part, message, action))
     if facts.get("value_outside"):
-        action = _LESS_BIAS.get(estimator, "raise the clip")
+        action = _less_bias(estimator) or "raise the clip"
         outside = facts["value_outside"]
         message = f"the value lies {outside:.3g} outside the interval that the unchanged weights give"
         severity = min(scaled(outside / scale, TOLERABLE, math.inf), CAUTION) if scale > 0.0 else CAUTION
@@ -173,14 +163,19 @@ def _weights(facts: dict[str, Any], estimator: str) -> list[Finding]:
     return found
 
 
+def _less_bias(estimator: str) -> str:
+    """What brings the weights of an estimator that changes them closer to target / propensity; "" for the others."""
+    return ESTIMATORS[estimator].less_bias if estimator in ESTIMATORS else ""
+
+
 def _lighter(facts: dict[str, Any], estimator: str) -> str:
     """What helps against a few heavy weights, where it is not done already."""
-    if estimator in ("clipped_ips", "clipped_dr") and facts.get("clip") is None:
+    info = ESTIMATORS.get(estimator)
+    if info is not None and info.clips and facts.get("clip") is None:
         return "give a clip or log more rows"
-    if estimator in _LESS_BIAS:
+    if _less_bias(estimator):
         return "log more rows or explore more where the target acts"
-    other = {"dr": "clipped_dr", "sndr": "clipped_dr"}.get(estimator, "clipped_ips")
-    return f"use {other} or log more rows"
+    return f"use {info.lighter if info is not None else 'clipped_ips'} or log more rows"
 
 
 def _tails(facts: dict[str, Any], unit: str) -> list[Finding]:

@@ -21,6 +21,9 @@ from recsim_mnar.worlds.purchases.world import PurchasesWorld
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+EVERYTHING = "purchases"
+"""The metric that counts all purchases and not only those of listed items."""
+
 _BATCH_CELLS = 1 << 22
 
 
@@ -63,7 +66,7 @@ def ab_test(
         arms = (drawn < 0.5, drawn >= 0.5)
         length = lists[name].shape[1]
         for metric, y, rest in ((f"uplift@{length}", shown_items / length, other_items / length),
-                                ("purchases", shown_all, other_all)):  # fmt: skip
+                                (EVERYTHING, shown_all, other_all)):  # fmt: skip
             if paired:
                 value, low, high = _mean_interval([y - rest], level)
             else:
@@ -151,4 +154,4 @@ class UpliftABTest(Protocol):
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return "A/B, all purchases" if metric == "purchases" else "A/B uplift"
+        return "A/B, all purchases" if metric == EVERYTHING else "A/B uplift"

@@ -24,6 +24,7 @@ from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.uplift.ab_test import EVERYTHING
 from recsim_mnar.protocols.uplift.lists import RankedItems, purchases_as_views, tie_seed, trained, until
 from recsim_mnar.protocols.uplift.metrics import record_of
 from recsim_mnar.simulate.executor import checked_users, run_in_order
@@ -35,6 +36,9 @@ from recsim_mnar.worlds.purchases.world import PurchasesWorld
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
 REFERENCES = (DEPLOYED, "oracle")
 """Lists by what only the world knows: the deployed recommender's probabilities, and true uplift. Shown, not picked."""
+
+_LONG = ("cdcg", EVERYTHING)
+"""Metrics that the short table omits."""
 
 TRAINED = ("rmf", "bpr", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod", "dlce")
 """Factor models, whose own defaults are the ten million updates of a paper."""
@@ -141,7 +145,7 @@ class PurchasesExperiment(Experiment):
         check_length(sizes.length, world.n_items)
         users_seed, first = trial.seed_of("users"), world.params.n_periods
         longer = world.lasting(first + sizes.test_periods)
-        deployed: Any = DeployedPolicy(longer)  # recommends slates: not a Policy, but simulate takes it in this world
+        deployed = DeployedPolicy(longer)
         trial.report(f"simulate {sizes.users:,} users under the deployed recommender")
         trial.test_log = simulate(longer, deployed, sizes.users, users_seed, executor=trial.executor)
         trial.exposures = exposures_of(longer, deployed, trial.test_log, sizes.users, users_seed)
@@ -200,7 +204,7 @@ class PurchasesExperiment(Experiment):
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """See :meth:`Experiment.columns`."""
         keys = dict.fromkeys((r.protocol, r.metric) for r in records)
-        return [key for key in keys if key[1].partition("@")[0] not in ("cdcg", "purchases")]
+        return [key for key in keys if key[1].partition("@")[0] not in _LONG]
 
     def pictures(self, records: Sequence[Record]) -> list[Picture]:
         """See :meth:`Experiment.pictures`."""
