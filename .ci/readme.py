@@ -1,10 +1,10 @@
-"""Run README.md's code blocks in their order.
+"""Run the code blocks of README.md and of docs/, page by page, in their order.
 
 Bash blocks run as they stand, Python blocks as programs or as the files that they name.
 
     python .ci/readme.py [--only N | --skip N]
 
-``--only 2`` runs the second bash block alone, ``--skip 2`` all but it. A Python block whose first line is ``#
+``--only 2`` runs README.md's second bash block alone, ``--skip 2`` all but it, and the blocks of docs/. A Python block whose first line is ``#
 name.py`` is written to that file; any other is run with the virtual environment that the first bash block made.
 """
 
@@ -17,10 +17,9 @@ import time
 from pathlib import Path
 
 
-def blocks() -> list[tuple[str, str]]:
-    """(language, code) of every fenced block that names one of ours."""
-    text = Path("README.md").read_text()
-    return re.findall(r"^```(bash|python)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """(language, code) of every fenced block of a page that names one of ours."""
+    return re.findall(r"^```(bash|python)\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def run(language: str, code: str) -> None:
@@ -30,7 +29,7 @@ def run(language: str, code: str) -> None:
     if named:
         Path(named.group(1)).write_text(code)
         return
-    print(f"--- README {language}:\n{code.rstrip()}", flush=True)
+    print(f"--- {language}:\n{code.rstrip()}", flush=True)
     command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [".venv/bin/python", "-c", code]
     subprocess.run(command, check=True)
     print(f"--- {time.perf_counter() - began:.0f} s", flush=True)
@@ -43,13 +42,17 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=None)
     options = parser.parse_args()
     number = 0
-    for language, code in blocks():
+    for language, code in blocks(Path("README.md")):
         number += language == "bash"
         if options.only is not None and (language != "bash" or number != options.only):
             continue
         if options.skip is not None and language == "bash" and number == options.skip:
             continue
         run(language, code)
+    if options.only is None:
+        for page in sorted(Path("docs").glob("*.md")):
+            for language, code in blocks(page):
+                run(language, code)
 
 
 if __name__ == "__main__":

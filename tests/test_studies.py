@@ -259,17 +259,27 @@ class Alphabet(Protocol):
         return [Record(world=study.world.name, protocol=self.name, agent=name, metric="place", value=float(place),
                        low=0.0, high=9.0, level=study.level, n=1, seconds=0.0)
                 for place, name in enumerate(sorted(study.learners))]
+
+
+def halved(rows):
+    """Weights halved: half of what IPS gives."""
+    return 0.5 * rows.weight * rows.reward
 '''
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["sessions", "outside:Coins"])
 def test_a_package_outside_stands_beside_what_is_built_in(tmp_path, world):
-    """Agent, protocol and world, in one ``compare --catalogues 3`` and its report; processes find them too."""
+    """Agent, estimator, protocol and world, in one ``compare --catalogues 3`` and its report, in all processes."""
     (tmp_path / "outside.py").write_text(OUTSIDE)
     sizes = COMMAND[COMMAND.index("--train-users") : COMMAND.index("--agents")]
     of_world = ["--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5"] if world == "sessions" else []
-    names = ["--agents", "random,popularity,outside:Last", "--protocols", "off_policy,ab_test,outside:Alphabet"]
+    names = [
+        "--agents",
+        "random,popularity,outside:Last",
+        "--protocols",
+        "off_policy+estimators=clipped_ips/ips/outside:halved,ab_test,outside:Alphabet",
+    ]
     command = [sys.executable, "-m", "recsim_mnar", "compare", "--world", world, *of_world, *sizes, *names]
     command += ["--catalogues", "3", "--workers", "2", "--out", "out"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
@@ -281,7 +291,11 @@ def test_a_package_outside_stands_beside_what_is_built_in(tmp_path, world):
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count("outside:Alphabet") >= 3
     assert "outside:Last" in page
+    assert "outside:halved" in page
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["records"]
+    judged = {metric: [r["value"] for r in rows if r["metric"] == metric] for metric in ("ips", "outside:halved")}
+    assert judged["outside:halved"] == pytest.approx([0.5 * value for value in judged["ips"]], rel=1e-12)
+    assert all(r["details"]["verdict_level"] != "trust" for r in rows if r["metric"] == "outside:halved")
     truth = {r["agent"]: r["value"] for r in rows if r["protocol"] == "truth"}
     assert set(truth) == {"random", "popularity", "outside:Last"}
     if world != "sessions":
