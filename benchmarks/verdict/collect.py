@@ -200,7 +200,8 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
     for kind in ("full support", "missing mass stated", "fewer than 100 users"):
         add(f"within a fifth in 95 %, trusted in less than 70 %: {kind}",
             lambda d, kind=kind: f"{len(d['never'][kind]['broken'])} of {d['never'][kind]['estimates']} "
-            "estimates; default: " + (listed([b[:1] + b[2:3] for b in d["never"][kind]["broken"] if b[1] == "default"])))  # fmt: skip
+            "estimates; default: "
+            + listed([b[:1] + b[2:3] for b in d["never"][kind]["broken"] if b[1] == "default"]))  # fmt: skip
     add("lowest coverage of the default, support stated", lambda d: listed([w[::-1][1:] for w in
         d["worst_coverage_support_stated"].get("default", [])[:3]]))  # fmt: skip
     return lines
