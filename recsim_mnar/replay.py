@@ -17,7 +17,7 @@ from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
+from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_propensities, spot_check_probabilities
 from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
 
@@ -36,9 +36,11 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArra
         (n,) probabilities, NaN on organic rows.
 
     Raises:
-        UserError: the log holds items that the policy does not know, or the policy answers with what is no probability.
+        UserError: the log holds items that the policy does not know, or the policy answers with what is no probability
+            or learns from all users.
     """
     policy = as_policy(policy)
+    refuse_common_learning(policy, "replay")
     top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
@@ -97,8 +99,8 @@ def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iter
 
 def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows, NDArray[np.float64]]:
     policy = policy.fresh()
-    user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
-    one_by_one = able(policy, LearnsFromOutcomes) is not None
+    user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
+    one_by_one = learning_of(policy) != "nothing"
     policy.reset(np.unique(user[first:last]))
     rows: list[Rows] = []
     probabilities: list[NDArray[np.float64]] = []
@@ -111,7 +113,7 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
         rows.append(decisions)
         probabilities.append(checked_propensities(policy, probability, len(decisions)))
         if one_by_one:
-            policy.learn(user[decisions], action[decisions], reward[decisions])
+            policy.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
     if not rows:
         return np.zeros(0, np.int64), np.zeros(0)
     return np.concatenate(rows), np.concatenate(probabilities)

@@ -12,6 +12,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_decisions
 from recsim_mnar.rng import policy_uniforms
 
@@ -113,6 +114,8 @@ class RecordLog(gym.Wrapper):
 def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
     """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed."""
     policy = as_policy(policy).fresh()
+    refuse_common_learning(policy, "record")
+    learns = learning_of(policy) != "nothing"
     builder = LogBuilder()
     _observation, info = env.reset(seed=seed)
     while True:
@@ -131,7 +134,8 @@ def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> L
             _observation, reward, terminated, truncated, info = env.step(actions[0])
             builder.decide(user, step, time, int(actions[0]), float(propensities[0]), float(reward))
             builder.browse(user, step + 1, info)
-            policy.learn(one, actions, np.array([float(reward)]))
+            if learns:
+                policy.learn(one, actions, np.array([float(reward)]), propensities)
             _observe(policy, user, info)
             ended, decision = terminated or truncated, decision + 1
         if max(builder.users) >= n_users - 1:
@@ -143,6 +147,8 @@ def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> L
 def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
     """:func:`record` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
     policy = as_policy(policy).fresh()
+    refuse_common_learning(policy, "record_vector")
+    learns = learning_of(policy) != "nothing"
     builder = LogBuilder()
     n = env.num_envs
     _observation, infos = env.reset(seed=seed)
@@ -181,8 +187,8 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_us
                 u, int(step[lane]), float(time[lane]), int(chosen[j]), float(propensities[j]), float(rewards[lane])
             )
             builder.browse(u, int(step[lane]) + 1, info)
-        if len(acting):
-            policy.learn(users, chosen, rewards[acting])
+        if learns and len(acting):
+            policy.learn(users, chosen, rewards[acting], propensities)
         for lane in acting:
             _observe(policy, int(user[lane]), lane_info(infos, int(lane)))
         decision[acting] += 1

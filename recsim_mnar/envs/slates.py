@@ -270,5 +270,6 @@ class _Recorder:
                     "action": action,
                     "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), alone]),
                     "reward": np.isin(action, list(bought)).astype(np.float64),
+                    "propensity": np.append(self.probability[j][order], np.full(len(alone), np.nan)),
                 }
             )

@@ -15,7 +15,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import Forgets, LearnsFromOutcomes, able, has_fixed_distribution
+from recsim_mnar.policy.capabilities import Forgets, able, has_fixed_distribution, learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_decisions, checked_distribution
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.rng import check_seed, policy_uniforms
@@ -58,7 +58,8 @@ def simulate(
         a log ordered by (user, step), whose provenance suffices to make it again.
 
     Raises:
-        UserError: a bad argument, or a policy that returns an impossible action or propensity.
+        UserError: a bad argument, or a policy that returns an impossible action or propensity, or that learns from all
+            users (run that by :func:`recsim_mnar.simulate.online.simulate_online`).
     """
     policy = as_recommender(world, policy)
     if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
@@ -96,13 +97,15 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
     """What a user brings, as this world asks for it: a policy, or one that recommends slates.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policy.adapting.as_policy`.
+        UserError: as :func:`recsim_mnar.policy.adapting.as_policy`, or it learns from all users.
     """
     if isinstance(world, SlateWorld):
         return as_slate_policy(policy, world.params)  # type: ignore[arg-type]
     if isinstance(policy, SlatePolicy):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
-    return as_policy(policy)
+    full = as_policy(policy)
+    refuse_common_learning(full, "simulate")
+    return full
 
 
 def iter_shards(
@@ -215,7 +218,7 @@ def drive(
     free = np.arange(n_lanes)
     in_runs = policy.batches_decisions
     forgets = able(policy, Forgets) is not None
-    learns = not in_runs and able(policy, LearnsFromOutcomes) is not None
+    learns = not in_runs and learning_of(policy) != "nothing"
     while True:
         while len(free) and next_user < last:
             arriving = np.arange(next_user, min(next_user + len(free), last))
@@ -247,7 +250,7 @@ def drive(
             transition = lanes.take(waiting, actions, propensities)
         yield transition, lanes, waiting
         if learns:
-            policy.learn(users, actions, transition.columns["reward"][transition.starts[:-1]])
+            policy.learn(users, actions, transition.columns["reward"][transition.starts[:-1]], propensities)
         show(world, policy, transition)
         if not transition.alive.all():
             if forgets:

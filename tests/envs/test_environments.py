@@ -368,6 +368,7 @@ class Contrary(Uniform):
     """Learns from the last view seen before the reward came."""
 
     name = "contrary"
+    learns = "own user"
 
     def __init__(self, n_items):
         super().__init__(n_items)
