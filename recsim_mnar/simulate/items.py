@@ -227,7 +227,7 @@ def drive(
             transition = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
             policy.reset(arriving)
             yield transition, lanes, which
-            show(world, policy, transition)
+            show(world, policy, transition.columns)
             if forgets and not transition.alive.all():
                 policy.forget(arriving[~transition.alive])
             waiting = np.concatenate([waiting, which[transition.alive]])
@@ -251,7 +251,7 @@ def drive(
         yield transition, lanes, waiting
         if learns:
             policy.learn(users, actions, transition.columns["reward"][transition.starts[:-1]], propensities)
-        show(world, policy, transition)
+        show(world, policy, transition.columns)
         if not transition.alive.all():
             if forgets:
                 policy.forget(users[~transition.alive])
@@ -259,9 +259,8 @@ def drive(
             waiting = waiting[transition.alive]
 
 
-def show(world: DecisionWorld, policy: Policy, transition: Transition) -> None:
-    """Let a policy observe the views or ratings of a transition."""
-    c = transition.columns
+def show(world: DecisionWorld, policy: Policy, c: Columns) -> None:
+    """Let a policy observe the views or ratings among rows of a log."""
     views = np.flatnonzero(c["event"] == schema.ORGANIC)
     if len(views) == 0:
         return
