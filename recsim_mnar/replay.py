@@ -16,10 +16,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
+from recsim_mnar.policy.acting import TOLERANCE, asked_propensities
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
-from recsim_mnar.policy.checks import checked_propensities, spot_check_probabilities
+from recsim_mnar.policy.checks import spot_check_probabilities
 from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
@@ -117,9 +118,8 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
             observe_events(policy, user[views], item[views], reward[views])
         if not rows:  # a look at a few users whether its probabilities are any
             spot_check_probabilities(policy, np.unique(user[decisions]))
-        probability = policy.propensity_of(user[decisions], action[decisions])
         rows.append(decisions)
-        probabilities.append(checked_propensities(policy, probability, len(decisions)))
+        probabilities.append(asked_propensities(policy, user[decisions], action[decisions]))
         if one_by_one:
             policy.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
     if not rows:
@@ -128,9 +128,6 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
 
 
 # ----------------------------------------------------------------------------------- learners from all users, by rounds
-
-_TOLERANCE = 1e-6
-"""Above it a propensity is another one: libraries may round a batch by its shape."""
 
 
 def _learns_online(log: Log, policy: Policy) -> bool:
@@ -153,8 +150,7 @@ def _replay_online(log: Log, policy: Policy) -> NDArray[np.float64]:
             if not looked:
                 spot_check_probabilities(acting, user[decisions])
                 looked = True
-            asked = acting.propensity_of(user[decisions], action[decisions])
-            out[decisions] = checked_propensities(acting, asked, len(decisions))
+            out[decisions] = asked_propensities(acting, user[decisions], action[decisions])
             acting.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
         if len(after):
             observe_events(acting, user[after], item[after], reward[after])
@@ -177,7 +173,7 @@ def _check_whole(log: Log) -> None:
 
 def _check_same(log: Log, policy: Policy, replayed: NDArray[np.float64]) -> None:
     shown = log.is_bandit
-    other = np.abs(replayed - log["propensity"])[shown] > _TOLERANCE
+    other = np.abs(replayed - log["propensity"])[shown] > TOLERANCE
     if other.any():
         row = int(np.flatnonzero(shown)[np.flatnonzero(other)[0]])
         raise UserError(

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
+from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import Forgets, able, has_fixed_distribution, learning_of, refuse_common_learning
-from recsim_mnar.policy.checks import checked_decisions, checked_distribution
+from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.simulate.executor import checked_users, run_in_order, user_shards
@@ -189,7 +190,8 @@ def simulate_shard(
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     moments: list[Columns] = []
-    for transition, _lanes, _which in drive(world, policy.fresh(), seed, first_user, n_users, keep_truth=keep_truth):
+    acting = Acting(policy.fresh(), world.n_items, policy)
+    for transition, _lanes, _which in drive(world, acting, seed, first_user, n_users, keep_truth=keep_truth):
         moments.append(transition.columns)
     columns = {name: np.concatenate([m[name] for m in moments]) for name in moments[0]}
     return in_user_order(columns, first_user, n_users)
@@ -206,9 +208,10 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 
 
 def drive(
-    world: DecisionWorld, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: DecisionWorld, acting: Acting, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Iterator[tuple[Transition, Any, NDArray[np.int64]]]:
     """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of."""
+    policy = acting.policy
     per_lane = 4 * world.n_items
     lanes = world.lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
     n_lanes = len(lanes.user)
@@ -243,7 +246,7 @@ def drive(
         else:
             asked = users
         drawn = policy_uniforms(seed, asked, decisions)
-        actions, propensities = checked_decisions(policy, policy.act(asked, drawn), n=len(asked), n_items=world.n_items)
+        actions, propensities = acting(asked, drawn)
         if in_runs:
             transition = lanes.take_runs(waiting, runs, actions, propensities)
         else:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.log.table import Log
 from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.capabilities import learning_of
-from recsim_mnar.policy.checks import checked_decisions
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulate.items import Columns, checked_run, in_user_order, provenance, show
 from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition
@@ -81,7 +81,8 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity.
     """
-    world, acting = decision_world(world, "simulate_online"), as_policy(policy).fresh()
+    world, original = decision_world(world, "simulate_online"), as_policy(policy)
+    acting = original.fresh()
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
     n_lanes = whole_number(lanes, "lanes", 1)
     describes = acting.describe()
@@ -89,7 +90,9 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
-    for transitions, earned in _rounds(world, acting, n_users, seed, min(n_lanes, n_users)):
+    for transitions, earned in _rounds(
+        world, Acting(acting, world.n_items, original), n_users, seed, min(n_lanes, n_users)
+    ):
         columns = _together([transition.columns for transition in transitions])
         parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
         decisions.append(len(earned))
@@ -109,10 +112,10 @@ def _together(parts: list[Columns]) -> Columns:
 
 
 def _rounds(
-    world: DecisionWorld, policy: Policy, n_users: int, seed: int, n_lanes: int
+    world: DecisionWorld, acting: Acting, n_users: int, seed: int, n_lanes: int
 ) -> Iterator[tuple[list[Transition], NDArray[np.float64]]]:
     """The transitions of each round, and what its decisions earned."""
-    lanes = world.lanes(n_lanes)
+    lanes, policy = world.lanes(n_lanes), acting.policy
     learns = learning_of(policy) != "nothing"
     free, waiting = np.arange(n_lanes), np.zeros(0, np.int64)
     next_user = 0
@@ -128,8 +131,7 @@ def _rounds(
             waiting = waiting[np.argsort(lanes.user[waiting])]
             users = lanes.user[waiting]
             drawn = policy_uniforms(seed, users, lanes.n_decisions[waiting])
-            decided = policy.act(users, drawn)
-            actions, propensities = checked_decisions(policy, decided, n=len(users), n_items=world.n_items)
+            actions, propensities = acting(users, drawn)
             transition = lanes.take(waiting, actions, propensities)
             transitions.append(transition)
             earned = transition.columns["reward"][transition.starts[:-1]]

@@ -388,6 +388,9 @@ class Contrary(Uniform):
     def act(self, users, uniforms):
         return np.array([self.sum[user] % self.n_items for user in users.tolist()]), np.ones(len(users))
 
+    def probabilities(self, users):
+        return np.eye(self.n_items)[self.act(users, None)[0]]
+
 
 def test_recorders_let_a_policy_learn_before_it_observes():
     from recsim_mnar.envs.recording import record_vector
