@@ -221,3 +221,14 @@ def test_observation_propensities_are_a_column_of_their_own(tmp_path):
             log.with_column("observation_propensity", np.array([0.5, np.nan, p])).validate()
     with pytest.raises(UserError, match="row 0: reward must be a finite number or null"):
         Log({**log.columns, "reward": np.array([np.inf, 1.0, 1.0])}).validate()
+
+
+def test_a_frame_has_the_columns_and_pandas_own_nulls():
+    log = Log({"user": [0, 0], "step": [0, 1], "time": [0.0, 1.0], "event": [0, 1], "item": [3, -1], "action": [-1, 2],
+               "propensity": [np.nan, 0.5], "reward": [np.nan, 1.0]})  # fmt: skip
+    frame = log.to_frame()
+    assert list(frame.columns) == list(log.columns)
+    assert frame["event"].tolist() == ["organic", "bandit"]
+    assert frame["item"].isna().tolist() == [False, True]
+    assert frame["action"].isna().tolist() == [True, False]
+    assert frame["reward"].isna().tolist() == [True, False]
