@@ -73,6 +73,47 @@ def estimate_file(
         UserError: for files and values that are no data; one line with column, row and mend.
     """
     targets = list(dict.fromkeys(targets))
+    _check_question(targets, estimators, baseline)
+    check_level(level)
+    check_clip(clip)
+    known = Stated(**stated)
+    policies = targets if baseline is None or baseline in targets else [*targets, baseline]
+    extra = [name for name in (q_logged, q_target) if name is not None]
+    lost = _missing_columns(path, policies, unsupported)
+    log = read_columns(path, [*policies, *extra, *lost.values()], cluster=cluster, reward=reward, propensity=propensity)
+    for name in policies:
+        check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
+    refuse_outside(log.reward, known.reward_min, known.reward_max, reward, log.numbers)
+    common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level, **stated}
+    named = {"q_logged": q_logged, "q_target": q_target}
+    models = {key: log.others[name] for key, name in named.items() if name is not None}
+
+    def missing(name: str | None) -> Any:
+        return log.others[lost[name]] if name in lost else None
+
+    records = []
+    for name in policies:
+        for estimator in estimators:
+            given: dict[str, Any] = models if check_name(estimator).needs else {}
+            estimate = estimate_value(
+                log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval,
+                unsupported=missing(name), **given, **common,
+            )  # fmt: skip
+            records.append(_record(name, estimate))
+    compared = [] if baseline is None else [name for name in targets if name != baseline]
+    for name in compared:
+        for estimator in (each for each in estimators if check_name(each).from_moments):
+            assert baseline is not None
+            estimate = difference(
+                log.reward, log.propensity, log.others[name], log.others[baseline], estimator=estimator,
+                unsupported=missing(name), baseline_unsupported=missing(baseline), **common,
+            )  # fmt: skip
+            records.append(_record(f"{name} - {baseline}", estimate) | {"baseline": baseline})
+    return records
+
+
+def _check_question(targets: Sequence[str], estimators: Sequence[str], baseline: str | None) -> None:
+    """Raise UserError where nothing is asked for, by an unknown estimator, or a difference that none of them knows."""
     if not targets:
         raise UserError("no target column; name at least one, made by `recsim-mnar replay` for instance")
     if not estimators:
@@ -84,57 +125,6 @@ def estimate_file(
             f"no difference from the baseline {baseline!r} with {', '.join(estimators)}: "
             f"it is known for {', '.join(known_to_differ())}; name one of these too, or no baseline"
         )
-    check_level(level)
-    check_clip(clip)
-    Stated(**stated)
-    policies = targets if baseline is None or baseline in targets else [*targets, baseline]
-    extra = [name for name in (q_logged, q_target) if name is not None]
-    lost = _missing_columns(path, policies, unsupported)
-    columns = [*policies, *extra, *lost.values()]
-    log = read_columns(path, columns, cluster=cluster, reward=reward, propensity=propensity)
-    for name in policies:
-        check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
-    known = Stated(**stated)
-    refuse_outside(log.reward, known.reward_min, known.reward_max, reward, log.numbers)
-    records = []
-    common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level}
-    named = {"q_logged": q_logged, "q_target": q_target}
-    models = {key: log.others[name] for key, name in named.items() if name is not None}
-    for name in policies:
-        for estimator in estimators:
-            given: dict[str, Any] = models if check_name(estimator).needs else {}
-            estimate = estimate_value(
-                log.reward,
-                log.propensity,
-                log.others[name],
-                estimator=estimator,
-                interval=interval,
-                unsupported=log.others[lost[name]] if name in lost else None,
-                **given,
-                **common,
-                **stated,
-            )
-            records.append(_record(name, estimate))
-    if baseline is not None:
-        for name in targets:
-            if name == baseline:
-                continue
-            for estimator in estimators:
-                if not check_name(estimator).from_moments:
-                    continue
-                estimate = difference(
-                    log.reward,
-                    log.propensity,
-                    log.others[name],
-                    log.others[baseline],
-                    estimator=estimator,
-                    unsupported=log.others[lost[name]] if name in lost else None,
-                    baseline_unsupported=log.others[lost[baseline]] if baseline in lost else None,
-                    **common,
-                    **stated,
-                )
-                records.append(_record(f"{name} - {baseline}", estimate) | {"baseline": baseline})
-    return records
 
 
 def _missing_columns(path: str | Path, policies: Sequence[str], named: Sequence[str]) -> dict[str, str]:
