@@ -4,8 +4,9 @@ Bash blocks run as they stand, Python blocks as programs or as the files that th
 
     python .ci/readme.py [--only N | --skip N]
 
-``--only 2`` runs README.md's second bash block alone, ``--skip 2`` all but it, and the blocks of docs/. A Python block whose first line is ``#
-name.py`` is written to that file; any other is run with the virtual environment that the first bash block made.
+``--only 2`` runs README.md's second bash block alone, ``--skip 2`` all but it, and the blocks of docs/. A Python block
+whose first line is ``# name.py`` is written to that file; any other is run with the virtual environment that the first
+bash block made.
 """
 
 from __future__ import annotations

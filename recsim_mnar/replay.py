@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from typing import Any
@@ -15,10 +16,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
+from recsim_mnar.policy.acting import TOLERANCE, asked_propensities
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
-from recsim_mnar.policy.checks import checked_propensities, spot_check_probabilities
+from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able, learning_of, refuse_common_learning
+from recsim_mnar.policy.checks import spot_check_probabilities
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
 
@@ -31,6 +33,10 @@ _CELLS = 1 << 22
 def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
     """The policy sees each user's events as logged and says how likely it was to take each logged action.
 
+    A policy that learns from all users is replayed on a whole log of
+    :func:`recsim_mnar.simulate.online.simulate_online` only: round by round, by one copy of the object that is handed
+    in, which must not have learned yet. The one that made the log gets the propensities that are logged, or an error.
+
     Args:
         log: ordered by (user, step).
         policy: a :class:`~recsim_mnar.policy.base.Policy`, or what :func:`as_policy` makes one of; it is not changed.
@@ -40,12 +46,17 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArra
         (n,) probabilities, NaN on organic rows.
 
     Raises:
-        UserError: the log holds items that the policy does not know, or the policy answers with what is no probability.
+        UserError: the log holds items that the policy does not know, or the policy answers with what is no probability
+            or learns from all users, and the log is not the whole of an online run, or says otherwise of its own
+            policy.
     """
     policy = as_policy(policy)
     top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
+    if _learns_online(log, policy):
+        return _replay_online(log, policy)
+    refuse_common_learning(policy, "replay")
     out = np.full(len(log), np.nan)
     jobs = (functools.partial(_replay_rows, log, policy, first, last) for first, last in user_blocks(log["user"]))
     for rows, probability in run_in_order(jobs, executor):
@@ -66,6 +77,8 @@ def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | No
         (n,) masses in [0, 1], NaN on organic rows.
     """
     policy, logging = as_policy(policy), as_policy(logging)
+    for one in (policy, logging):
+        refuse_common_learning(one, "missing_mass")
     out = np.where(log["event"] == schema.BANDIT, 0.0, np.nan)
     if supports_every_action(logging):
         return out
@@ -109,7 +122,7 @@ def _missing_rows(log: Log, policy: Policy, logging: Policy, first: int, last: i
             rows.append(some)
         if one_by_one:
             for each in learners:
-                each.learn(user[decisions], action[decisions], reward[decisions])
+                each.learn(user[decisions], action[decisions], reward[decisions], log["propensity"][decisions])
     if not rows:
         return np.zeros(0, np.int64), np.zeros(0)
     return np.concatenate(rows), np.minimum(np.concatenate(masses), 1.0)
@@ -163,8 +176,8 @@ def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iter
 
 def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows, NDArray[np.float64]]:
     policy = policy.fresh()
-    user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
-    one_by_one = able(policy, LearnsFromOutcomes) is not None
+    user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
+    one_by_one = learning_of(policy) != "nothing"
     policy.reset(np.unique(user[first:last]))
     rows: list[Rows] = []
     probabilities: list[NDArray[np.float64]] = []
@@ -173,11 +186,92 @@ def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows,
             observe_events(policy, user[views], item[views], reward[views])
         if not rows:  # a look at a few users whether its probabilities are any
             spot_check_probabilities(policy, np.unique(user[decisions]))
-        probability = policy.propensity_of(user[decisions], action[decisions])
         rows.append(decisions)
-        probabilities.append(checked_propensities(policy, probability, len(decisions)))
+        probabilities.append(asked_propensities(policy, user[decisions], action[decisions]))
         if one_by_one:
-            policy.learn(user[decisions], action[decisions], reward[decisions])
+            policy.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
     if not rows:
         return np.zeros(0, np.int64), np.zeros(0)
     return np.concatenate(rows), np.concatenate(probabilities)
+
+
+# ----------------------------------------------------------------------------------- learners from all users, by rounds
+
+
+def _learns_online(log: Log, policy: Policy) -> bool:
+    return learning_of(policy) == "all users" and "online" in log.provenance
+
+
+def _replay_online(log: Log, policy: Policy) -> NDArray[np.float64]:
+    """Every round as :func:`recsim_mnar.simulate.online.simulate_online` made it, through one object."""
+    _check_whole(log)
+    acting = policy.fresh()
+    out = np.full(len(log), np.nan)
+    user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
+    looked = False
+    for arrived, before, decisions, after, left in _logged_rounds(log):
+        if len(arrived):
+            acting.reset(user[arrived])
+        if len(before):
+            observe_events(acting, user[before], item[before], reward[before])
+        if len(decisions):
+            if not looked:
+                spot_check_probabilities(acting, user[decisions])
+                looked = True
+            out[decisions] = asked_propensities(acting, user[decisions], action[decisions])
+            acting.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
+        if len(after):
+            observe_events(acting, user[after], item[after], reward[after])
+        if len(left):
+            acting.forget(user[left])
+    if json.loads(json.dumps(policy.describe())) == log.provenance.get("policy"):
+        _check_same(log, policy, out)
+    return out
+
+
+def _check_whole(log: Log) -> None:
+    made = log.provenance["online"]
+    rows, rounds = len(log), int(log["round"].max(initial=-1)) + 1
+    if (rows, rounds) != (made["rows"], made["rounds"]):
+        raise UserError(
+            f"the log has {rows:,} rows of {rounds:,} rounds, its run made {made['rows']:,} of {made['rounds']:,}: a "
+            "policy that learns from all users is replayed on the whole log only"
+        )
+
+
+def _check_same(log: Log, policy: Policy, replayed: NDArray[np.float64]) -> None:
+    shown = log.is_bandit
+    other = np.abs(replayed - log["propensity"])[shown] > TOLERANCE
+    if other.any():
+        row = int(np.flatnonzero(shown)[np.flatnonzero(other)[0]])
+        raise UserError(
+            f"policy {policy.name!r} made this log and is replayed with other propensities on {other.sum():,} of "
+            f"{other.size:,} decisions (row {row}: {log['propensity'][row]:.6g} logged, {replayed[row]:.6g} replayed): "
+            "hand in an object that has not learned yet, whose propensity_of() says what act() does"
+        )
+
+
+def _logged_rounds(log: Log) -> Iterator[tuple[Rows, Rows, Rows, Rows, Rows]]:
+    """Rows of each round, by ascending user.
+
+    Yields:
+        (first rows of who arrives, their views, decisions, views that followed, last rows of who leaves).
+    """
+    user, rounds, bandit = log["user"], log["round"], log.is_bandit
+    firsts = user_starts(user)
+    lasts = np.append(firsts[1:], len(user)) - 1
+    counted = np.cumsum(bandit)
+    decided: Rows = counted - np.repeat(counted[firsts] - bandit[firsts], np.diff(np.append(firsts, len(user))))
+    phase = np.where(bandit, 1, np.where(decided == 0, 0, 2))
+    n_rounds = int(rounds.max(initial=-1)) + 1
+    rows = _by_key(np.arange(len(user)), 3 * rounds + phase, 3 * n_rounds)
+    arrived, left = (_by_key(ends, rounds[ends], n_rounds) for ends in (firsts, lasts))
+    for arrives, leaves in zip(arrived, left, strict=True):
+        yield arrives, next(rows), next(rows), next(rows), leaves
+
+
+def _by_key(rows: Rows, key: NDArray[np.integer], n_keys: int) -> Iterator[Rows]:
+    """The rows (n,) of each key 0 .. n_keys - 1, in their order."""
+    order = np.argsort(key, kind="stable")
+    edges = np.searchsorted(key[order], np.arange(n_keys + 1)).tolist()
+    return (rows[order[a:b]] for a, b in itertools.pairwise(edges))

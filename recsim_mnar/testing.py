@@ -23,7 +23,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy.adapting import scores_of
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
+from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.policy.checks import checked_decisions
 from recsim_mnar.world_checks import RULES, BrokenRuleError, Finding, check_world
 from recsim_mnar.worlds.base import DecisionWorld
@@ -132,7 +132,7 @@ class PolicyContract:
         """With ``batches_decisions``, several decisions for a user in one call are as in several calls."""
         if not policy.batches_decisions:
             return
-        assert able(policy, LearnsFromOutcomes) is None, "a policy that learns must be asked decision by decision"
+        assert learning_of(policy) == "nothing", "a policy that learns must be asked decision by decision"
         self.observe_events(policy, users, views)
         runs = 1 + np.arange(self.n_users) % 4
         asked = np.repeat(users, runs)
@@ -210,7 +210,7 @@ class PolicyContract:
         policy.observe(given[0], given[1])
         policy.act(given[0], given[2])
         policy.propensity_of(given[0], given[1])
-        policy.learn(given[0], given[1], np.zeros(self.n_users))
+        policy.learn(given[0], given[1], np.zeros(self.n_users), np.ones(self.n_users))
         for array, copied in zip(given, kept, strict=True):
             np.testing.assert_array_equal(array, copied)
 

@@ -14,7 +14,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able
+from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.replay import replay_batches, user_blocks
 from recsim_mnar.simulate.executor import run_in_order
@@ -63,6 +63,8 @@ def sums_by_user(
             "reward_means(state), and state in its lanes"
         )
     policies = {name: as_policy(policy) for name, policy in policies.items()}
+    for policy in policies.values():
+        refuse_common_learning(policy, "the value on a log")
     blocks = user_blocks(log["user"])
     jobs = (functools.partial(_sums, world, log, policies, seed, first, last) for first, last in blocks)
     parts = list(run_in_order(jobs, executor))
@@ -111,9 +113,9 @@ def _sums(
     counts = np.bincount(np.searchsorted(users, log["user"][first:last][bandit]), minlength=len(users)).astype(
         np.float64
     )
-    user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
+    user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     acting = {name: policy.fresh() for name, policy in policies.items()}
-    stepwise = any(able(policy, LearnsFromOutcomes) is not None for policy in acting.values())
+    stepwise = any(learning_of(policy) != "nothing" for policy in acting.values())
     sums = {name: np.zeros(len(users)) for name in policies}
     for policy in acting.values():
         policy.reset(users)
@@ -143,5 +145,6 @@ def _sums(
                 np.add.at(sums[name], place, expected * weight[a : a + chunk])
         if stepwise:
             for policy in acting.values():
-                policy.learn(user[decisions], action[decisions], reward[decisions])
+                if learning_of(policy) != "nothing":
+                    policy.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
     return counts, sums

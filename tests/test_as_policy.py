@@ -64,6 +64,7 @@ class Remembering(Bare):
     """Recommends what the user viewed last; everything but ``observe_ratings`` and ``fresh`` is its own."""
 
     name = "last"
+    learns = "own user"
 
     def __init__(self, n_items=N_ITEMS):
         super().__init__(n_items)
@@ -139,7 +140,7 @@ def test_what_it_defines_is_called_and_nothing_else(world):
     policy.reset_training_users(one, one)
     policy.observe_ratings(one, np.array([3]), np.array([5.0]))
     assert policy.scores(one).argmax() == 3
-    policy.learn(one, one, np.array([0.5]))
+    policy.learn(one, one, np.array([0.5]), np.ones(1))
     assert policy.own.told == [0.5]
     policy.forget(one)
     assert policy.own.last == {}

@@ -34,6 +34,7 @@ class Counter(Policy):
 
     name = "counter"
     n_items = P
+    learns = "own user"
 
     def __init__(self):
         self.state = {}
@@ -45,7 +46,7 @@ class Counter(Policy):
         for u in users:
             self.state[int(u)][0] += 1
 
-    def learn(self, users, actions, rewards):
+    def learn(self, users, actions, rewards, propensities):
         for u, a in zip(users, actions, strict=True):
             self.state[int(u)][1] += int(a) + 1
 
@@ -97,7 +98,7 @@ def test_replay_agrees_with_going_through_the_log_row_by_row(world):
                     expected.append(np.nan)
                 else:
                     expected.append(float(fresh.propensity_of(one, log["action"][row : row + 1])[0]))
-                    fresh.learn(one, log["action"][row : row + 1], log["reward"][row : row + 1])
+                    fresh.learn(one, *(log[name][row : row + 1] for name in ("action", "reward", "propensity")))
         np.testing.assert_array_equal(replay(log, policy), expected)
 
 

@@ -171,6 +171,7 @@ class RatingMFPolicy(GreedyPolicy):
 
     batches_decisions = False  # it learns from every answer
     predicts_ratings = True
+    learns = "own user"
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class RatingMFPolicy(GreedyPolicy):
         nearest = above - (np.abs(ratings - values[above - 1]) <= np.abs(values[above % len(values)] - ratings))
         self._give(users, items, np.asarray(ratings, np.float64), self._arrays["weights"][nearest])
 
-    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """An answer reveals a rating; one below every rating met in training is none (``repeat_pays`` is off)."""
         rewards = np.asarray(rewards, np.float64)
         told = rewards >= self._arrays["values"][0]

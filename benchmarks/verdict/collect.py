@@ -177,6 +177,43 @@ def rules(results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def table(found: dict[str, dict[str, Any]]) -> list[str]:
+    """What must be shown, and what breaks it, for the README."""
+    lines = ["| | dev families | held-out families |", "|---|---|---|"]
+    parts = [found.get("dev"), found.get("held_out")]
+
+    def add(title: str, cell: Any) -> None:
+        lines.append(f"| {title} | " + " | ".join("-" if part is None else cell(part) for part in parts) + " |")
+
+    def listed(names: list[Any]) -> str:
+        return "none" if not names else "; ".join(" ".join(str(x) for x in name[:3]) for name in names[:6])
+
+    add("settings, logs each", lambda d: f"{d['settings']}, {'/'.join(map(str, d['logs']))}")
+    add("trusted and wrong above the limit", lambda d: f"{len(d['wrong']['broken'])} of {d['wrong']['tests']} "
+        f"(limit {d['wrong']['limit']:.4f})")  # fmt: skip
+    add("largest share trusted and wrong", lambda d: listed(d["wrong"]["largest"][-1:]))
+    add("default or clipped covers below the limit, where promised", lambda d: f"{len(d['coverage']['broken'])} of "
+        f"{2 * d['coverage']['settings']} (limit {d['coverage']['limit']:.4f}); lowest "
+        f"{listed(d['coverage']['lowest']['default'][:1])}")  # fmt: skip
+    add("wider than 1.3 oracles, where n E[w^2 r] / w_max^2 is 3 or more", lambda d: f"{len(d['width']['broken'])} of "
+        f"{2 * d['width']['settings']}: {listed(d['width']['broken'])}")  # fmt: skip
+    for kind in ("full support", "missing mass stated", "fewer than 100 users"):
+        add(f"within a fifth in 95 %, trusted in less than 70 %: {kind}",
+            lambda d, kind=kind: f"{len(d['never'][kind]['broken'])} of {d['never'][kind]['estimates']} "
+            "estimates; default: "
+            + listed([b[:1] + b[2:3] for b in d["never"][kind]["broken"] if b[1] == "default"]))  # fmt: skip
+    add("lowest coverage of the default, support stated", lambda d: listed([w[::-1][1:] for w in
+        d["worst_coverage_support_stated"].get("default", [])[:3]]))  # fmt: skip
+    return lines
+
+
+def into_readme(lines: list[str]) -> None:
+    """The table, between its marks."""
+    path, mark = HERE / "README.md", "<!-- table -->"
+    before, _, after = path.read_text().split(mark)
+    path.write_text(mark.join([before, "\n" + "\n".join(lines) + "\n", after]))
+
+
 def main() -> None:
     which = sys.argv[1] if len(sys.argv) > 1 else "all"
     results = [r for r in read() if which == "all" or r["held_out"] == (which == "held_out")]
@@ -186,6 +223,7 @@ def main() -> None:
         parts = {"dev": [r for r in results if not r["held_out"]], "held_out": [r for r in results if r["held_out"]]}
         whole = {"rules": {name: rules(part) for name, part in parts.items() if part}, "settings": results}
         (HERE / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
+        into_readme(table(whole["rules"]))
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ def main() -> None:
     table = np.array([row[1:] for row in rows])
     gap = np.abs(np.log(table[:, 1] / table[:, 0]))
     print(f"{len(rows)} settings; measured over theory: median {np.median(table[:, 1] / table[:, 0]):.3f}, "
-          f"within 5 % in {np.mean(gap < 0.05):.2f}, within 10 % in {np.mean(gap < 0.1):.2f} of "
-          f"them; beta_ips is better in {np.mean(table[:, 1] < 1):.2f} "
+          f"within 5 % in {np.mean(gap < 0.05):.2f}, within 10 % in {np.mean(gap < 0.1):.2f} of them; "
+          f"beta_ips is better in {np.mean(table[:, 1] < 1):.2f} "
           f"(by theory {np.mean(table[:, 0] < 1):.2f})")  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.estimators.uplift import average_effect, evaluate_lists
-from recsim_mnar.protocols.records import ratio_interval
 
 KNOWS = "full_support" in inspect.signature(estimate_value).parameters
 SAY = {"full_support": True} if KNOWS else {}

@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.validation import as_numbers, checked_options
+from recsim_mnar.envs.validation import as_numbers, checked_options, reset_seed
 from recsim_mnar.errors import UserError
-from recsim_mnar.rng import check_seed, derive_seed
+from recsim_mnar.rng import derive_seed
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -68,9 +68,10 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Open the next platform and let it live until the day of its first campaign."""
         checked_options(options, ())
+        seed = reset_seed(seed)
         super().reset(seed=seed)
         if seed is not None or self._seed is None:
-            self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
+            self._seed = int(self.np_random.integers(2**63)) if seed is None else seed
             self._episode = 0
         else:
             self._episode += 1

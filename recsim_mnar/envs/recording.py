@@ -10,9 +10,10 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
+from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.checks import checked_decisions
+from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.rng import policy_uniforms
 
 _Row = tuple[int, int, float, int, int, int, float, float, float]
@@ -112,7 +113,11 @@ class RecordLog(gym.Wrapper):
 
 def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
     """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed."""
-    policy = as_policy(policy).fresh()
+    original = as_policy(policy)
+    policy = original.fresh()
+    acting = Acting(policy, policy.n_items, original)
+    refuse_common_learning(policy, "record")
+    learns = learning_of(policy) != "nothing"
     builder = LogBuilder()
     _observation, info = env.reset(seed=seed)
     while True:
@@ -126,12 +131,13 @@ def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> L
         ended, decision = False, 0
         while not ended:
             uniforms = policy_uniforms(seed, one, decision)
-            actions, propensities = checked_decisions(policy, policy.act(one, uniforms), n=1, n_items=policy.n_items)
+            actions, propensities = acting(one, uniforms)
             step, time = int(info["step"]), float(info["time"])
             _observation, reward, terminated, truncated, info = env.step(actions[0])
             builder.decide(user, step, time, int(actions[0]), float(propensities[0]), float(reward))
             builder.browse(user, step + 1, info)
-            policy.learn(one, actions, np.array([float(reward)]))
+            if learns:
+                policy.learn(one, actions, np.array([float(reward)]), propensities)
             _observe(policy, user, info)
             ended, decision = terminated or truncated, decision + 1
         if max(builder.users) >= n_users - 1:
@@ -142,7 +148,11 @@ def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> L
 
 def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
     """:func:`record` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
-    policy = as_policy(policy).fresh()
+    original = as_policy(policy)
+    policy = original.fresh()
+    acting = Acting(policy, policy.n_items, original)
+    refuse_common_learning(policy, "record_vector")
+    learns = learning_of(policy) != "nothing"
     builder = LogBuilder()
     n = env.num_envs
     _observation, infos = env.reset(seed=seed)
@@ -162,30 +172,28 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_us
     # A lane that meets a user beyond the last goes on until the others are done; what it did is left out of the log.
     while True:
         step[:], time[:] = infos["step"], infos["time"]
-        acting = np.flatnonzero(~ended)
+        awake = np.flatnonzero(~ended)
         if np.all(ended | (user >= n_users)) and max(builder.users) >= n_users - 1:
             break
-        users = user[acting]
+        users = user[awake]
         actions = np.zeros(n, np.int64)
-        if len(acting):
-            drawn = policy_uniforms(seed, users, decision[acting])
-            chosen, propensities = checked_decisions(
-                policy, policy.act(users, drawn), n=len(users), n_items=policy.n_items
-            )
-            actions[acting] = chosen
+        if len(awake):
+            drawn = policy_uniforms(seed, users, decision[awake])
+            chosen, propensities = acting(users, drawn)
+            actions[awake] = chosen
         _observation, rewards, terminated, truncated, infos = env.step(actions)
-        for j, lane in enumerate(acting):
+        for j, lane in enumerate(awake):
             info = lane_info(infos, int(lane))
             u = int(user[lane])
             builder.decide(
                 u, int(step[lane]), float(time[lane]), int(chosen[j]), float(propensities[j]), float(rewards[lane])
             )
             builder.browse(u, int(step[lane]) + 1, info)
-        if len(acting):
-            policy.learn(users, chosen, rewards[acting])
-        for lane in acting:
+        if learns and len(awake):
+            policy.learn(users, chosen, rewards[awake], propensities)
+        for lane in awake:
             _observe(policy, int(user[lane]), lane_info(infos, int(lane)))
-        decision[acting] += 1
+        decision[awake] += 1
         arrive(np.flatnonzero(ended))
         ended = terminated | truncated
         policy.forget(user[ended])

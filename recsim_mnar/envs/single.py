@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.user_queue import UserQueue, rewards_of
-from recsim_mnar.envs.validation import checked_options, first_user, one_integer
+from recsim_mnar.envs.validation import checked_options, first_user, one_integer, reset_seed
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import LaneWorld, World
 from recsim_mnar.worlds.checks import decision_world
@@ -69,6 +69,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Meet the next user who comes to a decision."""
         user = first_user(checked_options(options, ("user",)))
+        seed = reset_seed(seed)
         super().reset(seed=seed)
         self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
         info = self._queue.meet(self._lane)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar.envs.recording import LogBuilder, lane_info
 from recsim_mnar.envs.single import COUNT_LIMIT
 from recsim_mnar.envs.user_queue import UserQueue, organic_rows
-from recsim_mnar.envs.validation import as_array, checked_options, first_user, split_vector_kwargs, world_of
+from recsim_mnar.envs.validation import as_array, checked_options, first_user, reset_seed, split_vector_kwargs, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
@@ -102,6 +102,7 @@ class PurchasesEnv(gym.Env[Array, Array]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Meet the next user."""
         user = first_user(checked_options(options, ("user",)))
+        seed = reset_seed(seed)
         super().reset(seed=seed)
         self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
         info = self._queue.meet(self._lane)
@@ -269,5 +270,6 @@ class _Recorder:
                     "action": action,
                     "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), alone]),
                     "reward": np.isin(action, list(bought)).astype(np.float64),
+                    "propensity": np.append(self.probability[j][order], np.full(len(alone), np.nan)),
                 }
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds import as_world, make_world
 from recsim_mnar.worlds.base import World
 
@@ -80,6 +82,20 @@ def checked_options(options: Any, known: Collection[str]) -> dict[str, Any]:
     return dict(options)
 
 
+def reset_seed(seed: Any) -> int | None:
+    """The seed of a reset as an int, or None; an integer of any library will do, and an array that holds just one.
+
+    Raises:
+        UserError: it is no integer in [0, 2**64).
+    """
+    if seed is None:
+        return None
+    if not isinstance(seed, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):  # the check says what is no integer, as of every seed
+            seed = operator.index(seed)
+    return check_seed(seed)
+
+
 def first_user(options: dict[str, Any]) -> int | None:
     """The user that ``options`` names, if any."""
     user = options.get("user")
@@ -91,14 +107,13 @@ def first_user(options: dict[str, Any]) -> int | None:
 
 
 def one_integer(action: Any) -> int:
-    """An action that is not a plain integer, as one."""
+    """An action that is not a plain integer, as one: a number of another type, or an array of shape () or (1,)."""
     array = as_array(action, "an action")
     if not np.issubdtype(array.dtype, np.integer):
         raise UserError(f"an action must be an integer, got {action!r}")
-    if array.shape != ():
-        hint = ": hand in its element, action[0]" if array.shape == (1,) else ""
-        raise UserError(f"an action must be one integer, got an array of shape {array.shape}{hint}")
-    return int(array)
+    if array.shape not in ((), (1,)):
+        raise UserError(f"an action must be one integer, got an array of shape {array.shape}")
+    return int(array.item())
 
 
 def as_array(values: Any, what: str) -> np.ndarray[Any, Any]:

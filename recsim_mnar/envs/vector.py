@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.envs.single import observation_space
 from recsim_mnar.envs.user_queue import UserQueue, organic_rows, rewards_of
-from recsim_mnar.envs.validation import as_array, checked_count, checked_options, first_user
+from recsim_mnar.envs.validation import as_array, checked_count, checked_options, first_user, reset_seed
 from recsim_mnar.errors import UserError
-from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import LaneWorld, SlateWorld, Transition, World
 from recsim_mnar.worlds.checks import decision_world
 
@@ -143,20 +142,21 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         return mask
 
     def _seat(self, which: NDArray[np.int64], seed: Any, user: int | None) -> None:
-        if isinstance(seed, (list, tuple, np.ndarray)):
-            seeds = list(seed)
+        if isinstance(seed, (list, tuple)) or (isinstance(seed, np.ndarray) and seed.ndim):
+            seeds = [reset_seed(one) for one in seed]
             if len(seeds) != self.num_envs:
                 raise UserError(f"a list of seeds must have one for each of {self.num_envs} lanes, got {len(seeds)}")
-            given = [lane for lane in which if seeds[lane] is not None]
-            for lane in given:
-                self._queue.assign(np.array([lane]), [check_seed(seeds[lane])], user or 0)
+            given = {int(lane): own for lane in which if (own := seeds[lane]) is not None}
+            for lane, own in given.items():
+                self._queue.assign(np.array([lane]), [own], user or 0)
             if len(given) == len(which) or self._seeded:
                 self._seeded = True
                 return
             raise UserError("a list of seeds with None in it needs an earlier reset with a seed for those lanes")
+        seed = reset_seed(seed)
         if seed is not None or not self._seeded:
-            super().reset(seed=seed if seed is None else check_seed(seed))
-            self._seed = check_seed(int(self.np_random.integers(2**63)) if seed is None else seed)
+            super().reset(seed=seed)
+            self._seed = int(self.np_random.integers(2**63)) if seed is None else seed
             self._queue.assign(which, [self._seed], user or 0)
             self._seeded = True
         elif user is not None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy.base import Floats, Ints, Learner, Policy, Scores
-from recsim_mnar.policy.capabilities import LearnerWrapper
+from recsim_mnar.policy.capabilities import LearnerWrapper, declared_learning, learning_of
 from recsim_mnar.policy.checks import name_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _HANDED_ON = (
 )  # fmt: skip
 """Methods of a policy that are called as the user wrote them."""
 
+_OPTIONAL_LAST = {"learn"}
+"""Methods whose last argument an object may do without."""
+
 _FLAGS = ("batches_decisions", "is_uniform", "predicts_ratings")
 
 
@@ -36,7 +39,8 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
 
     Args:
         policy: a :class:`Policy`, or an object with ``n_items``, ``act`` and, where they are asked for,
-            ``probabilities``; of the other methods those that it has.
+            ``probabilities``; of the other methods those that it has. A ``learn`` of three arguments, without the
+            propensities, is one too.
         who: what errors call it; ``policy 'its name'`` by default.
 
     Raises:
@@ -46,7 +50,8 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
     if isinstance(policy, Policy):
         if not hasattr(policy, "n_items"):
             raise UserError(f"{who or _called(policy)} must have an attribute n_items, the number of items")
-        return policy
+        fits = misfit("learn", policy.learn, Policy.learn) is None
+        return policy if fits else AdaptedPolicy(policy, who or _called(policy))
     who = who or _called(policy)
     if inspect.isclass(policy):
         raise UserError(f"{who} is the class {policy.__name__}: give an object of it")
@@ -111,15 +116,20 @@ class AdaptedPolicy(Policy):
             setattr(self, flag, bool(_typed(own, flag, False, (bool, np.bool_), "True or False", who)))
         self._offered = frozenset(name for name in _HANDED_ON if getattr(own, name, None) is not None)
         for name in self._offered:
-            problem = misfit(name, getattr(own, name), getattr(Policy, name))
+            method = getattr(own, name)
+            problem = misfit(name, method, getattr(Policy, name))
+            if problem and name in _OPTIONAL_LAST and binds(method, range(3), {}):
+                method, problem = WithoutPropensities(method), None
             if problem:
                 raise UserError(f"{who}: {problem}")
             # Bound to this object, a call costs what it costs without the wrapper.
-            setattr(self, name, getattr(own, name))
+            setattr(self, name, method)
+        self.learns = declared_learning(own)
+        learning_of(self)
 
     def defines(self, method: str) -> bool:
         """See :meth:`Policy.defines`."""
-        return method in self._offered
+        return self.own.defines(method) if isinstance(self.own, Policy) else method in self._offered
 
     def act(
         self, users: Ints, uniforms: Floats
@@ -153,6 +163,21 @@ class AdaptedPolicy(Policy):
         if not isinstance(told, dict):
             raise UserError(f"{self._who}: describe() must return a dict, got {type(told).__name__}")
         return {**told, "name": self.name}
+
+
+class WithoutPropensities:
+    """A ``learn`` of three arguments as one of four: the propensities are left out.
+
+    Args:
+        learn: takes users, actions and rewards.
+    """
+
+    def __init__(self, learn: Callable[[Ints, Ints, Floats], None]) -> None:
+        self._learn = learn
+
+    def __call__(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """See :meth:`Policy.learn`."""
+        self._learn(users, actions, rewards)
 
 
 class AdaptedLearner(LearnerWrapper):

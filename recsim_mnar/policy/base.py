@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
 Scores = NDArray[np.floating[Any]]
+Learns = Literal["nothing", "own user", "all users"]
+"""From whose outcomes a policy learns while it acts."""
 
 
 class Policy(abc.ABC):
@@ -34,6 +36,10 @@ class Policy(abc.ABC):
             ``learn``. ``simulate`` then asks for many decisions at once.
         is_uniform: whether the action is floor(uniform * n_items) and its propensity exactly 1 / n_items, whoever the
             user: ``simulate`` then does so itself, without asking.
+        learns: from whose outcomes it learns while it acts. ``nothing``: ``learn`` is not called. ``own user``: what
+            it does for a user changes by that user's own outcomes alone, so users may live in any order. ``all users``:
+            outcomes of one user change what it does for others, so it is run by ``simulate_online``, which fixes the
+            order. None, not declared: ``all users`` where it defines ``learn``, else ``nothing``.
         predicts_ratings: whether its ``scores`` are predicted ratings, on the scale of those that users give.
     """
 
@@ -42,6 +48,7 @@ class Policy(abc.ABC):
     batches_decisions: bool = False
     predicts_ratings: bool = False
     is_uniform: bool = False
+    learns: Learns | None = None
 
     def defines(self, method: str) -> bool:
         """Whether this policy has an optional method of its own, rather than the one that does nothing in particular.
@@ -84,8 +91,15 @@ class Policy(abc.ABC):
             whole policy takes that action in that user's present state.
         """
 
-    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
-        """What came of the actions; (n,) each. A policy need not use it."""
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """What came of the actions; (n,) each. A policy need not use it; see :attr:`learns`.
+
+        Args:
+            users: who were shown something, each once; in a world of slates once for each item shown.
+            actions: what.
+            rewards: what it earned.
+            propensities: with which the actions were chosen.
+        """
 
     def forget(self, users: Ints) -> None:
         """These users have left: their state may be dropped."""

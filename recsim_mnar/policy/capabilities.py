@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.policy.base import Floats, Ints, Learner, Policy, Scores, observe_events
+from recsim_mnar.errors import UserError
+from recsim_mnar.policy.base import Floats, Ints, Learner, Learns, Policy, Scores, observe_events
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
@@ -50,9 +51,9 @@ class ReadsRatings:
 
 
 class LearnsFromOutcomes:
-    """Its state changes with what comes of its actions: it must be asked decision by decision."""
+    """Its state changes with what comes of its actions: see :func:`learning_of`."""
 
-    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`Policy.learn`."""
         raise NotImplementedError
 
@@ -147,6 +148,11 @@ class PolicyWrapper(Policy):
         """See :class:`Policy`."""
         return self.inner.batches_decisions
 
+    @property
+    def learns(self) -> Learns:  # type: ignore[override]  # as the inner policy does
+        """See :class:`Policy`."""
+        return learning_of(self.inner)
+
     def defines(self, method: str) -> bool:
         """Of what the wrapper hands on: whether the inner policy defines it."""
         return self.inner.defines(method) if method in _HANDED_ON else super().defines(method)
@@ -167,9 +173,9 @@ class PolicyWrapper(Policy):
         """See :meth:`Policy.observe_ratings`."""
         observe_events(self.inner, users, items, ratings)
 
-    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`Policy.learn`."""
-        self.inner.learn(users, actions, rewards)
+        self.inner.learn(users, actions, rewards, propensities)
 
     def forget(self, users: Ints) -> None:
         """See :meth:`Policy.forget`."""
@@ -236,6 +242,53 @@ def able(thing: Policy | Learner, ability: type[A]) -> A | None:
 
 def _methods(ability: Any) -> list[str]:
     return [name for name in vars(ability) if not name.startswith("_")]
+
+
+def declared_learning(thing: Any) -> Any:
+    """What a policy, or an object of a user's own, says in ``learns``; None where it says nothing.
+
+    A class that overrides ``learn`` and not ``learns`` says nothing: what is inherited was said of another ``learn``.
+    """
+    if "learns" not in getattr(thing, "__dict__", {}):
+        for owner in type(thing).__mro__:
+            if "learns" in vars(owner):
+                break
+            if "learn" in vars(owner):
+                return None
+    return getattr(thing, "learns", None)
+
+
+def learning_of(policy: Policy) -> Learns:
+    """From whose outcomes a policy learns while it acts: what it declares; all users where it only defines ``learn``.
+
+    Raises:
+        UserError: it declares something else.
+    """
+    said = declared_learning(policy)
+    if said is None:
+        return "all users" if able(policy, LearnsFromOutcomes) is not None else "nothing"
+    if said not in get_args(Learns):
+        known = ", ".join(repr(name) for name in get_args(Learns))
+        raise UserError(f"policy {policy.name!r}: learns must be one of {known}, got {said!r}")
+    return cast(Learns, said)
+
+
+_ONLINE = "run it by recsim_mnar.simulate.online.simulate_online, or "
+
+
+def refuse_common_learning(policy: Policy, where: str, instead: str = _ONLINE) -> None:
+    """Raise UserError for a policy that learns from all users, where users are taken in shards or in any order.
+
+    Args:
+        policy: that is handed in.
+        where: what it is handed to.
+        instead: what to do with it.
+    """
+    if learning_of(policy) == "all users":
+        raise UserError(
+            f"policy {policy.name!r} learns from all users, {where} needs users that can be taken apart: {instead}"
+            "declare learns = 'own user' or 'nothing' if that is so"
+        )
 
 
 def has_fixed_distribution(policy: Policy) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.numerics import slates
 from recsim_mnar.policy.adapting import as_policy
-from recsim_mnar.policy.capabilities import LearnsFromOutcomes, ObservesViews, able
+from recsim_mnar.policy.capabilities import ObservesViews, able, learning_of, refuse_common_learning
 from recsim_mnar.policy.softening import Softened
 from recsim_mnar.rng import Stream, policy_uniforms
 
@@ -85,7 +85,7 @@ class SlatePolicy:
         params: size, decay by rank and draws of the slates, bounds of the propensities.
 
     Raises:
-        UserError: a softened policy, whose softening a ranking does not see.
+        UserError: a softened policy, whose softening a ranking does not see, or one that learns from all users.
     """
 
     def __init__(self, policy: Any, params: SlateRules) -> None:
@@ -100,6 +100,8 @@ class SlatePolicy:
                 f"policy {policy.name!r} knows {policy.n_items} items, the world has {params.n_items}: "
                 "fit it on a log of this world"
             )
+        refuse_common_learning(policy, "a world of slates", "")
+        self._learns = learning_of(policy) != "nothing"
         self.policy, self.params = policy, params
         self.name, self.n_items = policy.name, policy.n_items
         weights = slates.rank_weights(self.n_items, params.rank_decay, params.exponent)
@@ -135,7 +137,7 @@ class SlatePolicy:
     @property
     def changes(self) -> bool:
         """Whether what users do can change what they are shown."""
-        return able(self.policy, ObservesViews) is not None or able(self.policy, LearnsFromOutcomes) is not None
+        return able(self.policy, ObservesViews) is not None or self._learns
 
     def reset(self, users: NDArray[np.int64]) -> None:
         """These users begin."""
@@ -144,8 +146,9 @@ class SlatePolicy:
     def observe_events(self, columns: Columns) -> None:
         """What happened in a period: recommendations and what came of them, then purchases without one."""
         shown = columns["action"] >= 0
-        if shown.any():
-            self.policy.learn(columns["user"][shown], columns["action"][shown], columns["reward"][shown])
+        if self._learns and shown.any():
+            told = (columns[name][shown] for name in ("user", "action", "reward", "propensity"))
+            self.policy.learn(*told)
         if not shown.all():
             self.policy.observe(columns["user"][~shown], columns["item"][~shown])
 

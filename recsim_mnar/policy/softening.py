@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Floats, Ints, Policy, observe_events
-from recsim_mnar.policy.capabilities import KnowsScores, LearnsFromOutcomes, PolicyWrapper, able
+from recsim_mnar.policy.capabilities import KnowsScores, PolicyWrapper, able, learning_of
 from recsim_mnar.policy.checks import checked_decisions, checked_propensities, checked_scores, spot_check_probabilities
 
 _BLOCK = 64
@@ -104,9 +104,11 @@ class SoftmaxPolicy(Softened):
         self.temperature = float(temperature)
         self.n_items = inner.n_items
         self.name = name or f"{inner.name}+temperature={temperature:g}"
-        self._learns = able(inner, LearnsFromOutcomes) is not None
+        self._learning = learning_of(inner)
         self._capacity = max(1, _KEPT_BYTES // (8 * self.n_items))
         self._forget_all()
+
+    learns = PolicyWrapper.learns
 
     def _forget_all(self) -> None:
         self._row_of: dict[int, int] = {}
@@ -140,11 +142,13 @@ class SoftmaxPolicy(Softened):
         self._drop(users)
         observe_events(self.inner, users, items, ratings)
 
-    def learn(self, users: Ints, actions: Ints, rewards: Floats) -> None:
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`Policy.learn`."""
-        if self._learns:
+        if self._learning == "own user":
+            self._drop(users)
+        elif self._learning == "all users":
             self._forget_all()
-        self.inner.learn(users, actions, rewards)
+        self.inner.learn(users, actions, rewards, propensities)
 
     def forget(self, users: Ints) -> None:
         """See :meth:`Policy.forget`."""

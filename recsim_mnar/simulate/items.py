@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
+from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import Forgets, LearnsFromOutcomes, able, has_fixed_distribution
-from recsim_mnar.policy.checks import checked_decisions, checked_distribution
+from recsim_mnar.policy.capabilities import Forgets, able, has_fixed_distribution, learning_of, refuse_common_learning
+from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.simulate.executor import checked_users, run_in_order, user_shards
@@ -58,7 +59,8 @@ def simulate(
         a log ordered by (user, step), whose provenance suffices to make it again.
 
     Raises:
-        UserError: a bad argument, or a policy that returns an impossible action or propensity.
+        UserError: a bad argument, or a policy that returns an impossible action or propensity, or that learns from all
+            users (run that by :func:`recsim_mnar.simulate.online.simulate_online`).
     """
     policy = as_recommender(world, policy)
     if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
@@ -96,13 +98,15 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
     """What a user brings, as this world asks for it: a policy, or one that recommends slates.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policy.adapting.as_policy`.
+        UserError: as :func:`recsim_mnar.policy.adapting.as_policy`, or it learns from all users.
     """
     if isinstance(world, SlateWorld):
         return as_slate_policy(policy, world.params)  # type: ignore[arg-type]
     if isinstance(policy, SlatePolicy):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
-    return as_policy(policy)
+    full = as_policy(policy)
+    refuse_common_learning(full, "simulate")
+    return full
 
 
 def iter_shards(
@@ -186,7 +190,8 @@ def simulate_shard(
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     moments: list[Columns] = []
-    for transition, _lanes, _which in drive(world, policy.fresh(), seed, first_user, n_users, keep_truth=keep_truth):
+    acting = Acting(policy.fresh(), world.n_items, policy)
+    for transition, _lanes, _which in drive(world, acting, seed, first_user, n_users, keep_truth=keep_truth):
         moments.append(transition.columns)
     columns = {name: np.concatenate([m[name] for m in moments]) for name in moments[0]}
     return in_user_order(columns, first_user, n_users)
@@ -203,9 +208,10 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 
 
 def drive(
-    world: DecisionWorld, policy: Policy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: DecisionWorld, acting: Acting, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Iterator[tuple[Transition, Any, NDArray[np.int64]]]:
     """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of."""
+    policy = acting.policy
     per_lane = 4 * world.n_items
     lanes = world.lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
     n_lanes = len(lanes.user)
@@ -215,7 +221,7 @@ def drive(
     free = np.arange(n_lanes)
     in_runs = policy.batches_decisions
     forgets = able(policy, Forgets) is not None
-    learns = not in_runs and able(policy, LearnsFromOutcomes) is not None
+    learns = not in_runs and learning_of(policy) != "nothing"
     while True:
         while len(free) and next_user < last:
             arriving = np.arange(next_user, min(next_user + len(free), last))
@@ -224,7 +230,7 @@ def drive(
             transition = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
             policy.reset(arriving)
             yield transition, lanes, which
-            show(world, policy, transition)
+            show(world, policy, transition.columns)
             if forgets and not transition.alive.all():
                 policy.forget(arriving[~transition.alive])
             waiting = np.concatenate([waiting, which[transition.alive]])
@@ -240,15 +246,15 @@ def drive(
         else:
             asked = users
         drawn = policy_uniforms(seed, asked, decisions)
-        actions, propensities = checked_decisions(policy, policy.act(asked, drawn), n=len(asked), n_items=world.n_items)
+        actions, propensities = acting(asked, drawn)
         if in_runs:
             transition = lanes.take_runs(waiting, runs, actions, propensities)
         else:
             transition = lanes.take(waiting, actions, propensities)
         yield transition, lanes, waiting
         if learns:
-            policy.learn(users, actions, transition.columns["reward"][transition.starts[:-1]])
-        show(world, policy, transition)
+            policy.learn(users, actions, transition.columns["reward"][transition.starts[:-1]], propensities)
+        show(world, policy, transition.columns)
         if not transition.alive.all():
             if forgets:
                 policy.forget(users[~transition.alive])
@@ -256,9 +262,8 @@ def drive(
             waiting = waiting[transition.alive]
 
 
-def show(world: DecisionWorld, policy: Policy, transition: Transition) -> None:
-    """Let a policy observe the views or ratings of a transition."""
-    c = transition.columns
+def show(world: DecisionWorld, policy: Policy, c: Columns) -> None:
+    """Let a policy observe the views or ratings among rows of a log."""
     views = np.flatnonzero(c["event"] == schema.ORGANIC)
     if len(views) == 0:
         return

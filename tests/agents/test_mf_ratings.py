@@ -131,16 +131,16 @@ def test_answers_to_recommendations_are_learnt_and_known_items_left_out():
         actions, propensities = policy.act(one, np.array([0.3]))
         assert propensities[0] > 0
         met.append(int(actions[0]))
-        policy.learn(one, actions, np.array([float(1 + k % 5)]))
+        policy.learn(one, actions, np.array([float(1 + k % 5)]), np.ones(1))
     assert sorted(met) == list(range(12))
     assert policy.act(one, np.array([0.3]))[1][0] > 0  # everything is rated: rank all again
     before = policy.scores(one)
-    policy.learn(one, np.array([0]), np.array([0.0]))  # a repeat that earns nothing says nothing
+    policy.learn(one, np.array([0]), np.array([0.0]), np.ones(1))  # a repeat that earns nothing says nothing
     np.testing.assert_array_equal(policy.scores(one), before)
     told = RatingMF(rank=2, penalty=1e-4).fit(LOG, n_items=12)
     told.reset(one)
     plain = told.scores(one)
-    told.learn(one, np.array([2]), np.array([5.0]))
+    told.learn(one, np.array([2]), np.array([5.0]), np.ones(1))
     assert not np.array_equal(told.scores(one), plain)
 
 

@@ -256,7 +256,10 @@ def test_the_render_mode_that_libraries_pass_is_none(name):
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        (np.array([1]), r"one integer, got an array of shape \(1,\): hand in its element"),
+        (np.array([[1]]), r"one integer, got an array of shape \(1, 1\)"),
+        (np.array([1.0]), "integer"),
+        (np.array([True]), "integer"),
+        (np.zeros(0, np.int64), r"one integer, got an array of shape \(0,\)"),
         ([1, 2], r"one integer, got an array of shape \(2,\)"),
         ([[1], [1, 2]], "number or an array"),
         (2**70, "out of range"),
@@ -271,13 +274,46 @@ def test_an_action_is_one_integer(action, words):
         env.step(action)
 
 
-@pytest.mark.parametrize("action", [3, np.int64(3), np.int8(3), np.uint64(3), np.array(3)])
+@pytest.mark.parametrize("action", [3, np.int64(3), np.int8(3), np.uint64(3), np.array(3), np.array([3]), [3]])
 def test_an_integer_of_any_type_acts(action):
     env, other = WorldEnv(small_world()), WorldEnv(small_world())
     env.reset(seed=0)
     other.reset(seed=0)
     for _ in range(3):
         np.testing.assert_array_equal(env.step(action)[0], other.step(3)[0])
+
+
+class Index:
+    """An integer of a library that NumPy does not know."""
+
+    def __index__(self):
+        return 5
+
+
+@pytest.mark.parametrize("name", ALL_IDS)
+def test_a_seed_is_an_integer_of_any_type(name):
+    env = gym.make(name, preset="quick")
+    expected = env.reset(seed=5)
+    for seed in (np.int64(5), np.uint8(5), np.array(5), Index()):
+        observation, info = env.reset(seed=seed)
+        np.testing.assert_array_equal(observation, expected[0])
+        assert info == expected[1]
+    for seed in (True, np.True_, 5.0, np.float64(5), "5", np.array([5]), np.array(5.0), -1, 2**64):
+        with pytest.raises(UserError, match=r"^seed must"):
+            env.reset(seed=seed)
+
+
+def test_vector_seeds_are_integers_of_any_type():
+    env = WorldVectorEnv(small_world(), 3)
+    together, _ = env.reset(seed=5)
+    apart, _ = env.reset(seed=[5, 6, 7])
+    for seed in (np.int64(5), np.array(5), Index()):
+        np.testing.assert_array_equal(env.reset(seed=seed)[0], together)
+    for seeds in (np.array([5, 6, 7]), [np.int64(5), np.array(6), 7], (Index(), 6, 7)):
+        np.testing.assert_array_equal(env.reset(seed=seeds)[0], apart)
+    for seed in (5.0, True, [5, 6, 7.0], np.array([5.0, 6.0, 7.0]), np.array([True] * 3), [5, 6, -7], "567"):
+        with pytest.raises(UserError, match=r"^seed must"):
+            env.reset(seed=seed)
 
 
 def test_actions_must_be_integers():
@@ -332,6 +368,7 @@ class Contrary(Uniform):
     """Learns from the last view seen before the reward came."""
 
     name = "contrary"
+    learns = "own user"
 
     def __init__(self, n_items):
         super().__init__(n_items)
@@ -350,6 +387,9 @@ class Contrary(Uniform):
 
     def act(self, users, uniforms):
         return np.array([self.sum[user] % self.n_items for user in users.tolist()]), np.ones(len(users))
+
+    def probabilities(self, users):
+        return np.eye(self.n_items)[self.act(users, None)[0]]
 
 
 def test_recorders_let_a_policy_learn_before_it_observes():

@@ -18,7 +18,11 @@ _FORESEEN = 64
 
 
 class SessionsLanes(Lanes):
-    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`."""
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`.
+
+    A copy, or what a pickle gives back, goes on with the same bytes: its lanes are opened anew from the tables, and
+    hold what these held of their users.
+    """
 
     trusted = True
 
@@ -34,6 +38,7 @@ class SessionsLanes(Lanes):
     ) -> None:
         from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel, _tiers_kernel
 
+        self._made_of = (params, catalogue, sampler, tables, n_lanes, keep_truth)
         self._kernel = _sessions_kernel
         self._keep_truth = keep_truth
         self.n_factors = params.n_factors
@@ -54,6 +59,13 @@ class SessionsLanes(Lanes):
         self.n_decisions = self._arrays.n_decisions
         self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
+
+    def __reduce__(self) -> Any:
+        return _opened, self._made_of, tuple(self._arrays)
+
+    def __setstate__(self, held: tuple[NDArray[Any], ...]) -> None:
+        for array, values in zip(self._arrays, held, strict=True):
+            array[...] = values
 
     @property
     def state(self) -> NDArray[np.float64]:
@@ -180,6 +192,18 @@ class SessionsLanes(Lanes):
         starts[-1] = used
         columns = {name: values.copy() for name, values in columns_of(self._rows, used, self._keep_truth).items()}
         return Transition(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)
+
+
+def _opened(
+    params: SessionsParams,
+    catalogue: Catalogue,
+    sampler: ViewSampler,
+    tables: ViewTables,
+    *size_and_truth: Any,
+) -> SessionsLanes:
+    """Lanes without users, of what lanes say that they are made of."""
+    n_lanes, keep_truth = size_and_truth
+    return SessionsLanes(params, catalogue, sampler, tables, n_lanes, keep_truth=keep_truth)
 
 
 def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:

@@ -117,6 +117,14 @@ class ViewTables:
     cold_starts: NDArray[np.int64]
     cold_weights: NDArray[np.float32]
 
+    def __deepcopy__(self, memo: Any) -> ViewTables:
+        return self  # nobody writes in them, and a copy would lie anywhere in the cache's lines
+
+    def __setstate__(self, held: dict[str, Any]) -> None:
+        for name, value in held.items():
+            kept = _aligned_copy(value) if isinstance(value, np.ndarray) else value
+            object.__setattr__(self, name, kept)
+
 
 def view_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
     """Arrange a catalogue for a sampler of views."""

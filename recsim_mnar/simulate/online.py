@@ -1,0 +1,177 @@
+"""simulate_online(world, policy, n_users, seed): one policy learns from all users while it acts, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.log.table import Log
+from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.policy.acting import Acting
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import Policy
+from recsim_mnar.policy.capabilities import learning_of
+from recsim_mnar.rng import policy_uniforms
+from recsim_mnar.simulate.items import Columns, checked_run, in_user_order, provenance, show
+from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition
+from recsim_mnar.worlds.checks import decision_world
+
+ROUND = "round"
+"""Name of the column that says in which round a row was made, from 0."""
+
+_ROUNDS_TOGETHER = 4096
+"""Rounds whose rows are kept apart before they become one: small arrays take more room than what they hold."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a policy has earned, round by round; R rounds.
+
+    Attributes:
+        decisions: (R,) made up to the end of each round.
+        rewards: (R,) earned by then.
+    """
+
+    decisions: NDArray[np.int64]
+    rewards: NDArray[np.float64]
+
+    @property
+    def mean_rewards(self) -> NDArray[np.float64]:
+        """(R,) mean reward of all decisions up to the end of each round; NaN before the first decision."""
+        with np.errstate(invalid="ignore"):
+            return self.rewards / self.decisions
+
+
+@dataclass(frozen=True)
+class OnlineRun:
+    """What :func:`simulate_online` gives.
+
+    Attributes:
+        log: ordered by (user, step), with the column :data:`ROUND`. Its users are not independent of each other: what
+            was shown to one depends on what others did.
+        policy: the object that acted and learned.
+        curve: what it earned.
+    """
+
+    log: Log
+    policy: Policy
+    curve: Curve
+
+
+def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: int = 1) -> OnlineRun:
+    """Users 0 .. n_users - 1 of a seed live under one object that acts and learns throughout.
+
+    A round is one decision for every user who waits for one. In each, users who arrive (one in every lane that is free)
+    are reset and told their views, then comes ``act``, then ``learn``, then the views that followed, then ``forget`` of
+    those who left: each of them one call, users ascending. The order is a function of the arguments, so the bytes are
+    too; with another number of lanes a policy that learns from all users meets them in another order.
+
+    Args:
+        world: whose users are recommended one item at a time.
+        policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it. It is not changed: what acts is one
+            ``fresh()`` copy, which is :attr:`OnlineRun.policy`.
+        n_users: how many, at least 1.
+        seed: of the users and of the policy's uniforms, in [0, 2**64).
+        lanes: users who live side by side: decisions between two calls of ``learn``.
+
+    Raises:
+        UserError: a bad argument, or a policy that returns an impossible action or propensity.
+    """
+    world, original = decision_world(world, "simulate_online"), as_policy(policy)
+    acting = original.fresh()
+    n_users, seed = checked_run(world, acting, n_users, seed, 0)
+    n_lanes = whole_number(lanes, "lanes", 1)
+    describes = acting.describe()
+    parts: list[Columns] = []
+    compacted: list[Columns] = []
+    decisions: list[int] = []
+    rewards: list[float] = []
+    for transitions, earned in _rounds(
+        world, Acting(acting, world.n_items, original), n_users, seed, min(n_lanes, n_users)
+    ):
+        columns = _together([transition.columns for transition in transitions])
+        parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
+        decisions.append(len(earned))
+        rewards.append(float(earned.sum()))
+        if len(parts) == _ROUNDS_TOGETHER:
+            compacted.append(_together(parts))
+            parts = []
+    whole = in_user_order(_together(compacted + parts), 0, n_users)
+    rounds = {"lanes": n_lanes, "rounds": len(decisions), "rows": len(whole["user"])}
+    told = {**provenance(world, acting, n_users, seed), "policy": describes, "online": rounds}
+    curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))
+    return OnlineRun(Log(whole, told), acting, curve)
+
+
+def _together(parts: list[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _rounds(
+    world: DecisionWorld, acting: Acting, n_users: int, seed: int, n_lanes: int
+) -> Iterator[tuple[list[Transition], NDArray[np.float64]]]:
+    """The transitions of each round, and what its decisions earned."""
+    lanes, policy = world.lanes(n_lanes), acting.policy
+    learns = learning_of(policy) != "nothing"
+    free, waiting = np.arange(n_lanes), np.zeros(0, np.int64)
+    next_user = 0
+    while True:
+        arrivals, waiting, free, next_user = _arrive(lanes, seed, waiting, free, next_user, n_users)
+        met, left = _met(arrivals)
+        transitions = [transition for _users, transition in arrivals]
+        earned = np.zeros(0)
+        if len(met):
+            policy.reset(met)
+            show(world, policy, _together([transition.columns for transition in transitions]))
+        if len(waiting):
+            waiting = waiting[np.argsort(lanes.user[waiting])]
+            users = lanes.user[waiting]
+            drawn = policy_uniforms(seed, users, lanes.n_decisions[waiting])
+            actions, propensities = acting(users, drawn)
+            transition = lanes.take(waiting, actions, propensities)
+            transitions.append(transition)
+            earned = transition.columns["reward"][transition.starts[:-1]]
+            if learns:
+                policy.learn(users, actions, earned, propensities)
+            show(world, policy, transition.columns)
+            left = np.sort(np.concatenate([left, users[~transition.alive]]))
+            free = np.concatenate([free, waiting[~transition.alive]])
+            waiting = waiting[transition.alive]
+        if len(left):
+            policy.forget(left)
+        yield transitions, earned
+        if len(waiting) == 0 and next_user == n_users:
+            return
+
+
+def _arrive(
+    lanes: Lanes, seed: int, waiting: NDArray[np.int64], free: NDArray[np.int64], next_user: int, n_users: int
+) -> tuple[list[tuple[NDArray[np.int64], Transition]], NDArray[np.int64], NDArray[np.int64], int]:
+    """Fill the free lanes: what those who arrive do, lanes that wait, lanes that are free, and who comes next."""
+    arrivals = []
+    while len(free) and next_user < n_users:
+        arriving = np.arange(next_user, min(next_user + len(free), n_users))
+        next_user += len(arriving)
+        which, free = free[: len(arriving)], free[len(arriving) :]
+        transition = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
+        arrivals.append((arriving, transition))
+        waiting = np.concatenate([waiting, which[transition.alive]])
+        free = np.concatenate([free, which[~transition.alive]])
+    return arrivals, waiting, free, next_user
+
+
+def _met(arrivals: list[tuple[NDArray[np.int64], Transition]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of those who arrived, whom the policy meets, and who of them left before a decision; ascending.
+
+    Users who left without a trace in the log are not met, so that the log tells all that a policy was told.
+    """
+    met, left = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for users, transition in arrivals:
+        seen = transition.alive | (np.diff(transition.starts) > 0)
+        met.append(users[seen])
+        left.append(users[seen & ~transition.alive])
+    return np.concatenate(met), np.concatenate(left)

@@ -1,0 +1,104 @@
+"""Environments in mid-episode are copied and pickled, here and into another process, and go on with the same bytes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import recsim_mnar  # noqa: F401  # registers the environments
+
+# The sessions world samples views in three ways, each with tables of its own: fresh weights, boxes, tiers.
+CASES = {
+    "sessions": ("Sessions-v0", {}),
+    "sessions-boxes": ("Sessions-v0", {"n_items": 450, "sigma_mu_organic": 0.5, "n_flips": 0}),
+    "sessions-tiers": ("Sessions-v0", {"n_items": 220, "sigma_mu_organic": 3.0, "n_flips": 0}),
+    "ratings": ("Ratings-v0", {}),
+    "purchases": ("Purchases-v0", {}),
+    "features": ("World-v0", {"world": "features"}),
+    "world": ("World-v0", {"world": "sessions"}),
+}
+
+
+def walk(env, n=60):
+    """What an environment returns in the next steps, with resets of single ones; plain types, infos whole."""
+    told = []
+    for _ in range(n):
+        step = env.step(env.action_space.sample())
+        told.append(step)
+        if not isinstance(env, gym.vector.VectorEnv) and (step[2] or step[3]):
+            told.append(env.reset())
+    return told
+
+
+def midway(name, kind):
+    """An environment that has gone some steps into a later episode."""
+    spec, keywords = CASES[name]
+    if kind == "single":
+        env = gym.make(f"recsim_mnar/{spec}", disable_env_checker=True, **keywords)
+    else:
+        env = gym.make_vec(f"recsim_mnar/{spec}", 5, vectorization_mode="vector_entry_point", **keywords)
+    env.action_space.seed(3)
+    env.reset(seed=11)
+    walk(env, 37)
+    return env
+
+
+def same(left, right):
+    """Whether two walks hold the same, arrays by type and bytes."""
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
+    if isinstance(left, np.ndarray) and left.dtype == object:
+        return same(left.tolist(), right.tolist())
+    if isinstance(left, np.ndarray):
+        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+    return type(left) is type(right) and left == right
+
+
+@pytest.mark.parametrize("kind", ["single", "vector"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_copy_in_mid_episode_goes_on_as_the_original_does(name, kind):
+    env = midway(name, kind)
+    copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    ahead = walk(copies[0])  # it goes first: what it does must not reach the others
+    assert same(walk(env), ahead)
+    assert same(walk(copies[1]), ahead)
+    assert not same(walk(env), ahead)
+
+
+@pytest.mark.parametrize("kind", ["single", "vector"])
+def test_a_pickle_goes_on_in_another_process(kind, tmp_path):
+    names = ["sessions", "sessions-boxes", "sessions-tiers", "ratings", "purchases", "features"]
+    envs = [midway(name, kind) for name in names]
+    script = tmp_path / "elsewhere.py"
+    script.write_text(
+        "import pathlib, pickle, sys, types\n"
+        f"source = pathlib.Path({__file__!r}).read_text()\n"
+        "module = types.ModuleType('copies')\n"
+        "exec(source, module.__dict__)\n"
+        "envs = pickle.load(sys.stdin.buffer)\n"
+        "sys.stdout.buffer.write(pickle.dumps([module.walk(env) for env in envs]))\n"
+    )
+    there = subprocess.run([sys.executable, script], input=pickle.dumps(envs), capture_output=True, check=False)
+    assert there.returncode == 0, there.stderr.decode()
+    for name, env, walked in zip(names, envs, pickle.loads(there.stdout), strict=True):
+        assert same(walk(env), walked), name
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
+def test_a_copied_world_keeps_its_tables_where_kernels_read_them_fast(how):
+    world = gym.make("recsim_mnar/Sessions-v0", **CASES["sessions-tiers"][1]).unwrapped.world
+    tables = world._tables
+    again = how(world)._tables
+    for name, values in vars(tables).items():
+        if isinstance(values, np.ndarray):
+            np.testing.assert_array_equal(getattr(again, name), values)
+    for name in ("factors", "offsets", "centre"):
+        assert getattr(again, name).ctypes.data % 64 == 0

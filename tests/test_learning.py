@@ -1,0 +1,216 @@
+"""From whose outcomes a policy learns: what is declared, what counts without a declaration, and who refuses whom."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.envs.recording import record, record_vector
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.policy import Policy
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.capabilities import learning_of
+from recsim_mnar.policy.slates import SlatePolicy
+from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
+from recsim_mnar.replay import replay
+from recsim_mnar.simulate import simulate
+from recsim_mnar.truth import value_on_log
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.policies import Uniform
+
+P = 8
+
+
+class Undeclared(Uniform):
+    """Defines ``learn`` and says no more."""
+
+    name = "undeclared"
+    is_uniform = False
+
+    def __init__(self, n_items=P):
+        super().__init__(n_items)
+        self.told = []
+
+    def scores(self, users):
+        return np.tile(np.arange(self.n_items, dtype=float), (len(users), 1))
+
+    def learn(self, users, actions, rewards, propensities):
+        self.told.append((users.copy(), actions.copy(), rewards.copy(), propensities.copy()))
+
+
+class Own(Undeclared):
+    """Says that it learns of each user from that user alone."""
+
+    learns = "own user"
+
+
+class OwnOverridden(Own):
+    """A ``learn`` of its own, of which the inherited declaration says nothing."""
+
+    def learn(self, users, actions, rewards, propensities):
+        self.told.append(users)
+
+
+class Idle(Undeclared):
+    """Has a ``learn`` that is not to be called."""
+
+    learns = "nothing"
+
+
+class Three(Uniform):
+    """A ``learn`` without propensities."""
+
+    name = "three"
+    learns = "own user"
+
+    def __init__(self, n_items=P):
+        super().__init__(n_items)
+        self.told = []
+
+    def learn(self, users, actions, rewards):
+        self.told.append(len(users))
+
+
+class Plain:
+    """Derives from nothing."""
+
+    name, n_items = "plain", P
+
+    def act(self, users, uniforms):
+        return np.minimum((uniforms * P).astype(int), P - 1), np.full(len(users), 1 / P)
+
+    def probabilities(self, users):
+        return np.full((len(users), P), 1 / P)
+
+    def learn(self, users, actions, rewards):
+        pass
+
+
+class PlainOwn(Plain):
+    """Derives from nothing, and declares."""
+
+    learns = "own user"
+
+
+@pytest.fixture(scope="module")
+def world():
+    return SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1))
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (Uniform(P), "nothing"),
+        (Undeclared(), "all users"),
+        (Own(), "own user"),
+        (OwnOverridden(), "all users"),
+        (Idle(), "nothing"),
+        (Three(), "own user"),
+        (Plain(), "all users"),
+        (PlainOwn(), "own user"),
+    ],
+    ids=lambda thing: thing if isinstance(thing, str) else type(thing).__name__,
+)
+def test_what_is_declared_goes_through_every_wrapper(policy, expected):
+    full = as_policy(policy)
+    assert learning_of(full) == expected
+    assert learning_of(full.fresh()) == expected
+    assert learning_of(EpsilonMixture(policy, 0.1)) == expected
+    assert learning_of(EpsilonMixture(EpsilonMixture(policy, 0.1), 0.1)) == expected
+    assert learning_of(copy.deepcopy(full)) == expected
+    assert learning_of(pickle.loads(pickle.dumps(full))) == expected
+    if isinstance(policy, Undeclared):
+        assert learning_of(EpsilonMixture(SoftmaxPolicy(policy, 1.0), 0.1)) == expected
+
+
+@pytest.mark.parametrize("base", [Own, PlainOwn])
+def test_another_word_is_refused(base, world):
+    class Wrong(base):
+        learns = "everything"
+
+    with pytest.raises(UserError, match="learns must be one of 'nothing', 'own user', 'all users', got 'everything'"):
+        simulate(world, Wrong(), 3)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda world, policy, log: simulate(world, policy, 3),
+        lambda world, policy, log: record(WorldEnv(world), policy, 3, 0),
+        lambda world, policy, log: record_vector(WorldVectorEnv(world, 2), policy, 3, 0),
+        lambda world, policy, log: replay(log, policy),
+        lambda world, policy, log: value_on_log(world, log, {"it": policy}, 0),
+    ],
+    ids=["simulate", "record", "record_vector", "replay", "value_on_log"],
+)
+@pytest.mark.parametrize("policy", [Undeclared(), Plain(), EpsilonMixture(Undeclared(), 0.2)], ids=lambda p: p.name)
+def test_learners_from_all_users_are_refused_where_users_are_taken_apart(world, run, policy):
+    log = simulate(world, Uniform(P), 3)
+    with pytest.raises(UserError, match=r"learns from all users, .*simulate\.online\.simulate_online") as refused:
+        run(world, policy, log)
+    assert "\n" not in str(refused.value)
+
+
+def test_slates_refuse_them_too():
+    params = make_world("purchases", "quick").params
+    assert SlatePolicy(Own(params.n_items), params).changes
+    with pytest.raises(UserError, match="learns from all users, a world of slates"):
+        SlatePolicy(Undeclared(params.n_items), params)
+
+
+def test_learn_is_told_the_propensities_and_only_of_learners(world):
+    """In the log's order of a user: what is told is what is logged."""
+    own, idle = Own(), Idle()
+    own.fresh, idle.fresh = lambda: own, lambda: idle
+    log = simulate(world, own, 5, 3)
+    simulate(world, idle, 5, 3)
+    assert not idle.told
+    shown = log.bandit()
+    users, *told = (np.concatenate(column) for column in zip(*own.told, strict=True))
+    order = np.argsort(users, kind="stable")
+    for name, column in zip(("action", "reward", "propensity"), told, strict=True):
+        np.testing.assert_array_equal(column[order], shown[name])
+    own.told.clear()
+    logged = shown["propensity"] / np.arange(1, len(shown) + 1)  # another policy's log: its own propensities are told
+    replayed = Log({**log.columns, "propensity": _spread(log, logged)})
+    replay(replayed, own)
+    users, _actions, _rewards, propensities = (np.concatenate(column) for column in zip(*own.told, strict=True))
+    np.testing.assert_array_equal(propensities[np.argsort(users, kind="stable")], logged)
+
+
+def _spread(log, values):
+    column = np.full(len(log), np.nan)
+    column[log.is_bandit] = values
+    return column
+
+
+@pytest.mark.parametrize("policy", [Three(), PlainOwn()], ids=lambda p: p.name)
+def test_a_learn_of_three_arguments_is_wrapped(world, policy):
+    full = as_policy(policy)
+    one = np.array([1])
+    full.learn(one, one, np.ones(1), np.ones(1))
+    assert full.learn is not policy.learn
+    assert as_policy(full) is full
+    expected = simulate(world, Uniform(P), 20, 3).digest()
+    assert simulate(world, policy, 20, 3).digest() == expected
+    assert record(WorldEnv(world), policy, 20, 3).digest() == expected
+    assert record_vector(WorldVectorEnv(world, 3), policy, 20, 3).digest() == expected
+
+
+def test_a_learn_of_two_arguments_is_refused():
+    class Two(Policy):
+        name, n_items = "two", 3
+
+        act, probabilities = Uniform.act, Uniform.probabilities
+
+        def learn(self, users, actions):
+            pass
+
+    with pytest.raises(UserError, match=r"policy 'two': define learn\(self, users, actions, rewards, propensities\)"):
+        as_policy(Two())

@@ -1,0 +1,275 @@
+"""One object that learns from all users: all its rows, the same bytes twice, a replay equal on every row or refused."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.policy import EpsilonMixture, Policy, registry
+from recsim_mnar.replay import replay
+from recsim_mnar.simulate import simulate
+from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.policies import OrderReader, Uniform
+
+P = 10
+
+
+class Greedy(Policy):
+    """Epsilon-greedy on the mean reward of all users so far; ties to the smallest item."""
+
+    name = "greedy"
+    epsilon = 0.2
+    strict = False  # whether what it is told must be what it did
+
+    def __init__(self, n_items=P):
+        self.n_items = n_items
+        self.shown, self.earned = np.zeros(n_items), np.zeros(n_items)
+        self.calls, self.alive = [], set()
+
+    def reset(self, users):
+        self.calls.append(("reset", users.tolist()))
+        self.alive.update(users.tolist())
+
+    def observe(self, users, items):
+        self.calls.append(("observe", users.tolist()))
+
+    def forget(self, users):
+        self.calls.append(("forget", users.tolist()))
+        self.alive.difference_update(users.tolist())
+
+    def probabilities(self, users):
+        best = int(np.argmax((self.earned + 1.0) / (self.shown + 20.0)))
+        return np.tile(self.epsilon / self.n_items + (1 - self.epsilon) * np.eye(self.n_items)[best], (len(users), 1))
+
+    def act(self, users, uniforms):
+        assert set(users.tolist()) <= self.alive
+        self.calls.append(("act", users.tolist()))
+        edges = np.cumsum(self.probabilities(users), axis=1)
+        actions = np.minimum((edges <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
+        return actions, self.propensity_of(users, actions)
+
+    def learn(self, users, actions, rewards, propensities):
+        self.calls.append(("learn", users.tolist()))
+        if self.strict:
+            np.testing.assert_array_equal(propensities, self.propensity_of(users, actions))
+        np.add.at(self.shown, actions, 1.0)
+        np.add.at(self.earned, actions, rewards)
+
+
+class InOrder(Greedy):
+    """What it does depends on the order of everything it is told: a running hash of all calls."""
+
+    name = "in-order"
+
+    def __init__(self, n_items=P):
+        super().__init__(n_items)
+        self.state = 0
+
+    def _stir(self, *columns):
+        for values in columns:
+            for value in np.asarray(values).tolist():
+                self.state = (self.state * 31 + int(value * 7) + 1) % 1_000_003
+
+    def reset(self, users):
+        super().reset(users)
+        self._stir(users, [1])
+
+    def observe(self, users, items):
+        super().observe(users, items)
+        self._stir(users, items, [2])
+
+    def forget(self, users):
+        super().forget(users)
+        self._stir(users, [3])
+
+    def learn(self, users, actions, rewards, propensities):
+        super().learn(users, actions, rewards, propensities)
+        self._stir(users, actions, rewards, [4])
+
+    def probabilities(self, users):
+        likes = 1.0 + (self.state + 13 * np.asarray(users)[:, None] + 7 * np.arange(self.n_items)) % 5
+        return likes / likes.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def world():
+    # Short lives, and users who leave without a decision.
+    return SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.15, p_leave_organic=0.1))
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    return RatingsWorld(RatingsParams(n_items=P, n_decisions=4))
+
+
+def shown_equal(log, probability):
+    np.testing.assert_array_equal(probability[log.is_bandit], log["propensity"][log.is_bandit])
+    assert np.isnan(probability[~log.is_bandit]).all()
+
+
+@pytest.mark.parametrize("lanes", [1, 32])
+@pytest.mark.parametrize("kind", [Greedy, InOrder])
+def test_a_learner_over_two_thousand_users_is_one_object_and_replays_on_every_row(world, kind, lanes):
+    untrained = kind()
+    untrained.strict = True
+    run = simulate_online(world, untrained, 2000, 7, lanes=lanes)
+    run.log.validate(P)
+    shown = run.log.bandit()
+    assert run.policy.shown.sum() == len(shown) > 2000
+    np.testing.assert_array_equal(run.policy.shown, np.bincount(shown["action"], minlength=P))
+    assert run.policy.earned.sum() == shown["reward"].sum() == run.curve.rewards[-1]
+    assert not run.policy.alive
+    assert not untrained.calls
+    shown_equal(run.log, replay(run.log, untrained))
+    assert not untrained.calls
+    again = simulate_online(world, kind(), 2000, 7, lanes=lanes)
+    assert again.log.digest() == run.log.digest()
+    np.testing.assert_array_equal(again.log["round"], run.log["round"])
+    assert again.log.provenance == run.log.provenance
+    assert run.log.provenance["online"] == {"lanes": lanes, "rounds": len(run.curve.rewards), "rows": len(run.log)}
+    assert run.curve.decisions[-1] == len(shown)
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 50])
+def test_calls_of_a_round_come_in_order_and_by_ascending_user(world, lanes):
+    run = simulate_online(world, Greedy(), 60, 3, lanes=lanes)
+    ranks = {"reset": 0, "observe": 1, "act": 2, "learn": 3, "forget": 5}
+    last, rounds, met = -1, 0, []
+    calls = [
+        here
+        for here, then in itertools.pairwise([*run.policy.calls, ("end", [])])
+        if here[0] != then[0] or here[0] != "act"
+    ]  # before the first decision one user is asked often
+    for call, users in calls:
+        assert users == sorted(users)
+        rank = 4 if call == "observe" and last >= 3 else ranks[call]
+        if rank <= last:
+            rounds, last = rounds + 1, -1
+        assert rank > last
+        last = rank
+        met += users if call == "reset" else []
+        assert len(users) == len(set(users)) or call == "observe"
+        assert call != "act" or len(users) <= lanes
+    assert met == sorted(set(met)) == run.log.users().tolist()
+    assert rounds + 1 == run.log.provenance["online"]["rounds"]
+
+
+def test_the_column_round_counts_a_users_decisions_from_the_round_of_arrival(world):
+    log = simulate_online(world, Greedy(), 80, 3, lanes=4).log
+    for user in log.users():
+        own = log.select(log["user"] == user)
+        shown = own.is_bandit
+        decision = np.maximum(np.cumsum(shown) - 1, 0)
+        np.testing.assert_array_equal(own["round"] - own["round"][0], decision)
+    rows = log.select(log.is_bandit)
+    assert np.unique(np.stack([rows["round"], rows["user"]]), axis=1).shape[1] == len(rows)
+    assert np.bincount(rows["round"]).max() == 4
+
+
+@pytest.mark.parametrize("lanes", [1, 7, 1000])
+@pytest.mark.parametrize("make", [lambda: Uniform(P), lambda: OrderReader(P)])
+def test_a_policy_that_learns_nothing_makes_the_log_of_simulate(world, make, lanes):
+    run = simulate_online(world, make(), 90, 5, lanes=lanes)
+    expected = simulate(world, make(), 90, 5)
+    assert run.log.digest() == expected.digest()
+    shown_equal(expected, replay(run.log.select(run.log["user"] < 1000), make()))
+
+
+def test_a_world_of_ratings_and_a_policy_that_learns_from_its_own_users(ratings):
+    learner = registry.learner("mf-naive-ratings+epsilon=0.3")
+    policy = learner.fit(simulate(ratings, Uniform(P), 80, 1), n_items=P, seed=0)
+    run = simulate_online(ratings, policy, 40, 5, lanes=6)
+    assert run.log.digest(optional=True) == simulate(ratings, policy, 40, 5).digest(optional=True)
+    shown_equal(run.log, replay(run.log, policy))
+    online = simulate_online(ratings, InOrder(), 40, 5, lanes=6)
+    shown_equal(online.log, replay(online.log, InOrder()))
+
+
+def test_wrapped_learners_and_worlds_of_features():
+    world = make_world("features", "quick")
+    make = lambda: EpsilonMixture(Greedy(world.n_items), 0.5)  # noqa: E731
+    run = simulate_online(world, make(), 50, 2, lanes=8)
+    assert run.policy.inner.shown.sum() == run.log.is_bandit.sum()
+    shown_equal(run.log, replay(run.log, make()))
+
+
+def test_another_learner_is_replayed_on_the_log_of_this_one():
+    """What the other one says is its own: here gone through by hand, where every user comes to a decision."""
+    world = SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.15, p_leave_organic=0.0))
+    log = simulate_online(world, Greedy(), 40, 3, lanes=1).log
+    by_hand, expected = InOrder(), np.full(len(log), np.nan)
+    for user in log.users():  # with one lane, users come one after the other
+        one, own = np.array([user]), np.flatnonzero(log["user"] == user)
+        by_hand.reset(one)
+        edges = [*np.flatnonzero(log.is_bandit[own]).tolist(), len(own)]
+        views = own[: edges[0]]
+        by_hand.observe(log["user"][views], log["item"][views])
+        for a, b in itertools.pairwise(edges):
+            row, views = own[a : a + 1], own[a + 1 : b]
+            expected[row] = by_hand.propensity_of(one, log["action"][row])
+            by_hand.learn(one, log["action"][row], log["reward"][row], log["propensity"][row])
+            if len(views):
+                by_hand.observe(log["user"][views], log["item"][views])
+        by_hand.forget(one)
+    np.testing.assert_array_equal(replay(log, InOrder()), expected)
+
+
+def test_replay_refuses_what_it_cannot_go_through(world):
+    run = simulate_online(world, Greedy(), 200, 3, lanes=4)
+    with pytest.raises(
+        UserError, match=r"its run made .*: a policy that learns from all users is replayed on the whole"
+    ):
+        replay(run.log.select(run.log["user"] < 100), Greedy())
+    with pytest.raises(UserError, match=r"'greedy' made this log .*hand in an object that has not learned yet"):
+        replay(run.log, run.policy)
+    changed = Log({**run.log.columns, "reward": 1.0 - run.log["reward"]}, run.log.provenance)
+    with pytest.raises(UserError, match="is replayed with other propensities"):
+        replay(changed, Greedy())
+    with pytest.raises(UserError, match="learns from all users, replay needs"):
+        replay(Log(run.log.columns), Greedy())
+    kept = {name: values for name, values in run.log.columns.items() if name != "round"}
+    with pytest.raises(UserError, match="no column 'round'"):
+        replay(Log(kept, run.log.provenance), Greedy())
+
+
+def test_a_log_on_disk_replays(world, tmp_path):
+    run = simulate_online(world, Greedy(), 60, 3, lanes=4)
+    run.log.write(tmp_path / "log")
+    again = Log.read(tmp_path / "log")
+    assert again.provenance == run.log.provenance
+    shown_equal(again, replay(again, Greedy()))
+
+
+def test_learning_goes_on_with_the_object_of_a_run(world):
+    first = simulate_online(world, Greedy(), 50, 3)
+    before = copy.deepcopy(first.policy.shown)
+    second = simulate_online(world, first.policy, 50, 4)
+    np.testing.assert_array_equal(first.policy.shown, before)
+    assert second.policy.shown.sum() == before.sum() + second.log.is_bandit.sum()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"lanes": 0}, "lanes must be a whole number of at least 1"),
+        ({"lanes": 2.5}, "lanes must be a whole number of at least 1"),
+        ({"n_users": 0}, "n_users must be a whole number of at least 1"),
+        ({"seed": -1}, "seed must lie in"),
+        ({"policy": Greedy(P + 1)}, "knows 11 items, the world has 10"),
+        ({"policy": Greedy}, "is the class Greedy"),
+        ({"world": make_world("purchases", "quick")}, "simulate_online asks for one item at a time"),
+        ({"world": make_world("campaigns", "quick")}, "cannot be simulated apart"),
+    ],
+)
+def test_wrong_arguments_are_said_in_one_line(world, arguments, words):
+    given = {"world": world, "policy": Greedy(), "n_users": 5, "seed": 0, **arguments}
+    with pytest.raises(UserError, match=words):
+        simulate_online(**given)
