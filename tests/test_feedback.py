@@ -94,9 +94,6 @@ def test_a_platform_from_the_command_line(tmp_path, capsys):
             main([*arguments.split(), *extra.split()])
         assert over.value.code == 2
         assert says in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(f"compare --world campaigns --preset viadeo --out {tmp_path / 'x'}".split())
-    assert "--world campaigns: compare runs on" in capsys.readouterr().err
 
 
 def test_days_and_end_of_a_run(world):
