@@ -45,6 +45,7 @@ def main() -> None:
     analysis = analyse(study, roles)
     write_json(out / "results.json", analysis)
     text = markdown(analysis, json.loads((HERE / "published.json").read_text()), roles)
+    out.mkdir(parents=True, exist_ok=True)
     (out / "results.md").write_text(text)
     print(text)
 

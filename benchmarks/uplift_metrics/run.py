@@ -38,6 +38,7 @@ def main() -> None:
     text = tables(found)
     print(text)
     count = len(next(iter(found.values())))
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "results.md").write_text(
         f"`python benchmarks/uplift_metrics/run.py`, {count} catalogues, {LEVEL:.0%} intervals over catalogues.\n\n"
         f"{text}\n"
