@@ -74,4 +74,13 @@ def part_files(path: Path) -> list[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON under a temporary name, then rename it."""
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
+        temporary.write_text(json.dumps(value, indent=1, allow_nan=False, default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's as Python's own; anything else is no JSON."""
+    import numpy as np
+
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no JSON")
