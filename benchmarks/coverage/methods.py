@@ -21,7 +21,8 @@ def ours(reward, propensity, target, cluster) -> dict[str, Ends]:
     """Of this package's estimators, as anyone calls them."""
 
     def estimate(**options):
-        return estimate_value(reward, propensity, target, cluster=cluster, level=LEVEL, **options)
+        known = {"reward_min": 0.0, "reward_max": 1.0}  # clicks
+        return estimate_value(reward, propensity, target, cluster=cluster, level=LEVEL, **known, **options)
 
     default, clipped = estimate(), estimate(clip=CLIP)
     snips, boot = estimate(estimator="snips"), estimate(interval="bootstrap")
