@@ -20,7 +20,7 @@ import settings as s  # noqa: E402
 
 from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value  # noqa: E402
 from recsim_mnar.policy import registry  # noqa: E402
-from recsim_mnar.replay import visits  # noqa: E402
+from recsim_mnar.replay import replay_batches  # noqa: E402
 from recsim_mnar.simulate import simulate  # noqa: E402
 from recsim_mnar.truth import value_on_log  # noqa: E402
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld  # noqa: E402
@@ -35,7 +35,7 @@ def probabilities(log, policy) -> np.ndarray:
     user, item = log["user"], log["item"]
     policy.reset(np.unique(user))
     out = np.full((len(log), policy.n_items), np.nan)
-    for views, decisions in visits(log, 0, len(log), one_by_one=False):
+    for views, decisions in replay_batches(log, 0, len(log), one_by_one=False):
         if len(views):
             policy.observe(user[views], item[views])
         if len(decisions):
