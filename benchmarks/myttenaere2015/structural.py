@@ -25,7 +25,7 @@ from analysis import percent, plain, study_numbers  # noqa: E402
 from platforms import study_of  # noqa: E402
 
 from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.protocols.records import plain  # noqa: E402
+from recsim_mnar.protocols.records import plain as json_types  # noqa: E402
 
 MORE = ("structure", "alone", "alone+learn=1")
 
@@ -72,7 +72,7 @@ def main(given: list[str] | None = None) -> int:
                 print(f"{path.stem} done", flush=True)
             found.append(json.loads(path.read_text()))
     result = study_numbers(found, settings)
-    write_json(out / "structural.json", plain(result))
+    write_json(out / "structural.json", json_types(result))
     text = markdown(result, options.platforms)
     (out / "structural.md").write_text(text + "\n")
     print(text)
