@@ -1,7 +1,7 @@
 """Which logs the gate is judged on: fixed before it was run on any of them."""
 
 MIX = {"sessions": 3000, "ratings": 1500, "purchases": 1500, "generator": 4000}
-"""Logs from each source. Those of the generator come from all its settings in turn, held-out families included."""
+"""Logs from each source. Those of the generator come from all its settings in turn, fresh families included."""
 
 POPULATION = 20_000
 """Users of a world that are simulated once; a log is a draw of some of them."""

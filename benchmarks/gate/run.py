@@ -35,7 +35,8 @@ from recsim_mnar.truth import sums_by_user  # noqa: E402
 from recsim_mnar.worlds import make_world  # noqa: E402
 
 CLIP = 15.0
-SEED = 2026_11
+SEED = 2026_1122
+FIRST = 40_000  # number of the first log of a setting
 LOGGERS = ("random", "user-popularity", "user-popularity+epsilon=0.05", "user-popularity+epsilon=0.3")
 TARGETS = ("item-knn", "popularity", "random+epsilon=0.5", "item-knn+epsilon=0.5")
 PERIODS, LISTED = 2, 10
@@ -62,7 +63,7 @@ def row(estimate: Any, gap: Any, truth: float, baseline: float, overlap: float) 
 
 def of_generator() -> Iterator[tuple[str, Any]]:
     """All settings in turn."""
-    settings = load()
+    settings = [*load(), *load("fresh.json")]
     each, more = divmod(MIX["generator"], len(settings))
     for number, setting in enumerate(settings):
         yield f"generator-{setting.name}", lambda s=setting, n=each + (number < more): generated(s, n)
@@ -71,7 +72,7 @@ def of_generator() -> Iterator[tuple[str, Any]]:
 def generated(setting: Any, logs: int) -> list[dict[str, Any]]:
     """Logs beyond those of the coverage study."""
     world, rows = World(setting), []
-    for number in range(10_000, 10_000 + logs):
+    for number in range(FIRST, FIRST + logs):
         log = world.log(number)
         baseline = log.pop("baseline")
         if setting.support == "no":

@@ -1,12 +1,14 @@
-"""Settings drawn at random, and logs of them whose value is known: families of weights and rewards, a third held out.
+"""Settings drawn at random, and logs of them whose value is known: families of weights and rewards.
 
-`python benchmarks/verdict/generator.py` draws the settings into settings.json. They are drawn before any rule is run on
-them, and a setting's logs are addressed by its seed and their number.
+`python benchmarks/verdict/generator.py` draws the settings into settings.json and fresh.json. They are drawn before any
+rule is run on them, and a setting's logs are addressed by its seed and their number. Those of fresh.json have kinds of
+weights and of rewards that the others have not.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,14 @@ WEIGHTS = ("lognormal", "two_point", "epsilon_greedy", "pareto", "by_user", "by_
 REWARDS = ("binary", "cost", "lognormal", "pareto")
 PER_FAMILY = 5
 HELD_OUT = 8  # of 24 families
+FRESH_SEED = 20263
+FRESH_WEIGHTS = ("gamma", "softmax", "three_point", "user_and_row")
+FRESH_REWARDS = ("graded", "basket", "gamma", "weibull", "loglogistic")
+PER_FRESH_FAMILY = 3
+CONTEXTS, ACTIONS = 50, 10  # of softmax policies
+KINDS_OF_USERS = 30  # and of a user's rows, where weights are products of both
+BOUNDED = ("binary", "cost", "graded")
+LEAST_BENT = 0.05  # fresh families: the weight below which rewards go no further with it
 
 
 @dataclass(frozen=True)
@@ -31,8 +41,11 @@ class Setting:
     Attributes:
         name: stable id.
         weights, rewards: kinds; together the family.
-        shape: of the weights: sd of log w, (heavy weight, its mass), (epsilon, actions, share), index, power of length.
-        spread: of the rewards: sd of the logarithm, or Pareto index; unused where they are binary.
+        shape: of the weights: sd of log w, (heavy weight, its mass), (epsilon, actions, share), index, power of length;
+            gamma's shape, (sd of the logging policy's logits, of what the target adds), (heavy weight, its mass, rows
+            that weigh nothing), (sd of log w between users, within).
+        spread: of the rewards: sd of the logarithm, index of Pareto and log-logistic tails, shape of gamma and
+            Weibull laws; unused where they are binary or graded.
         rate: mean reward of a row before user effects (a click's probability).
         cost: taken off every reward.
         correlation: power of w that the mean reward is proportional to.
@@ -90,12 +103,59 @@ def draw_settings(seed: int = SEED) -> list[Setting]:
     return out
 
 
-def _draw(rng: np.random.Generator, number: int, weights: str, rewards: str, held_out: bool) -> Setting:
-    def one(*values: Any) -> Any:
-        return values[int(rng.integers(len(values)))]
+class _Drawn:
+    """Values drawn one after the other."""
 
-    def between(low: float, high: float) -> float:
-        return float(f"{np.exp(rng.uniform(np.log(low), np.log(high))):.3g}")
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def one(self, *values: Any) -> Any:
+        return values[int(self.rng.integers(len(values)))]
+
+    def between(self, low: float, high: float) -> float:
+        return float(f"{np.exp(self.rng.uniform(np.log(low), np.log(high))):.3g}")
+
+
+def draw_fresh(seed: int = FRESH_SEED) -> list[Setting]:
+    """Settings of further families, all held out."""
+    rng = np.random.default_rng(seed)
+    out: list[Setting] = []
+    for weights in FRESH_WEIGHTS:
+        for rewards in FRESH_REWARDS:
+            out += [_draw_fresh(rng, len(out) + k, weights, rewards) for k in range(PER_FRESH_FAMILY)]
+    return out
+
+
+def _draw_fresh(rng: np.random.Generator, number: int, weights: str, rewards: str) -> Setting:
+    drawn = _Drawn(rng)
+    one, between = drawn.one, drawn.between
+    shapes = {
+        "gamma": lambda: (one(0.3, 1.0, 3.0),),
+        "softmax": lambda: (one(0.5, 1.5), one(0.5, 1.0, 2.0)),
+        "three_point": lambda: (one(5.0, 20.0, 60.0), one(0.05, 0.2, 0.5), one(0.2, 0.6)),
+        "user_and_row": lambda: (one(0.2, 0.6), one(0.3, 1.0)),
+    }
+    spreads = {"graded": (0.0,), "basket": (0.5, 1.0), "gamma": (0.3, 1.0), "weibull": (0.5, 0.7)}
+    spreads["loglogistic"] = (1.5, 2.5, 4.0)
+    shape, spread = tuple(shapes[weights]()), one(*spreads[rewards])
+    rate = between(0.02, 0.4)
+    lengths = one(("fixed", one(1.0, 4.0, 15.0)), ("geometric", one(2.0, 8.0)), ("pareto", one(1.4, 2.5)))
+    users = int(np.clip(round(between(500, 50_000) / mean_length(lengths)), 20, 10_000))
+    absent, stated = rng.random() < 0.3, rng.random() < 0.85
+    missing = between(0.005, 0.1) if absent else 0.0
+    return Setting(
+        name=f"f{number:02d}-{weights}-{rewards}-u{users}", weights=weights, rewards=rewards, shape=shape,
+        spread=spread, rate=rate, cost=0.0, correlation=one(-0.5, 0.0, 0.0, 0.5), effect=one(None, None, 0.3, 1.0),
+        length_power=one(0.0, 0.0, -0.5), users=users, lengths=lengths, missing=missing,
+        missing_reward=one(0.0, 1.0, 3.0), support=("column" if absent else "full") if stated else "no",
+        weight_max=bool(rng.random() < 0.6), reward_range=bool(rng.random() < 0.6) and rewards == "graded",
+        clip=one(3.0, 10.0, 30.0), seed=int(rng.integers(2**31)), held_out=True,
+    )  # fmt: skip
+
+
+def _draw(rng: np.random.Generator, number: int, weights: str, rewards: str, held_out: bool) -> Setting:
+    drawn = _Drawn(rng)
+    one, between = drawn.one, drawn.between
 
     shapes = {
         "lognormal": lambda: (one(0.5, 1.0, 1.5, 2.0),),
@@ -184,18 +244,20 @@ class World:
         if s.weights == "by_length":
             self.by_length = size ** s.shape[0]
             self.by_length /= float((size * self.lengths) @ self.by_length) / mean
-        self.effects = np.ones(1)
+        self.effects: np.ndarray = np.ones(1)
         if s.effect is not None:
             from scipy.stats import gamma
 
             self.effects = gamma.ppf((np.arange(EFFECTS) + 0.5) / EFFECTS, s.effect)
             self.effects /= self.effects.mean()
-        bent = np.where(self.weight > 0, self.weight, 1.0) ** s.correlation
+        self.fresh = s.weights in FRESH_WEIGHTS
+        least = LEAST_BENT if self.fresh else 0.0
+        bent = np.maximum(np.where(self.weight > 0, self.weight, 1.0), least) ** s.correlation
         self.bent = bent / float((self.chance * self.weight) @ bent)
         self.of_length = size**s.length_power
         self.of_length /= float((size * self.lengths) @ self.of_length) / mean
         there = np.flatnonzero(self.lengths > 0)
-        self.base = 1.0 if s.rewards in ("lognormal", "pareto") else s.rate
+        self.base = s.rate if s.rewards in BOUNDED else 1.0
         value = baseline = second = 0.0
         for i in there:
             means = self._means(self.bent[:, None], self.effects[None, :], np.full((1, 1), self.of_length[i])).mean(
@@ -205,21 +267,21 @@ class World:
             value += share * self.by_length[i] * float((self.chance * self.weight) @ means)
             baseline += share * float(self.chance @ means)
             second += share * self.by_length[i] ** 2 * float(self.chance @ self.weight**2)
-        self.missing_mean = min(s.missing_reward * self.base, 0.95) if s.rewards in ("binary", "cost") else (
-            s.missing_reward * self.base
-        )  # fmt: skip
+        self.missing_mean = s.missing_reward * self.base
+        if s.rewards in BOUNDED:
+            self.missing_mean = min(self.missing_mean, 0.95)
         self.value = (1 - s.missing) * value + s.missing * self.missing_mean - s.cost
         self.baseline_value = baseline - s.cost
         self.second = second
         self.largest = float(self.weight.max() * self.by_length[there].max())
         self.largest_chance = float(self.chance[np.argmax(self.weight)])
-        top = 1.0 if s.rewards in ("binary", "cost") else np.inf
+        top = 1.0 if s.rewards in BOUNDED else np.inf
         self.reward_bounds = (-s.cost, top - s.cost)
         self.propensity = min(0.5, 0.999 / self.largest)
 
     def _means(self, bent: Any, effect: Any, of_length: Any) -> np.ndarray:
         mean = self.base * bent * effect * of_length
-        return np.minimum(mean, 0.95) if self.setting.rewards in ("binary", "cost") else np.asarray(mean)
+        return np.minimum(mean, 0.95) if self.setting.rewards in BOUNDED else np.asarray(mean)
 
     def log(self, number: int) -> dict[str, np.ndarray]:
         """Columns of one log, `unsupported` and `baseline` among them."""
@@ -235,18 +297,15 @@ class World:
             kind = np.searchsorted(np.cumsum(self.chance)[:-1], draws, side="right")
         if s.weights == "by_user":
             kind = kind[user]
+        if s.weights == "user_and_row":
+            kind = kind % KINDS_OF_USERS + KINDS_OF_USERS * rng.integers(0, KINDS_OF_USERS, s.users)[user]
         weight = self.weight[kind]
         row_length = lengths[user] - 1
         if s.weights == "by_length":
             weight = weight * self.by_length[row_length]
         effect = self.effects[rng.integers(0, self.effects.size, s.users)][user] if s.effect is not None else 1.0
         mean = self._means(self.bent[kind], effect, self.of_length[row_length])
-        if s.rewards in ("binary", "cost"):
-            reward = (rng.random(n) < mean) - s.cost
-        elif s.rewards == "lognormal":
-            reward = mean * np.exp(s.spread * rng.standard_normal(n) - s.spread**2 / 2)
-        else:
-            reward = mean * rng.random(n) ** (-1 / s.spread) * (s.spread - 1) / s.spread
+        reward = _rewards(s, mean, rng)
         columns = {"reward": reward, "cluster": user}
         if s.missing:
             lost = np.where(rng.random(n) < 0.5, 2 * s.missing, 0.0)
@@ -272,14 +331,38 @@ class World:
         s = self.setting
         rows = s.users * mean_length(s.lengths)
         units = s.users if s.weights == "by_user" else rows
-        met = -np.expm1(units * np.log1p(-self.largest_chance)) > 0.999 and s.weights in ("two_point", "epsilon_greedy")
-        return (
-            s.rewards in ("binary", "cost")
+        met = -np.expm1(units * np.log1p(-self.largest_chance)) > 0.999
+        met &= s.weights in ("two_point", "epsilon_greedy", "three_point", "softmax")
+        return bool(
+            s.rewards in BOUNDED
             and (s.missing == 0 or s.reward_range)
             and s.support != "no"
             and s.users >= 100
             and (s.weight_max or met)
         )
+
+
+def _rewards(s: Setting, mean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n,) rewards of means (n,)."""
+    n = mean.size
+    if s.rewards in ("binary", "cost"):
+        return (rng.random(n) < mean) - s.cost
+    if s.rewards == "graded":
+        return rng.binomial(4, mean) / 4.0
+    if s.rewards == "lognormal":
+        return mean * np.exp(s.spread * rng.standard_normal(n) - s.spread**2 / 2)
+    if s.rewards == "basket":
+        bought = rng.random(n) < s.rate
+        return bought / s.rate * mean * np.exp(s.spread * rng.standard_normal(n) - s.spread**2 / 2)
+    if s.rewards == "gamma":
+        return mean * rng.gamma(s.spread, 1.0 / s.spread, n)
+    if s.rewards == "weibull":
+        return mean * rng.weibull(s.spread, n) / math.gamma(1.0 + 1.0 / s.spread)
+    chance = rng.random(n)
+    if s.rewards == "loglogistic":
+        angle = math.pi / s.spread
+        return mean * (chance / (1.0 - chance)) ** (1 / s.spread) * math.sin(angle) / angle
+    return mean * chance ** (-1 / s.spread) * (s.spread - 1) / s.spread
 
 
 def _weights(s: Setting) -> tuple[np.ndarray, np.ndarray]:
@@ -298,23 +381,50 @@ def _weights(s: Setting) -> tuple[np.ndarray, np.ndarray]:
         greedy = 1 - epsilon + each
         others = 1 - greedy - each
         return np.array([greedy, others, each]), np.array([(1 - share) / greedy, 0.0, share / each])
-    if s.weights == "pareto":
+    if s.weights == "three_point":
+        heavy, mass, idle = s.shape
+        rare = mass / heavy
+        return np.array([1 - idle - rare, idle, rare]), np.array([(1 - mass) / (1 - idle - rare), 0.0, heavy])
+    if s.weights == "softmax":
+        return _softmax(s)
+    if s.weights == "user_and_row":
+        points = (np.arange(KINDS_OF_USERS) + 0.5) / KINDS_OF_USERS
+        between, within = (np.exp(sd * ndtri(points)) for sd in s.shape)
+        product = np.outer(between / between.mean(), within / within.mean()).ravel()
+        return np.full(product.size, 1 / product.size), product
+    if s.weights == "gamma":
+        from scipy.special import gammaincinv
+
+        weight = gammaincinv(s.shape[0], middle)
+    elif s.weights == "pareto":
         weight = (1 - middle) ** (-1 / s.shape[0])
     else:
         weight = np.exp((s.shape[1] if s.weights == "by_length" else s.shape[0]) * ndtri(middle))
     return equal, weight / weight.mean()
 
 
-def load() -> list[Setting]:
-    """The settings of the study."""
-    records = json.loads((HERE / "settings.json").read_text())
+def _softmax(s: Setting) -> tuple[np.ndarray, np.ndarray]:
+    """Every action of every context is a kind of row; the policies' logits are normal."""
+    rng = np.random.default_rng([s.seed, CONTEXTS, ACTIONS])
+    logits = s.shape[0] * rng.standard_normal((CONTEXTS, ACTIONS))
+    own, target = (np.exp(x) for x in (logits, logits + s.shape[1] * rng.standard_normal(logits.shape)))
+    logging = own / own.sum(axis=1, keepdims=True)
+    weight = target / target.sum(axis=1, keepdims=True) / logging
+    order = np.argsort(weight, axis=None)
+    return (logging / CONTEXTS).ravel()[order], weight.ravel()[order]
+
+
+def load(name: str = "settings.json") -> list[Setting]:
+    """The settings of the study; those of families that no rule was developed on are in "fresh.json"."""
+    records = json.loads((HERE / name).read_text())
     return [Setting(**r | {"shape": tuple(r["shape"]), "lengths": tuple(r["lengths"])}) for r in records]
 
 
 def main() -> None:
-    settings = draw_settings()
-    (HERE / "settings.json").write_text(json.dumps([asdict(s) for s in settings], indent=1) + "\n")
-    for s in settings:
+    drawn = {"settings.json": draw_settings(), "fresh.json": draw_fresh()}
+    for name, settings in drawn.items():
+        (HERE / name).write_text(json.dumps([asdict(s) for s in settings], indent=1) + "\n")
+    for s in (s for settings in drawn.values() for s in settings):
         world = World(s)
         log = world.log(0)
         print(s.name, "held out" if s.held_out else "", log["reward"].size, f"{world.value:.4g}", world.bounded())
