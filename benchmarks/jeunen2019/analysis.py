@@ -11,23 +11,48 @@ import numpy as np
 from scipy import stats
 
 from recsim_mnar.studies import Study
+from recsim_mnar.studies.result import mean
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent
 
 
-def over_catalogues(values: Iterable[float]) -> dict[str, float]:
-    """Mean, its 95 % interval, and the 95 % range over catalogues."""
+RANGES: dict[str, tuple[float, float | None]] = {
+    **dict.fromkeys(("hr", "mrr", "ctr", "ctr_exact", "value_on_log", "snips"), (0.0, 1.0)),
+    **dict.fromkeys(("ips", "clipped_ips"), (0.0, None)),
+}
+"""What a metric's values can be; metrics are named by what stands before the "@"."""
+
+
+def over_catalogues(
+    values: Iterable[float], least: float | None = None, largest: float | None = None
+) -> dict[str, float]:
+    """Mean, its 95 % interval, and the 95 % range over catalogues, within what is possible.
+
+    The range is that of the beta law (with ``least`` alone: the gamma law) of the same mean and variance, of the normal
+    law where nothing bounds the values.
+    """
     x = np.array(list(values), float)
-    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)) if len(x) > 1 else math.inf
-    spread = 1.96 * x.std(ddof=1) if len(x) > 1 else math.inf
-    return {
-        "mean": float(x.mean()),
-        "low": float(x.mean() - half),
-        "high": float(x.mean() + half),
-        "range_low": float(x.mean() - spread),
-        "range_high": float(x.mean() + spread),
-    }
+    found = mean(x, least=least, largest=largest)
+    ends = (-math.inf, math.inf) if len(x) < 2 else law_range(found["mean"], float(x.std(ddof=1)), least, largest)
+    low, high = (-math.inf, math.inf) if len(x) < 2 else (found["low"], found["high"])
+    return {"mean": found["mean"], "low": low, "high": high, "range_low": ends[0], "range_high": ends[1]}
+
+
+def law_range(centre: float, sd: float, least: float | None, largest: float | None) -> tuple[float, float]:
+    """Quantiles .025 and .975 of the law of a mean and standard deviation that lives between ``least`` and
+    ``largest``."""
+    above = centre - least if least is not None else 0.0
+    if least is None or sd == 0.0 or above <= 0.0:
+        return centre - 1.96 * sd, centre + 1.96 * sd
+    if largest is None:
+        law = stats.gamma(above**2 / sd**2, scale=sd**2 / above)
+        return least + float(law.ppf(0.025)), least + float(law.ppf(0.975))
+    width = largest - least
+    share_above = above / width
+    trials = max(share_above * (1.0 - share_above) / (sd / width) ** 2 - 1.0, 1e-3)
+    law = stats.beta(share_above * trials, (1.0 - share_above) * trials)
+    return least + width * float(law.ppf(0.025)), least + width * float(law.ppf(0.975))
 
 
 def share(hits: Sequence[bool]) -> dict[str, float]:
@@ -50,7 +75,10 @@ def analyse(study: Study, settings: dict[str, Any]) -> dict[str, Any]:
     counts = [events(one) for one in found]
     return {
         "catalogues": len(found),
-        "figures": {" ".join(key): over_catalogues(values) for key, values in tables.items()},
+        "figures": {
+            " ".join(key): over_catalogues(values, *RANGES.get(key[2].split("@")[0], (None, None)))
+            for key, values in tables.items()
+        },
         "protocols": {row["protocol"]: row for row in study.summary()},
         "counts": {kind: over_catalogues(c[kind] for c in counts) for kind in ("organic", "bandit")},
         "claims": claims(found, agents),
@@ -102,7 +130,7 @@ def claims(found: list[dict[str, Any]], agents: list[str]) -> dict[str, Any]:
     upper_claims: dict[str, Any] = {}
     for name, (same, tau) in bounds.items():
         upper_claims[f"2 ranking by the upper bound of clipped IPS ({name}) is the A/B ranking"] = share(same)
-        upper_claims[f"2 Kendall's tau of that ranking with the A/B ranking ({name})"] = over_catalogues(tau)
+        upper_claims[f"2 Kendall's tau of that ranking with the A/B ranking ({name})"] = over_catalogues(tau, -1.0, 1.0)
     return {
         "1 leave-one-out ranks otherwise than the A/B test": share(other_order),
         "1 ratio item-knn to random, leave-one-out over A/B test": over_catalogues(ratio),

@@ -58,7 +58,8 @@ class Study:
         """How every ranking did over catalogues: a row a study, protocol and metric.
 
         Args:
-            level: of the intervals over catalogues: Wilson's of shares, Student's of means.
+            level: of the intervals over catalogues: Wilson's of shares; those of means respect that a cost is at least
+                0 and Kendall's tau within [-1, 1].
         """
         groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
         for j in self.judgements():
@@ -77,10 +78,10 @@ def _summarised(key: tuple[str, ...], own: list[dict[str, Any]], level: float) -
         "title": own[0]["title"],
         "catalogues": len(own),
         **shares,
-        "cost_share": mean([j["cost_share"] for j in own], level),
-        "kendall_tau": mean([j["kendall_tau"] for j in own], level),
+        "cost_share": mean([j["cost_share"] for j in own], level, least=0.0),
+        "kendall_tau": mean([j["kendall_tau"] for j in own], level, least=-1.0, largest=1.0),
         "best_by_upper_bound": share([j["pick_by_upper_bound"] == j["best"] for j in own], level),
-        "tau_by_upper_bound": mean([j["tau_by_upper_bound"] for j in own], level),
+        "tau_by_upper_bound": mean([j["tau_by_upper_bound"] for j in own], level, least=-1.0, largest=1.0),
         "picks": {pick: sum(j["pick"] == pick for j in own) for pick in sorted({j["pick"] for j in own})},
     }
 
@@ -114,10 +115,26 @@ def share(hits: Sequence[bool], level: float = 0.95) -> dict[str, Any]:
     return {"share": p, "low": max(centre - half, 0.0), "high": min(centre + half, 1.0), "count": count}
 
 
-def mean(values: Iterable[float | None], level: float = 0.95) -> dict[str, Any]:
-    """A mean over catalogues and Student's interval; values that are None are left out, and counted."""
+def mean(
+    values: Iterable[float | None],
+    level: float = 0.95,
+    *,
+    least: float | None = None,
+    largest: float | None = None,
+) -> dict[str, Any]:
+    """A mean over catalogues and its interval; values that are None are left out, and counted.
+
+    Args:
+        values: one a catalogue.
+        level: nominal coverage.
+        least: the least value possible. None for Student's interval, which knows no bounds.
+        largest: the largest value possible. With ``least`` alone the interval is that of numbers above
+            it, with both that of numbers in a range: neither leaves what is possible.
+    """
     import numpy as np
     from scipy.special import stdtrit
+
+    from recsim_mnar.estimators.intervals.proportions import positive_mean_interval, ranged_mean_interval
 
     given = list(values)
     x = np.array([v for v in given if v is not None and math.isfinite(v)], float)
@@ -126,5 +143,12 @@ def mean(values: Iterable[float | None], level: float = 0.95) -> dict[str, Any]:
     value = float(x.mean())
     if len(x) == 1:
         return {"mean": value, "low": None, "high": None, "n": 1}
-    half = float(stdtrit(len(x) - 1, 0.5 + level / 2)) * float(x.std(ddof=1)) / math.sqrt(len(x))
-    return {"mean": value, "low": value - half, "high": value + half, "n": len(x)}
+    if least is not None and largest is not None:
+        _, low, high = ranged_mean_interval(x, level, least, largest)
+    elif least is not None:
+        _, low, high = positive_mean_interval(np.maximum(x - least, 0.0), level)
+        low, high = least + low, least + high
+    else:
+        half = float(stdtrit(len(x) - 1, 0.5 + level / 2)) * float(x.std(ddof=1)) / math.sqrt(len(x))
+        low, high = value - half, value + half
+    return {"mean": value, "low": low, "high": high, "n": len(x)}

@@ -228,6 +228,36 @@ def test_severities_are_straight_between_their_limits():
     assert scaled(math.nan, 0.4, 1.0) == 2.0
 
 
+def test_tails_below_two_are_no_reason_to_trust_and_stated_bounds_are():
+    """Share of logs with a finding: Hill's index from 20 values has a relative error of a fifth or so."""
+    n, logs_each = 4000, 60
+    p = np.full(n, 0.5)
+
+    def found(index: float, sign: float, **stated: float) -> float:
+        seen = 0
+        for number in range(logs_each):
+            reward = sign * np.random.default_rng([17, number]).random(n) ** (-1.0 / index)
+            verdict = estimate_value(reward, p, p, full_support=True, **stated).verdict
+            seen += verdict.level != "trust" and any(
+                f.code in ("reward_tail", "loss_tail", "heavy_reward") and f.severity >= 1.0 for f in verdict.findings
+            )
+        return seen / logs_each
+
+    # 1.2: an index of 2 is 3 standard errors of Hill's estimate away; 5: it is 2.7 below.
+    for sign in (1.0, -1.0):
+        assert found(1.2, sign) >= 0.9
+        assert found(5.0, sign) <= 0.1
+    assert found(1.2, 1.0, reward_max=1e9) == 0.0
+    assert found(1.2, -1.0, reward_min=-1e9, reward_max=0.0) == 0.0
+
+
+def test_clicks_have_no_tail():
+    rng = np.random.default_rng(4)
+    for reward in ((rng.random(500) < 0.1) * 1.0, (rng.random(500) < 0.1) - 0.05, rng.integers(1, 6, 500) * 1.0):
+        verdict = estimate_value(reward, np.full(500, 0.5), np.full(500, 0.5), full_support=True).verdict
+        assert not {f.code for f in verdict.findings} & {"reward_tail", "loss_tail"}
+
+
 def test_support_is_a_stated_fact():
     rng = np.random.default_rng(0)
     n = 5000

@@ -1,4 +1,4 @@
-"""Intervals for means of numbers in [0, 1] over users, sound for means near 0 and 1."""
+"""Intervals for means of numbers with a least one, or with a range: of hit rates, of costs, of rank correlations."""
 
 from __future__ import annotations
 
@@ -43,3 +43,46 @@ def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, f
     low = float(betaincinv(hits, trials - hits + 1.0, tail)) if hits > 0.0 else 0.0
     high = float(betaincinv(hits + 1.0, trials - hits, 1.0 - tail)) if hits < trials else 1.0
     return value, low, high
+
+
+def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
+    """Mean of independent numbers that are not negative (costs over catalogues), and an interval with no negative end.
+
+    The gamma limits of :func:`recsim_mnar.estimators.intervals.limits.positive_limits`, with Student's quantile for few
+    values: one more of the larger values (each weighing in proportion to itself; 1 where all are 0) is added for the
+    upper end, one more mean value that turned out 0 for the lower.
+
+    Args:
+        values: (n,) numbers, none of them negative.
+        level: nominal coverage.
+
+    Returns:
+        value, low, high; the interval is [0, inf) for fewer than two values.
+    """
+    from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, small_sample_factor
+
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    if n == 0:
+        return math.nan, 0.0, math.inf
+    value = float(x.mean())
+    if n == 1:
+        return value, 0.0, math.inf
+    variance = float(x.var()) / n * small_sample_factor(n, level)
+    step = float(x @ x) / float(x.sum()) if value > 0.0 else 1.0
+    return value, *positive_limits(value, Spread(variance, 0.0, step / n, value / n), level)
+
+
+def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest: float) -> tuple[float, float, float]:
+    """Mean of independent numbers in [least, largest], and an interval within: :func:`user_mean_interval`, moved.
+
+    Args:
+        values: (n,) numbers; what roundings put outside the range is moved into it.
+        level: nominal coverage.
+        least: the least value possible.
+        largest: the largest.
+    """
+    width = largest - least
+    y = np.clip((np.asarray(values, dtype=np.float64) - least) / width, 0.0, 1.0)
+    value, low, high = user_mean_interval(y, level)
+    return least + width * value, least + width * low, least + width * high

@@ -28,6 +28,7 @@ from recsim_mnar.estimators.off_policy.support import Support, support_of
 from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import CAUTION, Finding
+from recsim_mnar.log.columns import Floats
 
 INTERVALS = ("auto", "gamma", "delta")
 NARROW = 0.8
@@ -164,7 +165,7 @@ def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, value
 
 
 def spread_facts(moments: Moments, resting: float | None, bounds: Bounds) -> dict[str, Any]:
-    """On how few users the spread rests, and how much of the rewards' squares is one reward's."""
+    """On how few users the spread rests, how much of the rewards' squares is one reward's, and how long their tail."""
     facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows, "resting_on": resting}
     if moments.clustered and moments.users < moments.rows:
         facts["longest_user_share"] = moments.user_rows_max / moments.rows
@@ -172,7 +173,10 @@ def spread_facts(moments: Moments, resting: float | None, bounds: Bounds) -> dic
         highest, squares = (bounds.largest - bounds.least) ** 2, moments.sum("rr")
         # Rewards that are all alike have no tail; that they are few, the interval's width says.
         if squares < 0.999 * moments.rewarded * highest:
-            facts["reward_tail"] = highest / squares
+            facts["reward_share"] = highest / squares
+        facts["reward_tail"] = hill(moments.top_rewards)
+    if moments.top_losses.any():
+        facts["loss_tail"] = hill(moments.top_losses)
     return facts
 
 
@@ -259,10 +263,16 @@ def effective_rewards(moments: Moments) -> float:
 
 
 def tail_index(moments: Moments) -> float | None:
-    """Hill's (1975) estimate of the weights' tail index from the largest ones; None where they are too few or equal."""
-    top = moments.top_weights
-    top = top[top > 0.0]
-    if top.size < N_TOP or moments.rows < 10 * N_TOP:
+    """Tail index of the weights from the largest ones; None where they are too few or equal."""
+    return hill(moments.top_weights) if moments.rows >= 10 * N_TOP else None
+
+
+def hill(top: Floats) -> float | None:
+    """Hill's (1975) estimate of a tail index from the largest values, downwards, held against the last of them.
+
+    Its relative error is one over the root of their number less one; None where one is not positive, or all are equal.
+    """
+    if top[-1] <= 0.0:
         return None
     spread = float(np.mean(np.log(top[:-1] / top[-1])))
     return 1.0 / spread if spread > 0.0 else None

@@ -14,7 +14,7 @@ from recsim_mnar.estimators.off_policy.inputs import check_clip, check_rows
 from recsim_mnar.estimators.off_policy.stated import check_range, missing_column, refuse_outside
 from recsim_mnar.log.columns import Clusters, Floats, column, user_sums
 
-N_SUMS, N_POWERS, N_TOP = 13, 35, 8
+N_SUMS, N_POWERS, N_TOP, N_TOP_REWARDS = 13, 35, 8, 21
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr"))}
 _POWER_NAMES = (
     *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
@@ -50,6 +50,13 @@ def _missing_sums(missing: Floats, clusters: Clusters | None) -> NDArray[np.floa
     return np.array([float(np.sum(missing)), float(sums @ sums), float(sums @ lengths)])
 
 
+def _largest(values: Floats, number: int) -> Floats:
+    """The (number,) largest values, downwards; 0 where there are fewer."""
+    least = min(number, values.size)
+    top = np.sort(np.partition(values, values.size - least)[values.size - least :])[::-1]
+    return np.concatenate([top, np.zeros(number - least)])
+
+
 @dataclass
 class Moments:
     """Moments of (target, propensity, reward) rows.
@@ -79,6 +86,9 @@ class Moments:
         user_excess_max: most by which a user's weights sum to more than the user has rows.
         missing: sum over rows of the target's mass where the logging probability is 0, None where it was not given.
         top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
+        top_rewards: (21,) largest rewards above ``shift``, downwards, 0 where there are fewer.
+        top_losses: (21,) largest losses (rewards below 0, without their sign), downwards, 0 where there are fewer or
+            ``shift`` was given.
     """
 
     clip: float = float("inf")
@@ -89,6 +99,8 @@ class Moments:
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
     _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
+    top_rewards: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_TOP_REWARDS), repr=False)
+    top_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_TOP_REWARDS), repr=False)
     _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
     _missing: NDArray[np.float64] | None = field(default=None, repr=False)
 
@@ -136,6 +148,7 @@ class Moments:
                 refuse_outside(r, shift, None, names[0])
             moments = Moments(moments.clip, moments.clustered, moments.reward_min)
             moments._gather(r - moments.shift, p, t, clusters, names)
+            moments.top_losses = _largest(np.maximum(-r, 0.0), N_TOP_REWARDS)
         if largest is not None and moments.rows and moments.reward_max > largest:
             refuse_outside(r, None, largest, names[0])
         if unsupported is not None:
@@ -146,8 +159,9 @@ class Moments:
         from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
 
         fed: list[Any] = [self.clip, self._sums]
-        maxima = np.empty(-(-r.size // kernels.CHUNK))
-        kept = [self._counts, self._extremes, self.top_weights, maxima, np.empty(N_SUMS + N_POWERS)]
+        maxima = np.empty((2, -(-r.size // kernels.CHUNK)))
+        tops = (self.top_weights, self.top_rewards)
+        kept = [self._counts, self._extremes, tops, maxima, np.empty(N_SUMS + N_POWERS)]
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
             if clusters is None:
                 kernels.gather(t, p, r, *fed, *kept)
@@ -191,7 +205,9 @@ class Moments:
         merged._counts = self._counts + other._counts
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
         merged._extremes = np.where([True, False, True, False, False, False, False, False], low, high)
-        merged.top_weights = np.sort(np.concatenate([self.top_weights, other.top_weights]))[::-1][:N_TOP].copy()
+        merged.top_weights = _largest(np.concatenate([self.top_weights, other.top_weights]), N_TOP)
+        merged.top_rewards = _largest(np.concatenate([self.top_rewards, other.top_rewards]), N_TOP_REWARDS)
+        merged.top_losses = _largest(np.concatenate([self.top_losses, other.top_losses]), N_TOP_REWARDS)
         return merged
 
     def _totals(self) -> tuple[list[float], list[float]]:

@@ -8,16 +8,22 @@ from typing import Any
 from recsim_mnar.estimators.off_policy.registry import ESTIMATORS
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
 
-WIDE, USELESS = 0.4, 1.0
+WIDE, USELESS = 0.5, 1.0
 """Half widths of the interval, over the value above the least reward. An estimate that errs by less than 20 % in 95
-logs of 100 has an interval of at most .26 where that is at most 1.3 times as wide as it must be; .4 leaves room for few
-users. From 1 on the interval cannot tell the value from nothing or from twice itself."""
+logs of 100 has one of .26 where the interval is 1.3 times as wide as it must be; .5 leaves room for one that is 2.5
+times as wide, as honest ones are where few rewards are expected at the heaviest weights. From 1 on the interval cannot
+tell the value from nothing or from twice itself."""
 TOLERABLE = 0.2
 """A relative error that an estimate may have: bias that is proved to be larger is a reason for caution."""
 LEAST_ESS, FEW_ESS = 100.0, 30.0
 """Effective rows: 100 leave a relative error of .1 from the weights alone."""
-LEAST_RESTING, FEW_RESTING = 10.0, 2.0
-"""Equal users that the variance rests on: from ten its own relative error is a third, the interval's width a sixth."""
+LEAST_RESTING, FEW_RESTING = 4.0, 2.0
+"""Equal users that the variance rests on. The interval reckons with them, by six degrees of freedom where they are
+four; below that the quantiles of Student's law grow faster than anyone can know the number."""
+LEAST_TAIL = 2.0
+"""Tail index of rewards: below it their variance has no limit."""
+LARGEST_SHARE = 1.0 / 3.0
+"""Share of all rewards' squares that one may have."""
 SHARE_OF_ONE = 0.1
 """Share of the weight, of the rows, or of the rewards' squares that one row, user or reward may carry."""
 OFF_BY = 0.3
@@ -187,15 +193,31 @@ def _tails(facts: dict[str, Any], unit: str) -> list[Finding]:
         severity = min(severity, CAUTION) if facts.get("users", 0) >= 100 else severity
         message = f"the spread rests on the equivalent of {resting:.2g} equal {unit}, so its own size is uncertain"
         found.append(Finding("uneven_users", severity, resting, message, f"log more {unit}"))
-    row = facts.get("reward_tail")
-    if row is not None:
-        message = f"one reward is {100 * row:.0f} % of all rewards' squares, as where their tail index is below 2"
-        action = "give reward_max where you know it, or cut rewards at a level fixed beforehand"
-        found.append(Finding("reward_tail", min(scaled(row, SHARE_OF_ONE, math.inf), CAUTION), row, message, action))
+    found += _heavy_rewards(facts)
     share = facts.get("longest_user_share")
     if share is not None:
         message = f"one user has {100 * share:.0f} % of the rows"
         found.append(
             Finding("long_user", min(scaled(share, SHARE_OF_ONE, math.inf), CAUTION), share, message, "log more users")
         )
+    return found
+
+
+def _heavy_rewards(facts: dict[str, Any]) -> list[Finding]:
+    """Rewards, or losses, whose variance has no limit as far as the log can tell."""
+    found = []
+    tail, share, losses = (facts.get(name) for name in ("reward_tail", "reward_share", "loss_tail"))
+    action = "give reward_max where you know it, or cut rewards at a level fixed beforehand"
+    if tail is not None:
+        message = f"the largest rewards' tail index is {tail:.2f} (below 2 their variance has no limit)"
+        found.append(Finding("reward_tail", min(scaled(tail, LEAST_TAIL, 0.0), CAUTION), tail, message, action))
+    if share is not None:
+        # Too few rewards for a tail index: those of an index above 2 leave the largest a tenth.
+        limit = LARGEST_SHARE if tail is not None else SHARE_OF_ONE
+        message = f"one reward is {100 * share:.0f} % of all rewards' squares"
+        found.append(Finding("heavy_reward", min(scaled(share, limit, math.inf), CAUTION), share, message, action))
+    if losses is not None:
+        message = f"the largest losses' tail index is {losses:.2f} (below 2 their variance has no limit)"
+        action = "give reward_min where you know it, or cut losses at a level fixed beforehand"
+        found.append(Finding("loss_tail", min(scaled(losses, LEAST_TAIL, 0.0), CAUTION), losses, message, action))
     return found
