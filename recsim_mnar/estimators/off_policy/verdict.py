@@ -89,7 +89,9 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         action = _less_bias(estimator) or "raise the clip"
         what = "clipping" if action.endswith("clip") else "shrinking the weights"
         message = f"{what} may hide up to {part:.3g}, more than the sampling error"
-        found.append(Finding("bias", CAUTION, part, message, action))
+        # The interval holds it: it is a reason for caution where it makes the interval too wide, and not by itself.
+        severity = min(scaled(half / scale, WIDE, USELESS), CAUTION) if scale > 0.0 else CAUTION
+        found.append(Finding("bias", severity, part, message, action))
     if facts.get("value_outside"):
         action = _less_bias(estimator) or "raise the clip"
         outside = facts["value_outside"]
