@@ -3,7 +3,8 @@
 A gate passes a log or blocks it. A false pass is a bad log that passes, a false block a good one that is blocked. Gates
 with a threshold (our largest severity, Kish's effective sample, the share of supported rows) are compared at equal
 shares of false blocks; the published rule is one point. Intervals come from resampling the populations that logs are
-drawn from.
+drawn from. A gate that knew of every log how often logs of its size from its population err (the share of bad ones
+among the others) shows what is left to luck: which of several logs of one population errs, no gate can see in them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mix import LEAST_EFFECTIVE, LEAST_OVERLAP, RELATIVE_ERROR
+from mix import LEAST_EFFECTIVE, LEAST_OVERLAP, RELATIVE_ERROR, USERS
 
 HERE = Path(__file__).resolve().parent
 GATES = ("severity", "effective sample", "overlap")
@@ -21,19 +22,22 @@ REPLICATES = 400
 EFFECTS = ((-np.inf, -0.2), (-0.2, -0.05), (-0.05, 0.05), (0.05, 0.2), (0.2, np.inf))
 
 
-def load() -> tuple[list[dict[str, Any]], np.ndarray]:
-    """Every log, and the number of the population it was drawn from."""
+def load() -> tuple[list[dict[str, Any]], np.ndarray, np.ndarray]:
+    """Every log, the number of the population it was drawn from, and that of its population and size."""
     rows: list[dict[str, Any]] = []
     groups: list[int] = []
+    sizes: list[int] = []
     for number, path in enumerate(sorted((HERE / "logs").glob("*.json"))):
         found = json.loads(path.read_text())
         for k, row in enumerate(found):
             rows.append(row | {"source": path.stem.split("-")[0]})
             # a simulated population serves four targets: each is a population of its own
-            groups.append(
-                1000 * number + (4 * k) // max(len(found), 1) if not path.stem.startswith("gen") else 1000 * number
-            )
-    return rows, np.unique(groups, return_inverse=True)[1]
+            drawn = path.stem.startswith("generator")
+            groups.append(1000 * number + (0 if drawn else (4 * k) // max(len(found), 1)))
+            # logs of a world have its sizes in turn, beginning anew with every target
+            turns = len(found) // (1 if path.stem.startswith("purchases") else 4)
+            sizes.append(10 * groups[-1] + (0 if drawn else k % max(turns, 1) % len(USERS)))
+    return rows, *(np.unique(x, return_inverse=True)[1] for x in (groups, sizes))
 
 
 def labels(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -75,6 +79,13 @@ def area(doubt: np.ndarray, bad: np.ndarray) -> float:
     """Probability that a bad log is doubted more than a good one."""
     x, y = curve(doubt, bad)
     return 1.0 - float(np.sum((x[:-1] - x[1:]) * (y[1:] + y[:-1]) / 2.0))
+
+
+def known(bad: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Doubt of a gate that knows the share of bad logs among the others of the same population and size."""
+    count, errs = np.bincount(sizes), np.bincount(sizes, bad)
+    whole = float(bad.mean())
+    return (errs[sizes] - bad + whole) / count[sizes]
 
 
 def compare(found: dict[str, np.ndarray], bad: np.ndarray, groups: np.ndarray) -> dict[str, Any]:
@@ -160,7 +171,7 @@ def decisions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    rows, groups = load()
+    rows, groups, sizes = load()
     bad = labels(rows)
     result: dict[str, Any] = {
         "logs": len(rows),
@@ -181,6 +192,11 @@ def main() -> None:
             if own.any():
                 sources[source] = {gate: round(area(doubt[own], bad[name][own]), 3) for gate, doubt in found.items()}
         result[name]["area by source"] = sources
+        doubt, points = known(bad[name], sizes), np.array(result[name]["false blocks"])
+        result[name]["knowing the population"] = {
+            "false passes": at(doubt, bad[name], points).round(4).tolist(),
+            "area": round(area(doubt, bad[name]), 4),
+        }
     result["findings"] = carried(rows, bad["error above a fifth"])
     result["decisions"] = decisions(rows)
     text = json.dumps(result, indent=1).replace("-Infinity", '"-inf"').replace("Infinity", '"inf"')

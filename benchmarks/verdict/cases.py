@@ -98,6 +98,12 @@ def pareto_rewards(rng: np.random.Generator) -> Columns:
     return {"reward": rng.random(n) ** (-1 / 1.2), "propensity": np.full(n, 0.5), "target": np.full(n, 0.5)}
 
 
+def pareto_losses(rng: np.random.Generator) -> Columns:
+    """The same with the other sign."""
+    columns = pareto_rewards(rng)
+    return columns | {"reward": -columns["reward"]}
+
+
 def pareto_lengths(index: float, cap: float) -> tuple[Callable[[np.random.Generator, int], Any], np.ndarray]:
     """Whole numbers of rows with a Pareto tail, and the probability of each."""
     size = np.arange(1, int(cap) + 1)
@@ -245,6 +251,7 @@ def every_case() -> list[Case]:
         Case("06-rare-unbounded", rare, 0.55, _GUARANTEES, yes),
         Case("06-rare-bounded", rare, 0.55, _GUARANTEES, unit | {"weight_max": 0.5 / (1.08 / 400)}),
         Case("07-pareto-rewards", pareto_rewards, 6.0, stated=yes),
+        Case("07-pareto-losses", pareto_losses, -6.0, stated=yes),
     ]
     for label, (draw, chance) in (
         ("pareto2", pareto_lengths(2.0, 100_000)),

@@ -1,6 +1,7 @@
 """Puts the study's steps together and holds them against what must be shown: `python benchmarks/verdict/collect.py`.
 
-Prints the rules with the settings that break them and writes results.json; `dev` or `held_out` takes these only.
+Prints the rules with the settings that break them and writes results.json; `dev`, `held_out` or `fresh` takes these
+only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from generator import load  # noqa: E402
+
 METHODS = ("default", "clipped", "snips", "beta_ips", "difference", "dr")
 LEVEL = 0.05
 ACCURATE = 0.95
@@ -82,6 +87,48 @@ def summary(rows: np.ndarray, truth: float, oracle: float, reasons: Counter[str]
     }
 
 
+PARTS = {"dev": "developed on", "held_out": "held out at first", "fresh": "fresh"}
+"""Families: the rules were developed on the first; the second were held out then, and seen before the rules changed
+again; the third were drawn before that change and run once, after it."""
+
+
+def part_of(result: dict[str, Any]) -> str:
+    """The part that a setting's family is of."""
+    return "fresh" if result["name"].startswith("f") else "held_out" if result["held_out"] else "dev"
+
+
+def _kinds(off: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Settings whose support is stated, by what else is known of them."""
+    drawn = {s.name: s for s in (*load(), *load("fresh.json"))}
+
+    def endless(r: dict[str, Any]) -> bool:
+        """Rewards of a tail index below 2 and no range: at most caution, whatever the log."""
+        setting = drawn[r["name"]]
+        return setting.rewards in ("pareto", "loglogistic") and setting.spread < 2.0
+
+    many = [r for r in off if r["users"] >= 100 and r["support"] != "no"]
+    full = [r for r in many if r["missing"] == 0]
+    return {
+        "full support": [r for r in full if not endless(r)],
+        "full support, range of rewards stated": [r for r in full if drawn[r["name"]].reward_range],
+        "full support, tail index below 2": [r for r in full if endless(r)],
+        "missing mass stated": [r for r in many if r["missing"] > 0],
+        "fewer than 100 users": [r for r in off if r["support"] != "no" and r["users"] < 100],
+    }
+
+
+def _shy(chosen: list[dict[str, Any]]) -> dict[str, Any]:
+    """Estimates within a fifth in 95 % of logs, and those of them that are trusted in less than 70 %."""
+    exact = [
+        (r, m, r["methods"][m])
+        for r in chosen
+        for m in METHODS
+        if m in r["methods"] and m != "difference" and r["methods"][m]["within_a_fifth"] >= ACCURATE
+    ]
+    shy = [(r["name"], m, round(x["trusted"], 3), r["spread"], x["reasons"]) for r, m, x in exact if x["trusted"] < 0.7]
+    return {"estimates": len(exact), "defaults": sum(m == "default" for _, m, _ in exact), "broken": shy}
+
+
 def rules(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Every rule with its counts and what breaks it."""
     off = [r for r in results if r["family"] != "uplift"]
@@ -116,22 +163,7 @@ def rules(results: list[dict[str, Any]]) -> dict[str, Any]:
         for m in METHODS[:2]
         if r["methods"][m]["over_oracle"] > 1.3
     ]
-    never = {}
-    for kind, chosen in (
-        ("full support", [r for r in off if r["support"] == "full" and r["missing"] == 0 and r["users"] >= 100]),
-        ("missing mass stated", [r for r in off if r["support"] == "column" and r["users"] >= 100]),
-        ("fewer than 100 users", [r for r in off if r["support"] != "no" and r["users"] < 100]),
-    ):
-        exact = [
-            (r, m, r["methods"][m])
-            for r in chosen
-            for m in METHODS
-            if m in r["methods"] and m != "difference" and r["methods"][m]["within_a_fifth"] >= ACCURATE
-        ]
-        shy = [
-            (r["name"], m, round(x["trusted"], 3), r["spread"], x["reasons"]) for r, m, x in exact if x["trusted"] < 0.7
-        ]
-        never[kind] = {"estimates": len(exact), "broken": shy}
+    never = {kind: _shy(chosen) for kind, chosen in _kinds(off).items()}
     worst = {}
     for m in METHODS:
         own = [
@@ -179,14 +211,22 @@ def rules(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def table(found: dict[str, dict[str, Any]]) -> list[str]:
     """What must be shown, and what breaks it, for the README."""
-    lines = ["| | dev families | held-out families |", "|---|---|---|"]
-    parts = [found.get("dev"), found.get("held_out")]
+    names = [name for name in PARTS if name in found]
+    parts = [found[name] for name in names]
+    lines = ["| families | " + " | ".join(PARTS[name] for name in names) + " |", "|---" * (1 + len(names)) + "|"]
 
     def add(title: str, cell: Any) -> None:
         lines.append(f"| {title} | " + " | ".join("-" if part is None else cell(part) for part in parts) + " |")
 
     def listed(names: list[Any]) -> str:
         return "none" if not names else "; ".join(" ".join(str(x) for x in name[:3]) for name in names[:6])
+
+    def shy(own: dict[str, Any]) -> str:
+        defaults = [b[:1] + b[2:3] for b in own["broken"] if b[1] == "default"]
+        return (
+            f"{len(own['broken'])} of {own['estimates']} estimates; default {len(defaults)} of {own['defaults']}: "
+            f"{listed(defaults)}"
+        )
 
     add("settings, logs each", lambda d: f"{d['settings']}, {'/'.join(map(str, d['logs']))}")
     add("trusted and wrong above the limit", lambda d: f"{len(d['wrong']['broken'])} of {d['wrong']['tests']} "
@@ -197,11 +237,8 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
         f"{listed(d['coverage']['lowest']['default'][:1])}")  # fmt: skip
     add("wider than 1.3 oracles, where n E[w^2 r] / w_max^2 is 3 or more", lambda d: f"{len(d['width']['broken'])} of "
         f"{2 * d['width']['settings']}: {listed(d['width']['broken'])}")  # fmt: skip
-    for kind in ("full support", "missing mass stated", "fewer than 100 users"):
-        add(f"within a fifth in 95 %, trusted in less than 70 %: {kind}",
-            lambda d, kind=kind: f"{len(d['never'][kind]['broken'])} of {d['never'][kind]['estimates']} "
-            "estimates; default: "
-            + listed([b[:1] + b[2:3] for b in d["never"][kind]["broken"] if b[1] == "default"]))  # fmt: skip
+    for kind in parts[0]["never"]:
+        add(f"within a fifth in 95 %, trusted in less than 70 %: {kind}", lambda d, kind=kind: shy(d["never"][kind]))
     add("lowest coverage of the default, support stated", lambda d: listed([w[::-1][1:] for w in
         d["worst_coverage_support_stated"].get("default", [])[:3]]))  # fmt: skip
     return lines
@@ -216,14 +253,13 @@ def into_readme(lines: list[str]) -> None:
 
 def main() -> None:
     which = sys.argv[1] if len(sys.argv) > 1 else "all"
-    results = [r for r in read() if which == "all" or r["held_out"] == (which == "held_out")]
-    found = rules(results)
+    results = [r for r in read() if which in ("all", part_of(r))]
+    parts = {name: [r for r in results if part_of(r) == name] for name in PARTS}
+    found = {name: rules(part) for name, part in parts.items() if part}
     print(json.dumps(found, indent=1))
     if which == "all":
-        parts = {"dev": [r for r in results if not r["held_out"]], "held_out": [r for r in results if r["held_out"]]}
-        whole = {"rules": {name: rules(part) for name, part in parts.items() if part}, "settings": results}
-        (HERE / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
-        into_readme(table(whole["rules"]))
+        (HERE / "results.json").write_text(json.dumps({"rules": found, "settings": results}, indent=1) + "\n")
+        into_readme(table(found))
 
 
 if __name__ == "__main__":

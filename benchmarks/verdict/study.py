@@ -1,5 +1,6 @@
-"""The widened coverage study: `python benchmarks/verdict/study.py dev|held_out FIRST LAST [PART/PARTS]`.
+"""The widened coverage study: `python benchmarks/verdict/study.py WHICH FIRST LAST [PART/PARTS]`.
 
+WHICH: dev, held_out (what was held out at first), all (both), fresh (families drawn before the rules changed again).
 Logs FIRST to LAST - 1 of every setting: a setting is a step whose logs are kept under logs/ (values, ends, verdicts),
 and one that is done is not run again. PART/PARTS takes every PARTS-th setting, for two processes. `python
 benchmarks/verdict/collect.py` puts the steps together.
@@ -23,8 +24,11 @@ from generator import Setting, World, load  # noqa: E402
 from uplift_worlds import UpliftSetting, draw_uplift  # noqa: E402
 
 from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.estimators import difference, estimate_value  # noqa: E402
+from recsim_mnar.estimators import Moments, difference, estimate_value  # noqa: E402
+from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments  # noqa: E402
+from recsim_mnar.estimators.off_policy.stated import Stated  # noqa: E402
 from recsim_mnar.estimators.uplift import average_effect, evaluate_lists  # noqa: E402
+from recsim_mnar.log.columns import Clusters  # noqa: E402
 from recsim_mnar.log.exposures import Exposures  # noqa: E402
 
 METHODS = ("default", "clipped", "snips", "beta_ips", "difference")
@@ -66,10 +70,10 @@ def run(setting: Setting, first: int, last: int, with_model: bool) -> dict[str, 
         squares.append(float(np.sum(weight * weight * above)))
         if setting.support == "no":
             log.pop("unsupported", None)
+        log["cluster"] = Clusters.of(log["cluster"], log["reward"].size)
         given = log | said
-        tallies["default"].add(estimate_value(**given))
-        tallies["clipped"].add(estimate_value(**given, clip=setting.clip))
-        tallies["snips"].add(estimate_value(**given, estimator="snips"))
+        for name, estimate in from_one_pass(given, setting.clip).items():
+            tallies[name].add(estimate)
         tallies["beta_ips"].add(estimate_value(**given, estimator="beta_ips"))
         lost = {}
         if "unsupported" in log:
@@ -96,6 +100,17 @@ def run(setting: Setting, first: int, last: int, with_model: bool) -> dict[str, 
     return kept(facts, tallies, {"plain": plain, "squares": squares, "largest": [world.largest]}, began)
 
 
+def from_one_pass(given: dict[str, Any], clip: float) -> dict[str, Any]:
+    """What estimate_value gives without a clip, with one, and for snips, from moments that are gathered once."""
+    known = ("full_support", "reward_min", "reward_max", "weight_max")
+    stated = Stated(**{name: given[name] for name in known if name in given})
+    moments = Moments.of(
+        clip=clip, **{name: given[name] for name in given if name not in ("full_support", "weight_max")}
+    )
+    of = {"default": "ips", "clipped": "clipped_ips", "snips": "snips"}
+    return {name: estimate_from_moments(moments, estimator, stated=stated) for name, estimator in of.items()}
+
+
 def kept(facts: dict[str, Any], tallies: dict[str, Tally], more: dict[str, Any], began: float) -> dict[str, Any]:
     """What a step writes."""
     return {
@@ -115,7 +130,7 @@ def model_of(world: World, log: dict[str, Any]) -> dict[str, Any]:
     shares = np.bincount(
         np.searchsorted(edges, world.weight * (1 - 1e-12), side="right"), world.chance * world.weight, BINS
     )
-    fold = log["cluster"] % 2
+    fold = log["cluster"].codes % 2
     counts = np.zeros((2, BINS))
     sums = np.zeros((2, BINS))
     np.add.at(counts, (fold, bins), 1.0)
@@ -165,10 +180,10 @@ def main() -> None:
     part, parts = (int(x) for x in sys.argv[4].split("/")) if len(sys.argv) > 4 else (0, 1)
     folder = HERE / "logs"
     folder.mkdir(exist_ok=True)
-    settings = load()
+    settings = load("fresh.json" if which == "fresh" else "settings.json")
     modelled = {s.name for s in doubly_robust_settings(settings)}
-    chosen: list[Any] = [s for s in settings if which == "all" or s.held_out == (which == "held_out")]
-    if which != "held_out":
+    chosen: list[Any] = [s for s in settings if which in ("all", "fresh") or s.held_out == (which == "held_out")]
+    if which in ("all", "dev"):
         chosen += draw_uplift()
     for number, setting in enumerate(chosen):
         if number % parts != part:

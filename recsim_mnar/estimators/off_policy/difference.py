@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals.gamma import deviations_of, gamma_of_rows
+from recsim_mnar.estimators.intervals.gamma import along_length_of, deviations_of, gamma_of_rows
 from recsim_mnar.estimators.intervals.limits import Interval
 from recsim_mnar.estimators.off_policy.from_moments import clip_part, diagnostics, spread_facts
 from recsim_mnar.estimators.off_policy.moments import Moments
@@ -107,8 +107,9 @@ def estimate_difference(pair: Pair, estimator: str) -> Estimate:
     extra = {"low": low, "high": high, "scale": max(values), "same": same, "range": bounds.range, "bias_part": part}
     extra["weight_max_given"] = pair.stated.largest_weight is not None
     gap = (cut[0] - cut[1]) * reward
-    deviations = deviations_of(gap - float(np.mean(gap)), pair.clusters, ours)
-    spread = spread_facts(ours, None if same else deviations.resting(), bounds)
+    influence = gap - float(np.mean(gap))
+    resting = None if same else deviations_of(influence, pair.clusters, ours).resting()
+    spread = spread_facts(ours, resting, bounds, along_length_of(influence, pair.clusters, ours))
     verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)
     other = judge(
         diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / n, "same": True}

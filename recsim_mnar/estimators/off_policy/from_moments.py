@@ -17,6 +17,7 @@ from recsim_mnar.estimators.intervals.limits import (
 from recsim_mnar.estimators.off_policy.moments import N_TOP, Moments
 from recsim_mnar.estimators.off_policy.sampling import (
     Bounds,
+    along_length,
     delta_limits,
     largest_weight,
     mean_limits,
@@ -65,7 +66,7 @@ def estimate_from_moments(
     value = moments.sum(above) / total if total > 0.0 else 0.0
     reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
     deviations = of_letters(moments, above, below, value)
-    extras: dict[str, Any] = spread_facts(moments, deviations.resting(), bounds)
+    extras: dict[str, Any] = spread_facts(moments, deviations.resting(), bounds, along_length(moments, above))
     if reason:
         sampling = whole = Interval(0.0, bounds.range, f"no interval: {reason}")
     else:
@@ -164,9 +165,10 @@ def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, value
     return {"support": known, "range": bounds.range, "low": low, "high": high, "scale": value}
 
 
-def spread_facts(moments: Moments, resting: float | None, bounds: Bounds) -> dict[str, Any]:
+def spread_facts(moments: Moments, resting: float | None, bounds: Bounds, along: float) -> dict[str, Any]:
     """On how few users the spread rests, how much of the rewards' squares is one reward's, and how long their tail."""
     facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows, "resting_on": resting}
+    facts["along_length"] = along
     if moments.clustered and moments.users < moments.rows:
         facts["longest_user_share"] = moments.user_rows_max / moments.rows
     if not bounds.given and moments.rewarded:

@@ -17,9 +17,12 @@ TOLERABLE = 0.2
 """A relative error that an estimate may have: bias that is proved to be larger is a reason for caution."""
 LEAST_ESS, FEW_ESS = 100.0, 30.0
 """Effective rows: 100 leave a relative error of .1 from the weights alone."""
-LEAST_RESTING, FEW_RESTING = 4.0, 2.0
-"""Equal users that the variance rests on. The interval reckons with them, by six degrees of freedom where they are
-four; below that the quantiles of Student's law grow faster than anyone can know the number."""
+LEAST_RESTING, LEAST_EVEN, FEW_RESTING = 10.0, 4.0, 2.0
+"""Equal users that the variance rests on. From ten its own relative error is a third. Where longer users earn no
+otherwise than others, four are enough: the interval reckons with them, by the degrees of freedom that they leave. Where
+they do, the longest users decide, and longer ones than the log has would move the value."""
+OTHERWISE = 1.5
+"""Standard score from which longer users earn otherwise."""
 LEAST_TAIL = 2.0
 """Tail index of rewards: below it their variance has no limit."""
 LARGEST_SHARE = 1.0 / 3.0
@@ -191,9 +194,11 @@ def _tails(facts: dict[str, Any], unit: str) -> list[Finding]:
     found = []
     resting = facts.get("resting_on")
     if resting is not None:
-        severity = scaled(resting, LEAST_RESTING, FEW_RESTING)
+        otherwise = abs(facts.get("along_length", 0.0)) >= OTHERWISE
+        severity = scaled(resting, LEAST_RESTING if otherwise else LEAST_EVEN, FEW_RESTING)
         severity = min(severity, CAUTION) if facts.get("users", 0) >= 100 else severity
         message = f"the spread rests on the equivalent of {resting:.2g} equal {unit}, so its own size is uncertain"
+        message += f", and longer {unit} earn otherwise than others" if otherwise else ""
         found.append(Finding("uneven_users", severity, resting, message, f"log more {unit}"))
     found += _heavy_rewards(facts)
     share = facts.get("longest_user_share")
