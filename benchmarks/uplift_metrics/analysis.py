@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from recsim_mnar.studies import Study
+from recsim_mnar.studies.result import mean
 
 LEVEL = 0.95
 
@@ -36,11 +36,10 @@ def runs_of(study: Study) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def interval(values: list[float]) -> str:
-    """Mean and Student's interval over catalogues."""
-    x = np.array(values)
-    half = stdtrit(len(x) - 1, 0.5 + LEVEL / 2) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else np.nan
-    return f"{x.mean():.2f} [{x.mean() - half:.2f}, {x.mean() + half:.2f}]"
+def interval(values: list[float], least: float, largest: float | None = None) -> str:
+    """Mean and its interval over catalogues, within what is possible."""
+    found = mean(values, LEVEL, least=least, largest=largest)
+    return f"{found['mean']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
 
 
 def tables(found: dict[str, list[dict]]) -> str:
@@ -56,7 +55,7 @@ def tables(found: dict[str, list[dict]]) -> str:
             picks = [j["pick"] for j in own]
             counts = ", ".join(f"{p} {picks.count(p)}" for p in sorted(set(picks), key=lambda p: (-picks.count(p), p)))
             right = sum(j["pick"] == j["best"] for j in own)
-            cost, tau = interval([j["cost"] for j in own]), interval([j["tau"] for j in own])
+            cost, tau = interval([j["cost"] for j in own], 0.0), interval([j["tau"] for j in own], -1.0, 1.0)
             lines.append(f"| {preset} | {own[0]['metric']} | {right} of {len(own)} | {cost} | {tau} | {counts} |")
     lines += ["", "Mean true uplift of the lists, purchases caused an item and period (CP@10):", ""]
     agents = list(next(iter(found.values()))[0]["values"])

@@ -15,10 +15,13 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Moments, difference, estimate_value
+from recsim_mnar.estimators.intervals.gamma import along_length_of
 from recsim_mnar.estimators.intervals.limits import Spread, poisson_reach, positive_limits
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
+from recsim_mnar.estimators.off_policy.sampling import along_length
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.verdict import TRUST, Finding, Verdict, scaled
+from recsim_mnar.log.columns import Clusters
 
 # Those that use folds or an order of rows are exempt from what permutes, renames or repeats users.
 PLAIN = ("ips", "clipped_ips", "snips", "sg_ips", "ix_ips", "replay")
@@ -249,6 +252,32 @@ def test_tails_below_two_are_no_reason_to_trust_and_stated_bounds_are():
         assert found(5.0, sign) <= 0.1
     assert found(1.2, 1.0, reward_max=1e9) == 0.0
     assert found(1.2, -1.0, reward_min=-1e9, reward_max=0.0) == 0.0
+
+
+def test_longer_users_that_earn_otherwise_need_more_users_like_them():
+    """A few long users carry the spread; whether rewards fall with length decides how many of them are enough."""
+    rng = np.random.default_rng(8)
+    lengths = np.concatenate([np.full(400, 2), np.full(6, 60)])
+    users = np.repeat(np.arange(lengths.size), lengths)
+    p = np.full(users.size, 0.5)
+    alike = 1.0 + 0.2 * (-1.0) ** users
+    falling = np.where(lengths[users] > 2, 0.4, 1.0) + rng.normal(0.0, 0.05, users.size)
+    for reward, otherwise in ((alike, False), (falling, True)):
+        columns = {"reward": reward, "propensity": p, "target": p, "cluster": users, "reward_min": -9, "reward_max": 9}
+        sums, value = np.bincount(users, reward + 9.0), float(np.mean(reward + 9.0))
+        d = sums - value * lengths
+        score = float(lengths @ d / np.sqrt(np.sum((lengths * d) ** 2)))
+        moments = Moments.of(**columns)
+        assert along_length(moments, "x") == pytest.approx(score, rel=1e-6)
+        clusters = Clusters.of(users, users.size)
+        assert along_length_of(reward + 9.0 - value, clusters, moments) == pytest.approx(score, rel=1e-9)
+        assert (abs(score) >= 1.5) == otherwise
+        for estimator in ("ips", "snips", "beta_ips"):
+            verdict = estimate_value(**columns, full_support=True, estimator=estimator).verdict
+            (found,) = [f for f in verdict.findings if f.code == "uneven_users"]
+            assert 4.0 < found.number < 10.0
+            assert (found.severity >= 1.0) == otherwise
+            assert ("longer users earn otherwise" in found.message) == otherwise
 
 
 def test_clicks_have_no_tail():

@@ -49,8 +49,9 @@ def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, floa
     """Mean of independent numbers that are not negative (costs over catalogues), and an interval with no negative end.
 
     The gamma limits of :func:`recsim_mnar.estimators.intervals.limits.positive_limits`, with Student's quantile for few
-    values: one more of the larger values (each weighing in proportion to itself; 1 where all are 0) is added for the
-    upper end, one more mean value that turned out 0 for the lower.
+    values. A sum of Poisson counts of parts of size c has variance c times its mean; one more part of the size that the
+    values have by that rule, variance over mean, is added for the upper end (of size 1 where all are 0), and as much is
+    taken away for the lower. Values that are nearly alike have small parts, and an interval near Student's.
 
     Args:
         values: (n,) numbers, none of them negative.
@@ -69,8 +70,8 @@ def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, floa
     if n == 1:
         return value, 0.0, math.inf
     variance = float(x.var()) / n * small_sample_factor(n, level)
-    step = float(x @ x) / float(x.sum()) if value > 0.0 else 1.0
-    return value, *positive_limits(value, Spread(variance, 0.0, step / n, value / n), level)
+    step = float(x.var(ddof=1)) / value if value > 0.0 else 1.0
+    return value, *positive_limits(value, Spread(variance, 0.0, step / n, min(step, value) / n), level)
 
 
 def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest: float) -> tuple[float, float, float]:
