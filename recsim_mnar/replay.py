@@ -184,7 +184,7 @@ def _replay_rows(
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     learners = [each for each in everyone if learning_of(each) != "nothing"]
     for each in everyone:
-        each.reset(np.unique(user[first:last]))
+        each.reset(user[first:last][user_begins(user[first:last])])
     rows: list[Rows] = []
     probabilities: list[NDArray[np.float64]] = []
     masses: list[NDArray[np.float64]] = []
@@ -198,8 +198,9 @@ def _replay_rows(
         probabilities.append(asked_propensities(policy, user[decisions], action[decisions]))
         if logging is not None:
             # Between two views of a user no state changes: one answer is good for all the decisions there.
-            users, decision_of = np.unique(user[decisions], return_inverse=True)
-            masses.append(_mass_outside(policy, everyone[1], users)[decision_of])
+            asked = user[decisions]
+            begins = user_begins(asked)
+            masses.append(_mass_outside(policy, everyone[1], asked[begins])[np.cumsum(begins) - 1])
         for each in learners:
             each.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
     if not rows:
@@ -219,15 +220,20 @@ def _mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> 
     step = max(1, _CELLS // policy.n_items)
     for start in range(0, len(unsure), step):
         some = unsure[start : start + step]
-        out[some] = _mass_on(logging.probabilities(users[some]) <= 0.0, policy, users[some])
+        possible = logging.probabilities(users[some]) > 0.0
+        out[some] = _mass_off(possible, policy, users[some])
     return out
 
 
-def _mass_on(never: NDArray[np.bool_], policy: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Probability (n_users,) of the items that are marked for each user, (n_users, n_items)."""
+def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Probability (n_users,) of the items that are not marked for each user, (n_users, n_items)."""
     fixed = policy.fixed_distribution()
-    mass = never @ fixed if fixed is not None else np.where(never, policy.probabilities(users), 0.0).sum(axis=1)
-    return np.minimum(mass, 1.0)
+    if fixed is None:
+        return np.minimum(np.where(possible, 0.0, policy.probabilities(users)).sum(axis=1), 1.0)
+    of, item = np.divmod(np.flatnonzero(possible), policy.n_items)
+    covered = np.bincount(of, weights=fixed[item], minlength=len(users))
+    # What rounding leaves of nothing is nothing.
+    return np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)
 
 
 # ----------------------------------------------------------------------------------- learners from all users, by rounds
