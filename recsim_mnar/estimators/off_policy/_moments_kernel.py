@@ -213,8 +213,11 @@ def _count_above(values, bar):
 
 
 @kernel
-def _find_top_rewards(reward, maxima, top, out):
-    """Find the largest rewards above 0 in the chunks whose own largest (``maxima``) may be among them."""
+def find_top_rewards(reward, maxima, top, out):
+    """Find the largest rewards above 0 in the chunks whose own largest (``maxima``) may be among them.
+
+    A pass of its own, because what stands in one function with the loops over rows slows them down.
+    """
     best = out[: top.size]
     for j in range(top.size):
         best[j] = top[j]
@@ -233,7 +236,7 @@ def _find_top_rewards(reward, maxima, top, out):
 
 
 @kernel
-def gather(target, propensity, reward, clip, sums, counts, extremes, tops, maxima, out):
+def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima, out):
     """Add the rows to the moments; every row is a user of its own.
 
     Rows that are no data show in the extremes or as a sum that is not finite.
@@ -246,8 +249,8 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, tops, maxim
         sums: (2, 13) high and low parts, in the order of ``SUMS``.
         counts: (6,) int64, in the order of ``COUNTS``.
         extremes: (8,) in the order of ``EXTREMES``.
-        tops: the (8,) largest weights and the (21,) largest rewards above 0, downwards.
-        maxima: (2, chunks) scratch.
+        top: (8,) largest weights, downwards.
+        maxima: (2, chunks) largest weight and reward of each chunk, written.
         out: (48,) scratch.
     """
     n = reward.size
@@ -263,8 +266,7 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, tops, maxim
     counts[5] = counts[2]
     extremes[6] = max(extremes[6], min(n, 1))
     extremes[7] = max(extremes[7], extremes[4] - 1.0)
-    _find_top(target, propensity, maxima[0], tops[0], out)
-    _find_top_rewards(reward, maxima[1], tops[1], out)
+    _find_top(target, propensity, maxima[0], top, out)
 
 
 @kernel
@@ -318,7 +320,7 @@ def _close_user(own, rows, sums, powers, products):
 
 
 @kernel
-def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts, extremes, tops, maxima, out):
+def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts, extremes, top, maxima, out):
     """As :func:`gather`, with the rows of a user together (``user``: (n,) int64), and sums over users.
 
     A user's sums are closed before they are added, so that shards cut between users merge to the same bits.
@@ -376,5 +378,4 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
                 if used > 0.0:
                     counts[5] += 1
                 rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
-    _find_top(target, propensity, maxima[0], tops[0], out)
-    _find_top_rewards(reward, maxima[1], tops[1], out)
+    _find_top(target, propensity, maxima[0], top, out)

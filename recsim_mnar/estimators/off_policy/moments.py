@@ -160,14 +160,17 @@ class Moments:
 
         fed: list[Any] = [self.clip, self._sums]
         maxima = np.empty((2, -(-r.size // kernels.CHUNK)))
-        tops = (self.top_weights, self.top_rewards)
-        kept = [self._counts, self._extremes, tops, maxima, np.empty(N_SUMS + N_POWERS)]
+        scratch = np.empty(N_SUMS + N_POWERS)
+        kept = [self._counts, self._extremes, self.top_weights, maxima, scratch]
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
             if clusters is None:
+                ordered = r
                 kernels.gather(t, p, r, *fed, *kept)
             else:
-                together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
-                kernels.gather_by_user(*together, *fed, self._powers, *kept)
+                ordered = clusters.together(r)
+                others = [clusters.together(values) for values in (t, p)]
+                kernels.gather_by_user(*others, ordered, clusters.together(clusters.codes), *fed, self._powers, *kept)
+            kernels.find_top_rewards(ordered, maxima[1], self.top_rewards, scratch)
         if not self._probabilities():
             check_rows(r, p, t, names)  # may find nothing: a target of -0.0, or a rounding above 1
         if not self._finite():
