@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
+import settings as s
+
+from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value
+from recsim_mnar.policy import registry
+from recsim_mnar.replay import replay_batches
+from recsim_mnar.simulate import simulate
+from recsim_mnar.truth import value_on_log
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-import settings as s  # noqa: E402
-
-from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value  # noqa: E402
-from recsim_mnar.policy import registry  # noqa: E402
-from recsim_mnar.replay import replay_batches  # noqa: E402
-from recsim_mnar.simulate import simulate  # noqa: E402
-from recsim_mnar.truth import value_on_log  # noqa: E402
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld  # noqa: E402
 
 STEP = 50
 RESULTS = HERE / "results"
