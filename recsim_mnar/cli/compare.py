@@ -64,7 +64,9 @@ _FLAGS = {"params": "set"}
     "--first-seed", type=int, default=None,
     help="With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed."
 )  # fmt: skip
-@click.option("--resume", is_flag=True, help="With --catalogues: take up an interrupted study in --out.")
+@click.option(
+    "--resume", is_flag=True, help="With --catalogues: take up the study in --out, which may get more catalogues."
+)
 @click.option("--workers", type=int, default=None, help="Threads, or processes of a study; as many as processors.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
 @click.option("--interactions", type=click.Path(path_type=Path), default=None, help="Your own interactions: a file.")
