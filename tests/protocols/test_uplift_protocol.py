@@ -79,7 +79,7 @@ def test_precision_expects_what_the_deployed_recommender_sells():
     comparison = compared(of, ["popularity"], protocols=["uplift"], users=1000)
     record = values(comparison)["popularity", "precision@5"]
     seed, users = derive_seed(0, "users"), np.arange(1000)
-    truth, shown = of.outcomes_of(seed, users), of.house_propensities(seed, users)
+    truth, shown = of.outcomes_of(seed, users), of.deployed_propensities(seed, users)
     probability = shown * truth.treated + (1 - shown) * truth.control
     top = np.argsort(-np.bincount(_past_purchases(comparison), minlength=20), kind="stable")[:5]
     assert errors_from(record, probability[:, top].mean()) < 5

@@ -16,7 +16,7 @@ from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulate.executor import run_in_order
-from recsim_mnar.worlds.purchases.world import PurchasesWorld
+from recsim_mnar.worlds.base import SlateWorld
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,7 +28,7 @@ _BATCH_CELLS = 1 << 22
 
 
 def ab_test(
-    world: PurchasesWorld,
+    world: SlateWorld,
     lists: Mapping[str, Ints],
     users_seed: int,
     periods: Sequence[int],
@@ -91,7 +91,7 @@ def ab_test(
     return records
 
 
-def one_period(world: PurchasesWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
+def one_period(world: SlateWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
     """(A, 4, U) purchases of listed items shown, of the same not shown, of everything with and without the list."""
     n_users = len(next(iter(lists.values())))
     out = np.empty((len(lists), 4, n_users))

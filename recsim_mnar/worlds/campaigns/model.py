@@ -94,7 +94,7 @@ class CampaignsModel(PlatformWorld):
         return weights
 
     @functools.cached_property
-    def house_weights(self) -> Floats:
+    def deployed_weights(self) -> Floats:
         """(I,) weights by which the platform's own campaigns recommend; 0: never."""
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
@@ -106,6 +106,11 @@ class CampaignsModel(PlatformWorld):
         tail = np.flatnonzero(self._ranks >= p.never_from)
         weights[tail[np.argsort(order[tail], kind="stable")[: p.n_never]]] = 0.0
         return weights
+
+    @property
+    def house_weights(self) -> Floats:
+        """The older name of :attr:`deployed_weights`."""
+        return self.deployed_weights
 
     def campaign_days(self) -> list[int]:
         """Days of the campaigns that the parameters name."""
