@@ -54,7 +54,7 @@ _FLAGS = {"params": "set"}
 @click.option("--train-users", type=int, default=None, help="Users that agents learn from.")
 @click.option("--test-users", type=int, default=None, help="Users whose log leave-one-out and IPS read.")
 @click.option("--arm-users", type=int, default=None, help="Users of each arm of the A/B test.")
-@click.option("--truth-users", type=int, default=None, help="Users over whom the true CTR is averaged.")
+@click.option("--truth-users", type=int, default=None, help="Users over whom the truth is averaged.")
 @click.option("--folds", type=int, default=None, help="Of leave-one-out.  [default: 10]")
 @click.option("--paired", is_flag=True, default=None, help="All arms of the A/B test share their users.")
 @click.option("--level", type=float, default=None, help="Coverage of the intervals.  [default: 0.95]")
