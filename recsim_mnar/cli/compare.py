@@ -82,13 +82,15 @@ def compare(**options: Any) -> None:
     """
     checked_seed(options["seed"])
     if options["interactions"] is not None:
-        _refuse(options, [n for n in options if n not in _OWN_DATA], "is of a world: with --interactions there is none")
+        _check_flags(
+            options, [n for n in options if n not in _OWN_DATA], "is of a world: with --interactions there is none"
+        )
         _in_folder(options, _compare_interactions)
         return
-    _refuse(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
+    _check_flags(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
     setup = setup_of(options)
     if options["catalogues"] is None:
-        _refuse(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
+        _check_flags(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
         _in_folder(options, lambda o, report: _compare(setup, o, report))
         return
     from recsim_mnar.cli.study import run_to_folder
@@ -156,7 +158,7 @@ def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
     return pairs
 
 
-def _refuse(options: dict[str, Any], names: Any, why: str) -> None:
+def _check_flags(options: dict[str, Any], names: Any, why: str) -> None:
     """Raise UserError for an option that is given and means nothing here."""
     for name in names:
         value = options[name]

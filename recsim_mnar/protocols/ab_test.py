@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -242,7 +242,7 @@ class ABTest(Protocol):
 
     name = "ab_test"
     summary = "an A/B test: every agent runs on users, rewards are counted"
-    metrics = (CTR, REWARD)
+    metrics: Sequence[str] = (CTR, REWARD)
     needs = frozenset({"users"})
     rate = "CTR"
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.ab_test import ABTest
+from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulate.executor import run_in_order
@@ -123,10 +124,9 @@ def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float
     return value, value - half, value + half
 
 
-class UpliftABTest(Protocol):
+class UpliftABTest(ABTest):
     """Every agent's lists are shown to half of the users, and nothing to the others."""
 
-    name = "ab_test"
     summary = "an A/B test: lists are shown to half of the users (purchases)"
     metrics = ("uplift",)
     needs = frozenset({"users", "exposures"})
@@ -147,10 +147,6 @@ class UpliftABTest(Protocol):
             executor=study.executor,
         )
         return [replace(r, details={**r.details, **own.rankings[r.agent].details}) for r in records]
-
-    def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return "the A/B test"
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
