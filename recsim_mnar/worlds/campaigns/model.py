@@ -99,7 +99,7 @@ class CampaignsModel(PlatformWorld):
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
         focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
-        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.HOUSE_WEIGHT)
+        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.DEPLOYED_WEIGHT)
         spread = elementary.exp(p.weight_sd * own)
         weights *= np.where(focus, p.focus_boost, spread)
         order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.NEVER_SHOWN)
