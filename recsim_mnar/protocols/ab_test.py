@@ -151,7 +151,7 @@ def judged(users: int, scale: float, low: float, high: float) -> Verdict:
     """The verdict of an arm's rate, or of a difference measured by the rate ``scale``."""
     findings = few_users(users)
     ratio = (high - low) / 2.0 / scale if scale > 0.0 else math.inf
-    message = f"the interval reaches {100.0 * ratio:.3g} % of the rate to either side"
+    message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
     findings.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, "run it on more users"))
     return Verdict.of(findings)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.protocols.ab_test import ABTest
+from recsim_mnar.protocols.ab_test import ABTest, judged
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
@@ -72,7 +72,10 @@ def ab_test(
                 value, low, high = _mean_interval([y - rest], level)
             else:
                 value, low, high = _mean_interval([y[arms[0]], -rest[arms[1]]], level)
-            details = {"users": len(drawn), "treated": int(arms[0].sum()), "paired": paired}
+            treated = int(arms[0].sum())
+            users = len(drawn) if paired else min(treated, len(drawn) - treated)
+            found = judged(users, abs(value), low, high)
+            details = {"users": len(drawn), "treated": treated, "paired": paired, **found.to_dict()}
             n = len(drawn) * len(periods)
             records.append(
                 Record(
