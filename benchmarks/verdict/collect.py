@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from generator import load
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from generator import load  # noqa: E402
 
 METHODS = ("default", "clipped", "snips", "beta_ips", "difference", "dr")
 LEVEL = 0.05
