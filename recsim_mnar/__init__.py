@@ -27,6 +27,8 @@ _MODULES = (
     "envs",
     "errors",
     "estimators",
+    "export",
+    "integrations",
     "log",
     "models",
     "policy",

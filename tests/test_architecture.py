@@ -39,6 +39,8 @@ MAY = {
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"log", "policy", "worlds"},
     "replay": GROUND | {"log", "policy", "simulate.executor"},
+    "export": GROUND | {"log", "policy", "replay"},
+    "integrations": GROUND | {"log", "policy"},
     "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
     "testing": GROUND | {"log", "policy", "worlds", "simulate", "replay", "world_checks"},
     "world_checks": GROUND | {"log", "policy", "worlds", "simulate", "envs"},
@@ -64,6 +66,8 @@ NEVER = {
     "worlds": {"policy", "simulate", "replay", "truth", "envs", "protocols"},
     "envs": {"protocols", "truth", "replay", "report", "cli"},
     "replay": {"worlds", "truth", "envs", "protocols"},
+    "export": {"truth", "envs", "estimators", "protocols"},
+    "integrations": {"worlds", "simulate", "replay", "truth", "envs", "estimators", "protocols"},
     "agents": {"worlds", "simulate", "replay", "truth", "envs", "protocols", "studies", "report", "cli", "testing"},
     **{place: {"agents"} for place in ("simulate", "truth", "testing", "protocols", "studies", "report", "cli")},
 }
