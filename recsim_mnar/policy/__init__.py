@@ -2,10 +2,12 @@
 
 from recsim_mnar.policy.adapting import as_learner, as_policy, scores_of
 from recsim_mnar.policy.base import Learner, Policy, observe_events
+from recsim_mnar.policy.features import FeaturePolicy
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
 
 __all__ = [
     "EpsilonMixture",
+    "FeaturePolicy",
     "Learner",
     "Policy",
     "SoftmaxPolicy",
