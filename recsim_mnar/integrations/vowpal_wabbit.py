@@ -18,14 +18,16 @@ from recsim_mnar.policy.features import FeaturePolicy
 
 
 class VowpalWabbit(FeaturePolicy):
-    """Acts by the distribution that ``--cb_explore`` predicts, and learns from every outcome. Run by ``simulate_online``.
+    """Acts by the distribution that ``--cb_explore`` predicts, and learns from every outcome.
+
+    Run it by ``simulate_online``.
 
     Features are ``f0`` ... for the columns of the features, zeros left out, as :func:`recsim_mnar.export.to_vw` writes
     them; the cost of an action is minus its reward.
 
     Args:
-        arguments: of Vowpal Wabbit, without the number of actions: ``"--cb_type mtr --epsilon 0.1"``; ``-i file`` begins
-            with a model.
+        arguments: of Vowpal Wabbit, without the number of actions: ``"--cb_type mtr --epsilon 0.1"``; ``-i file``
+            begins with a model.
         n_items: number of items.
         features: of users: see :class:`recsim_mnar.policy.FeaturePolicy`.
         learns: ``nothing``: a trained model that only acts.
@@ -74,7 +76,7 @@ class VowpalWabbit(FeaturePolicy):
         self.forget_answers()
 
     def fresh(self) -> Policy:
-        """See :meth:`recsim_mnar.policy.Policy.fresh`: with a workspace of its own, which knows what this one has learned."""
+        """See :meth:`recsim_mnar.policy.Policy.fresh`: with a workspace of its own that knows what this one does."""
         again = copy.copy(self)
         if self._learned:
             with tempfile.TemporaryDirectory() as folder:

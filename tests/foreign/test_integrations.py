@@ -273,13 +273,8 @@ def test_mabwiser(world, kind):
     mabwiser = pytest.importorskip("mabwiser.mab")
     from recsim_mnar.integrations.mabwiser import MabPolicy
 
-    settings = {
-        "UCB1": {"alpha": 1},
-        "LinUCB": {"alpha": 1},
-        "LinGreedy": {"epsilon": 0},
-        "EpsilonGreedy": {"epsilon": 0},
-    }
-    rule = getattr(mabwiser.LearningPolicy, kind)(**settings[kind])
+    settings = {"alpha": 1} if "UCB" in kind else {"epsilon": 0}
+    rule = getattr(mabwiser.LearningPolicy, kind)(**settings)
     policy = MabPolicy(mabwiser.MAB(list(range(P)), rule))
     run = online(world, EpsilonMixture(policy, 0.2))
     assert run.policy.inner.mab is not policy.mab
