@@ -44,11 +44,8 @@ class MabPolicy(FeaturePolicy):
         arms = list(mab.arms)
         if sorted(arms) != list(range(len(arms))):
             raise UserError(f"the arms must be the items 0..{len(arms) - 1}, got {arms[:5]} ...")
-        if (
-            kind not in _DETERMINISTIC
-            or mab.neighborhood_policy is not None
-            or getattr(mab.learning_policy, "epsilon", 0)
-        ):
+        draws = kind not in _DETERMINISTIC or float(getattr(mab.learning_policy, "epsilon", 0.0)) > 0.0
+        if draws or mab.neighborhood_policy is not None:
             raise UserError(
                 f"mabwiser's {kind} draws from a generator of its own: give epsilon=0 and wrap the policy in "
                 f"EpsilonMixture, take one of {', '.join(_DETERMINISTIC)}, or draw from it by SampledPolicy"
