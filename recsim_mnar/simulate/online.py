@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.log.table import Log
 from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.policy import registry
 from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy
@@ -72,7 +73,8 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
 
     Args:
         world: whose users are recommended one item at a time.
-        policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it. It is not changed: what acts is one
+        policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it, or the name of an agent that needs no log
+            (``lin-ucb+alpha=0.5``). It is not changed: what acts is one
             ``fresh()`` copy, which is :attr:`OnlineRun.policy`.
         n_users: how many, at least 1.
         seed: of the users and of the policy's uniforms, in [0, 2**64).
@@ -81,7 +83,10 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity.
     """
-    world, original = decision_world(world, "simulate_online"), as_policy(policy)
+    world = decision_world(world, "simulate_online")
+    if isinstance(policy, str):
+        policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
+    original = as_policy(policy)
     acting = original.fresh()
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
     n_lanes = whole_number(lanes, "lanes", 1)
