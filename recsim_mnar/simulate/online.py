@@ -101,13 +101,20 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
             compacted.append(_together(parts))
             parts = []
     whole = in_user_order(_together(compacted + parts), 0, n_users)
-    rounds = {"lanes": n_lanes, "rounds": len(decisions), "rows": len(whole["user"])}
-    told = {**provenance(world, acting, n_users, seed), "policy": describes, "online": rounds}
+    log = Log(whole, {**provenance(world, acting, n_users, seed), "policy": describes})
+    log.provenance["online"] = online_provenance(log, n_lanes)
     curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))
-    return OnlineRun(Log(whole, told), acting, curve)
+    return OnlineRun(log, acting, curve)
+
+
+def online_provenance(log: Log, lanes: int) -> dict[str, int]:
+    """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
+    return {"lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
 
 
 def _together(parts: list[Columns]) -> Columns:
+    if len(parts) == 1:
+        return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
