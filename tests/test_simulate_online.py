@@ -136,7 +136,8 @@ def test_a_learner_over_two_thousand_users_is_one_object_and_replays_on_every_ro
     assert again.log.digest() == run.log.digest()
     np.testing.assert_array_equal(again.log["round"], run.log["round"])
     assert again.log.provenance == run.log.provenance
-    assert run.log.provenance["online"] == {"lanes": lanes, "rounds": len(run.curve.rewards), "rows": len(run.log)}
+    told = {"learns": "all users", "lanes": lanes, "rounds": len(run.curve.rewards), "rows": len(run.log)}
+    assert run.log.provenance["online"] == told
     assert run.curve.decisions[-1] == len(shown)
 
 

@@ -211,7 +211,7 @@ class _Recorder:
             return log
         told = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
         if self._online:
-            told["online"] = online_provenance(log, self._lanes)
+            told["online"] = online_provenance(log, self.policy, self._lanes)
         return Log(log.columns, told)
 
     def _admit(self) -> None:

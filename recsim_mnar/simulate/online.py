@@ -102,14 +102,15 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
             parts = []
     whole = in_user_order(_together(compacted + parts), 0, n_users)
     log = Log(whole, {**provenance(world, acting, n_users, seed), "policy": describes})
-    log.provenance["online"] = online_provenance(log, n_lanes)
+    log.provenance["online"] = online_provenance(log, acting, n_lanes)
     curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))
     return OnlineRun(log, acting, curve)
 
 
-def online_provenance(log: Log, lanes: int) -> dict[str, int]:
+def online_provenance(log: Log, policy: Policy, lanes: int) -> dict[str, Any]:
     """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
-    return {"lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
+    learns = learning_of(policy)
+    return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
 
 
 def _together(parts: list[Columns]) -> Columns:
