@@ -17,7 +17,7 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import observe_events
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulate.items import provenance
+from recsim_mnar.simulate.items import described, provenance
 from recsim_mnar.simulate.online import online_provenance
 
 __all__ = ["LogBuilder", "RecordLog", "lane_info", "record", "record_vector"]
@@ -145,7 +145,7 @@ class _Recorder:
         self.n_users, self.seed = n_users, seed
         self.world = getattr(env.unwrapped, "world", None)
         self._acting = Acting(self.policy, getattr(self.world, "n_items", self.policy.n_items), original)
-        self._described = self.policy.describe()
+        self._described = described(self.policy)
         learning = learning_of(self.policy)
         self._learns, self._online = learning != "nothing", learning == "all users"
         self._lanes = getattr(env, "num_envs", 1)

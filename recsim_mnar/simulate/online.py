@@ -16,7 +16,7 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulate.items import Columns, checked_run, in_user_order, provenance, show
+from recsim_mnar.simulate.items import Columns, checked_run, described, in_user_order, provenance, show
 from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition
 from recsim_mnar.worlds.checks import decision_world
 
@@ -85,7 +85,7 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     acting = original.fresh()
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
     n_lanes = whole_number(lanes, "lanes", 1)
-    describes = acting.describe()
+    describes = described(acting)
     parts: list[Columns] = []
     compacted: list[Columns] = []
     decisions: list[int] = []
