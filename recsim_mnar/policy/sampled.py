@@ -58,9 +58,9 @@ class SampledPolicy(Policy):
 
     Args:
         sample: ``sample(user, generator, draws)`` gives (draws,) actions; or an object with such a method, which is
-            told of users where it has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``
-            (as in :class:`Policy`; a ``learn`` without propensities too). The generator is a ``numpy.random.Generator`` whose stream is addressed
-            by seed, user and the number of the user's events so far, so a replay draws the same.
+            told of users where it has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``, as
+            :class:`Policy` (a ``learn`` without propensities too). The generator is a ``numpy.random.Generator`` whose
+            stream is addressed by seed, user and the number of the user's events so far: a replay draws the same.
         n_items: actions are 0 .. n_items - 1.
         draws: for each distribution.
         seed: of the draws.
