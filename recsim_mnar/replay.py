@@ -51,6 +51,11 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArra
             policy.
     """
     policy = as_policy(policy)
+    if not policy.replayable:
+        raise UserError(
+            f"policy {policy.name!r} is not replayable: it draws by a generator of its own, so nobody can say again "
+            "what it would have done; use the propensities that it logged"
+        )
     top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")

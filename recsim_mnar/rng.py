@@ -34,6 +34,7 @@ class Stream(enum.IntEnum):
     BOOTSTRAP = 12  # resampling weights
     PURCHASE = 13  # both potential outcomes of an item in a period: index = period * n_items + item
     EXPOSURE = 14  # which items a deployed recommender shows: index as PURCHASE
+    SAMPLE = 15  # draws of a policy that can only draw: index = the user's events so far
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:

@@ -40,8 +40,9 @@ MAY = {
     "simulate": GROUND | {"log", "policy", "worlds"},
     "replay": GROUND | {"log", "policy", "simulate.executor"},
     "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
-    "testing": GROUND | {"log", "policy", "worlds", "simulate", "replay", "world_checks"},
-    "world_checks": GROUND | {"log", "policy", "worlds", "simulate", "envs"},
+    "testing": {"contracts"},
+    "contracts": GROUND
+    | {"plugins", "replay", "log", "policy", "estimators", "worlds", "simulate", "envs", "protocols"},
     "envs": GROUND | {"log", "policy", "worlds", "simulate"},
     "protocols": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
@@ -50,7 +51,7 @@ MAY = {
     "report": GROUND | {"log", "estimators", "protocols", "studies"},
     "cli": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
-    | {"envs", "protocols", "studies", "report", "testing", "_start"},
+    | {"envs", "protocols", "studies", "report", "contracts", "plugins", "_start"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
@@ -65,7 +66,10 @@ NEVER = {
     "envs": {"protocols", "truth", "replay", "report", "cli"},
     "replay": {"worlds", "truth", "envs", "protocols"},
     "agents": {"worlds", "simulate", "replay", "truth", "envs", "protocols", "studies", "report", "cli", "testing"},
-    **{place: {"agents"} for place in ("simulate", "truth", "testing", "protocols", "studies", "report", "cli")},
+    **{
+        place: {"agents"}
+        for place in ("simulate", "truth", "testing", "contracts", "protocols", "studies", "report", "cli")
+    },
 }
 
 

@@ -16,6 +16,7 @@ def check_vector_env(
     make_vector: Callable[[AutoresetMode], gym.vector.VectorEnv[Any, Any, Any]],
     make_single: Callable[[], gym.Env[Any, Any]],
     *,
+    modes: tuple[AutoresetMode, ...] = tuple(AutoresetMode),
     steps: int = 200,
     seed: int = 0,
 ) -> None:
@@ -27,13 +28,14 @@ def check_vector_env(
     Args:
         make_vector: gives a new vector environment of the mode asked for.
         make_single: gives a new single environment of the same kind, without a step limit.
+        modes: of automatic resets, to be checked.
         steps: how long to compare.
         seed: of the actions, and the first of the lanes' seeds.
 
     Raises:
         AssertionError: naming what differs, where.
     """
-    for mode in AutoresetMode:
+    for mode in modes:
         env = make_vector(mode)
         _check_spaces(env, mode)
         seeds = [seed + 1000 + i for i in range(env.num_envs)]

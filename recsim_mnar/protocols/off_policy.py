@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
@@ -70,6 +71,7 @@ def off_policy(
                 level=level,
                 unsupported=lost,
             )
+            estimate = with_adaptive_findings(estimate, log.provenance)
             details = {
                 "method": estimate.method,
                 **estimate.verdict.to_dict(),
