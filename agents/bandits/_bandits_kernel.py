@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted core of the bandits: linear posteriors by arm, the chance of each arm to be the best, and a draw from it."""
+"""Jitted core of the bandits: linear posteriors by arm, and the chance of each arm to be the best."""
 
 from __future__ import annotations
 
@@ -257,20 +257,3 @@ def best_arms(means, widths, sizes, nodes, arms, active, out):
     """
     for j in range(means.shape[0]):
         best_arm(means[j], widths[j], sizes, nodes, arms, active, out[j])
-
-
-@kernel
-def draw(probabilities, uniforms, actions, propensities):
-    """The first item whose cumulative probability passes the uniform, and its probability; an item of none never."""
-    for j in range(actions.size):
-        row = probabilities[j]
-        total = 0.0
-        action = -1
-        for a in range(row.size):
-            if row[a] > 0.0:
-                total += row[a]
-                action = a
-                if uniforms[j] < total:
-                    break
-        actions[j] = action
-        propensities[j] = row[action]

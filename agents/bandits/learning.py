@@ -61,10 +61,10 @@ class Bandit(SlotPolicy):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """See :meth:`recsim_mnar.policy.Policy.act`."""
-        from recsim_mnar.agents.bandits import _bandits_kernel
+        from recsim_mnar.agents.state import _drawing_kernel
 
         actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
-        _bandits_kernel.draw(self.probabilities(users), as_array(uniforms, np.float64), actions, propensities)
+        _drawing_kernel.draw(self.probabilities(users), as_array(uniforms, np.float64), actions, propensities)
         return actions, propensities
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
