@@ -43,6 +43,7 @@ CLIENTS = {
     "cleanrl": "main",
     "obp": "obp",
     "vowpal_wabbit": "main",
+    "vowpal_wabbit_log": "main",
     "minari": "main",
     "d3rlpy": "d3rlpy",
     "mabwiser": "main",
@@ -97,7 +98,9 @@ def printed(python: Path, path: Path) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"failed: not done after {MINUTES} minutes"
-    return done.stdout.strip() if done.returncode == 0 else f"failed: {done.stderr.strip().splitlines()[-1]}"
+    if done.returncode:
+        return f"failed: {done.stderr.strip().splitlines()[-1]}"
+    return "\n".join(line for line in done.stdout.splitlines() if "\x1b" not in line)  # a library's coloured log
 
 
 def compared(name: str, python: Path) -> dict[str, object]:
@@ -150,12 +153,19 @@ def main() -> None:
             results[name] = {**lines, "left_out": f"left out: {python}"}
         else:
             results[name] = compared(name, python)
-            if options.here and any("No module named" in str(line) for line in results[name]["printed"]):
+            if options.here and "No module named" in str(results[name]["printed"]):
                 results[name]["left_out"] = "left out: not installed here"
         print(f"{name}: {results[name]}", flush=True)
     print(table(results))
-    if options.out is None:
-        return
+    broken = [name for name, row in results.items() if not row.get("left_out") and not row["same"]]
+    if options.out is not None:
+        write(options, results, pythons)
+    if broken:
+        sys.exit(f"before and after differ, or failed: {', '.join(broken)}")
+
+
+def write(options: argparse.Namespace, results: dict[str, dict[str, object]], pythons: dict[str, Path | str]) -> None:
+    """results.json and results.md, with the tests of exports and integrations where all environments were made."""
     tests, installed = {}, {}
     if not options.here and not options.only:
         pythons |= {place: python_of(place, options.venvs) for place in VENVS if place not in pythons}

@@ -2,9 +2,7 @@ import gymnasium as gym
 from shared import SETTINGS, tried
 from stable_baselines3 import PPO
 
-lanes = gym.make_vec(
-    "recsim_mnar/Sessions-v0", 8, "vector_entry_point", vector_kwargs={"autoreset_mode": "SameStep"}, **SETTINGS
-)
+lanes = gym.make_vec("recsim_mnar/Sessions-v0", 8, "vector_entry_point", autoreset_mode="SameStep", **SETTINGS)
 # --- the client's own lines
 from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter, policy_of
 

@@ -7,9 +7,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from recsim_mnar.policy import Policy
 
-lanes = gym.make_vec(
-    "recsim_mnar/Sessions-v0", 8, "vector_entry_point", vector_kwargs={"autoreset_mode": "SameStep"}, **SETTINGS
-)
+lanes = gym.make_vec("recsim_mnar/Sessions-v0", 8, "vector_entry_point", autoreset_mode="SameStep", **SETTINGS)
 
 
 # --- the client's own lines

@@ -1,21 +1,12 @@
 import numpy as np
-from shared import P, log, world
+from shared import P, world
 from vowpalwabbit import Workspace
 
 from recsim_mnar.policy import Policy
 from recsim_mnar.simulate.online import simulate_online
 
+
 # --- the client's own lines
-lines, counts = [], {}
-for row in range(len(log)):
-    seen = counts.setdefault(int(log["user"][row]), np.zeros(P))
-    if not log.is_bandit[row]:
-        seen[log["item"][row]] += 1
-        continue
-    features = " ".join(f"f{k}:{seen[k]}" for k in np.flatnonzero(seen))
-    lines.append(f"{log['action'][row] + 1}:{0.0 - log['reward'][row]}:{log['propensity'][row]} | {features}")
-
-
 class Wabbit(Policy):
     name, n_items, learns = "wabbit", P, "all users"
 
@@ -52,10 +43,6 @@ class Wabbit(Policy):
 
 policy = Wabbit()
 # --- end
-trained = Workspace(f"--cb_explore {P} --quiet")
-for line in lines:
-    trained.learn(line)
 run = simulate_online(world, policy, n_users=60, seed=9, lanes=8)
 shown = run.log.is_bandit
-print(f"{trained.get_weighted_examples():.0f} examples, {trained.predict('| f1:2')[1]:.5f}")
 print(f"online {shown.sum()} decisions, propensities {run.log['propensity'][shown].sum():.4f}")
