@@ -22,5 +22,8 @@ learners = {name: registry.learner(name) for name in ("random", "popularity", "i
 learners["implicit-cosine"] = Recommender(CosineRecommender(K=20, num_threads=1))
 sizes = Settings(train_users=500, test_users=800, arm_users=500, truth_users=1000, folds=3)
 outcome = compare(make_world("sessions", None, ["n_items=20"]), learners, settings=sizes, seed=1)
-for record in outcome.records:
-    print(f"{record.protocol:12s} {record.metric:14s} {record.agent:18s} {record.value:.5f}")
+told = {(record.protocol, record.metric, record.agent): record.value for record in outcome.records}
+columns = [("loocv", "hr@1"), ("off_policy", "snips"), ("ab_test", "ctr"), ("truth", "ctr")]
+print(f"{'':16s}" + "".join(f"{protocol + ' ' + metric:>18s}" for protocol, metric in columns))
+for name in learners:
+    print(f"{name:16s}" + "".join(f"{told[(*column, name)]:18.5f}" for column in columns))

@@ -297,6 +297,20 @@ def test_mabwiser_that_draws_on_its_own_is_refused():
         MabPolicy(mabwiser.MAB([1, 2, 3], mabwiser.LearningPolicy.UCB1()))
 
 
+@pytest.mark.parametrize("kind", ["ThompsonSampling", "LinTS", "Softmax"])
+def test_mabwiser_that_draws_on_its_own_is_sampled(world, kind):
+    mabwiser = pytest.importorskip("mabwiser.mab")
+    from recsim_mnar.integrations.mabwiser import sampled_policy
+
+    policy = sampled_policy(mabwiser.MAB(list(range(P)), getattr(mabwiser.LearningPolicy, kind)()), draws=200)
+    run = simulate_online(world, policy, n_users=25, seed=2, lanes=4)
+    stated = run.log["propensity"][run.log.is_bandit]
+    np.testing.assert_allclose(stated * 200, np.round(stated * 200), atol=1e-9)
+    assert len(np.unique(stated)) > 10, "it learns, so its propensities change"
+    with pytest.raises(UserError, match="replay"):
+        replay(run.log, policy)
+
+
 def test_vowpal_wabbit(world, log):
     pytest.importorskip("vowpalwabbit")
     from vowpalwabbit import Workspace
