@@ -1,4 +1,4 @@
-"""PPO end to end: `python benchmarks/speed/ppo.py [--pairs N] [--steps N] [--lanes N] [--out FILE]`.
+"""PPO end to end: `python benchmarks/speed/ppo.py [--pairs N] [--steps N] [--lanes N ...] [--out FILE]`.
 
 Stable-Baselines3 trains on the native vector environment and on its own DummyVecEnv of as many single ones, in turn, in
 one process with one thread. Seconds are of the processor, so that a busy machine tells little less. It needs
@@ -67,21 +67,15 @@ def trained(make, lanes: int, steps: int) -> dict[str, float]:
     return {"steps_a_second": model.num_timesteps / seconds, "environment_share": env.seconds / seconds}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=32_768)
-    parser.add_argument("--lanes", type=int, default=64)
-    parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+def paired(lanes: int, steps: int, pairs: int) -> dict[str, object]:
+    """Both kinds in turn, printed: medians, and the ratio of each pair."""
     kinds = {"native": native, "DummyVecEnv": dummy}
     for make in kinds.values():
-        trained(make, options.lanes, 64 * options.lanes)  # compiles
+        trained(make, lanes, 64 * lanes)  # compiles
     runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
-    for pair in range(options.pairs):
+    for pair in range(pairs):
         for kind in list(kinds)[:: 1 if pair % 2 else -1]:
-            runs[kind].append(trained(kinds[kind], options.lanes, options.steps))
+            runs[kind].append(trained(kinds[kind], lanes, steps))
     medians = {
         kind: {name: statistics.median(run[name] for run in of_kind) for name in of_kind[0]}
         for kind, of_kind in runs.items()
@@ -90,11 +84,26 @@ def main() -> None:
         a["steps_a_second"] / b["steps_a_second"] for a, b in zip(runs["native"], runs["DummyVecEnv"], strict=True)
     )
     for kind, told in medians.items():
-        print(f"{kind:12s} {told['steps_a_second']:9,.0f} steps a second, environment {told['environment_share']:.1%}")
-    print(f"native over DummyVecEnv {statistics.median(ratios):.2f} (pairs from {ratios[0]:.2f} to {ratios[-1]:.2f})")
+        print(
+            f"{lanes} lanes, {kind:12s} {told['steps_a_second']:9,.0f} steps a second, "
+            f"environment {told['environment_share']:.1%}"
+        )
+    middle = statistics.median(ratios)
+    print(f"native over DummyVecEnv {middle:.2f} (pairs from {ratios[0]:.2f} to {ratios[-1]:.2f})", flush=True)
+    return {"steps": steps, "medians": medians, "ratios": ratios, "runs": runs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=32_768, help="at least 64 a lane")
+    parser.add_argument("--lanes", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    made: dict[str, object] = {str(lanes): paired(lanes, options.steps, options.pairs) for lanes in options.lanes}
+    made |= {"items": ITEMS, "torch": torch.__version__, "stable_baselines3": stable_baselines3.__version__}
     if options.out is not None:
-        made = {"lanes": options.lanes, "steps": options.steps, "items": ITEMS, "torch": torch.__version__}
-        made |= {"stable_baselines3": stable_baselines3.__version__, "medians": medians, "ratios": ratios, "runs": runs}
         options.out.write_text(json.dumps(made, indent=2) + "\n")
 
 
