@@ -20,6 +20,7 @@ _DEFINED_IN = {
     "difference": "estimators",
     "estimate_value": "estimators",
     "make_world": "worlds",
+    "run_study": "studies",
 }
 _MODULES = (
     "agents",
@@ -38,6 +39,7 @@ _MODULES = (
     "report",
     "rng",
     "simulate",
+    "studies",
     "testing",
     "truth",
     "worlds",
@@ -73,6 +75,7 @@ _gymnasium.register(
 _gymnasium.register(
     id="recsim_mnar/Campaigns-v0",
     entry_point="recsim_mnar.envs:campaigns_env",
+    vector_entry_point="recsim_mnar.envs:campaigns_vector_env",
 )
 
 _gymnasium.register(

@@ -30,7 +30,7 @@ MAY = {
     "numerics": {"errors"},
     "rng": {"errors", "numerics"},
     "log": GROUND,
-    "policy": GROUND | {"log"},
+    "policy": GROUND | {"plugins", "log"},
     "propensities": GROUND | {"log"},
     "estimators": GROUND | {"plugins", "log", "propensities"},
     "datasets": GROUND | {"log", "propensities"},
@@ -38,6 +38,7 @@ MAY = {
     "models": GROUND | {"log", "estimators.ratings"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"log", "policy", "worlds"},
+    "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "envs"},
     "replay": GROUND | {"log", "policy", "simulate.executor"},
     "export": GROUND | {"log", "policy", "replay"},
     "integrations": GROUND | {"log", "policy"},
@@ -53,7 +54,7 @@ MAY = {
     "report": GROUND | {"log", "estimators", "protocols", "studies"},
     "cli": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
-    | {"envs", "protocols", "studies", "report", "contracts", "plugins", "_start"},
+    | {"envs", "protocols", "studies", "report", "contracts", "plugins", "warming", "_start"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
