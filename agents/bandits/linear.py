@@ -125,7 +125,7 @@ def chance_of_best(means: Floats, widths: Floats, sizes: NDArray[np.int64] = SIZ
 
     p = means.shape[1]
     out = np.empty(means.shape)
-    nodes, arms = np.empty((3, int(sizes.max()))), np.empty((3, p))
+    nodes, arms = np.empty((3, int(sizes.max()))), np.empty((5, p))
     _bandits_kernel.best_arms(means, widths, sizes, nodes, arms, np.empty(p, np.int64), out)
     return out
 
