@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from recsim_mnar.errors import UserError
 
+_FEW = 512
+"""Normals that are made without a kernel: some 20 ms of plain Python."""
+
 
 class Stream(enum.IntEnum):
     """What a draw is for; each purpose has a stream of its own, so that adding draws to one changes no other."""
@@ -99,8 +102,11 @@ def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> 
     from recsim_mnar.numerics import _rng_kernel
 
     out = np.empty(shape)
+    fill = _rng_kernel.fill_normals
+    if out.size <= _FEW:  # done in plain Python before the kernel could be compiled; the same bits
+        fill = getattr(fill, "py_func", fill)
     with np.errstate(over="ignore"):
-        _rng_kernel.fill_normals(np.uint64(seed), np.uint64(stream), np.int64(first_user), np.int64(0), out)
+        fill(np.uint64(seed), np.uint64(stream), np.int64(first_user), np.int64(0), out)
     return out
 
 

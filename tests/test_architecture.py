@@ -38,6 +38,7 @@ MAY = {
     "models": GROUND | {"log", "estimators.ratings"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"log", "policy", "worlds"},
+    "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "envs"},
     "replay": GROUND | {"log", "policy", "simulate.executor"},
     "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
     "testing": {"contracts"},
@@ -51,7 +52,7 @@ MAY = {
     "report": GROUND | {"log", "estimators", "protocols", "studies"},
     "cli": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
-    | {"envs", "protocols", "studies", "report", "contracts", "plugins", "_start"},
+    | {"envs", "protocols", "studies", "report", "contracts", "plugins", "warming", "_start"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},

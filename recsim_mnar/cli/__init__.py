@@ -21,6 +21,7 @@ from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
 from recsim_mnar.cli.simulate import simulate
 from recsim_mnar.cli.study import study
+from recsim_mnar.cli.warm import warm
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -31,7 +32,20 @@ def cli() -> None:
     """Simulate people who browse and are shown recommendations, and see which evaluation protocol tells the truth."""
 
 
-for command in (compare, study, simulate, replay, estimate, check, worlds, agents, estimators, protocols, presets):
+for command in (
+    compare,
+    study,
+    simulate,
+    replay,
+    estimate,
+    check,
+    worlds,
+    agents,
+    estimators,
+    protocols,
+    presets,
+    warm,
+):
     cli.add_command(command)
 
 

@@ -48,10 +48,11 @@ class LogBuilder:
 
     def _events(self, user: int, first_step: int, info: dict[str, Any]) -> None:
         rows = self._rows[user]
-        views, times = info.get("views") or (), info.get("view_times") or ()
+        views, times = events_of(info, "views"), events_of(info, "view_times")
         unknown = (np.nan,) * len(views)
         self._rated |= "ratings" in info
-        ratings, probabilities = info.get("ratings") or unknown, info.get("observation_propensities") or unknown
+        ratings = events_of(info, "ratings") or unknown
+        probabilities = events_of(info, "observation_propensities") or unknown
         for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
             told = (float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p), self.round or 0)
             rows.append((user, first_step + k, *told))
@@ -72,6 +73,26 @@ class LogBuilder:
         if self.round is not None:
             arrays[ROUND] = np.array(columns[-1], np.int64)
         return Log(arrays, provenance or {})
+
+
+def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:
+    """The entries of one key of an ``info``, one an event; also of one that is of a fixed size.
+
+    Raises:
+        UserError: a fixed size that was too small for all events, or that does not tell of users who were skipped.
+    """
+    values = info.get(key)
+    if values is None:
+        return ()
+    if "n_views" in info:
+        n = int(info["n_views"]) if key != "bought" else int((values >= 0).sum())
+        if n > len(values) or info["n_skipped"]:
+            raise UserError(
+                f"info_size={len(values)} is too small to record this environment: {n} views since the last decision, "
+                f"{info['n_skipped']} users skipped; make it without info_size"
+            )
+        values = values[:n].tolist()
+    return tuple(values)
 
 
 def lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.log_builder import LogBuilder, lane_info
+from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.acting import Acting
@@ -165,8 +165,8 @@ class _Recorder:
         self._builder.begin(info)
         left = [one for one in info.get("skipped") or () if int(one["user"]) < self.n_users]
         # Users who left without a trace in the log are not met, so that the log tells all that a policy was told.
-        self._arrived += [one for one in left if len(one.get("views") or ())]
-        self._gone += [int(one["user"]) for one in left if len(one.get("views") or ())]
+        self._arrived += [one for one in left if len(events_of(one, "views"))]
+        self._gone += [int(one["user"]) for one in left if len(events_of(one, "views"))]
         if int(info["user"]) < self.n_users:
             self._arrived.append(info)
             self._n_decisions[int(info["user"])] = 0
@@ -229,10 +229,12 @@ class _Recorder:
 
     def _observe(self, users: list[int], infos: list[dict[str, Any]]) -> None:
         """Let the policy observe what each of these users, ascending, did alone."""
-        counts = [len(info.get("views") or ()) for info in infos]
+        counts = [len(events_of(info, "views")) for info in infos]
         if not sum(counts):
             return
         viewing = [info for info, count in zip(infos, counts, strict=True) if count]
-        items = np.concatenate([np.asarray(info["views"], np.int32) for info in viewing])
-        ratings = [np.asarray(info.get("ratings") or np.full(len(info["views"]), np.nan)) for info in viewing]
+        items = np.concatenate([np.array(events_of(info, "views"), np.int32) for info in viewing])
+        ratings = [
+            np.array(events_of(info, "ratings") or (np.nan,) * len(events_of(info, "views"))) for info in viewing
+        ]
         observe_events(self.policy, np.repeat(users, counts), items, np.concatenate(ratings))
