@@ -131,31 +131,28 @@ def learn_logistic(x, actions, rewards, inverse, theta, places, v):
 
 @inlined
 def normal_cdf(x):
-    """Standard normal distribution function, absolute error below 1e-14 (Hart 1968, algorithm 5666)."""
-    z = abs(x)
-    if z > 37.0:
-        return 1.0 if x > 0.0 else 0.0
-    e = exp64(-0.5 * z * z)
-    if z < 7.07106781186547:
-        top = 3.52624965998911e-02
-        top = top * z + 7.00383064443688e-01
-        top = top * z + 6.37396220353165
-        top = top * z + 3.3912866078383e01
-        top = top * z + 1.12079291497871e02
-        top = top * z + 2.21213596169931e02
-        top = top * z + 2.20206867912376e02
-        low = 8.83883476483184e-02
-        low = low * z + 1.75566716318264
-        low = low * z + 1.6064177579207e01
-        low = low * z + 8.67807322029461e01
-        low = low * z + 2.96564248779674e02
-        low = low * z + 6.37333633378831e02
-        low = low * z + 7.93826512519948e02
-        low = low * z + 4.40413735824752e02
-        tail = e * top / low
-    else:
-        tail = e / ((z + 1.0 / (z + 2.0 / (z + 3.0 / (z + 4.0 / (z + 0.65))))) * 2.506628274631)
-    return 1.0 - tail if x > 0.0 else tail
+    """Standard normal distribution function, absolute error below 1e-12 (Hart 1968, algorithm 5666, without its tail).
+
+    Arguments are held within [-7.07, 7.07]. Nothing branches, so that a loop over it is vectorised.
+    """
+    z = min(abs(x), 7.07)
+    top = 3.52624965998911e-02
+    top = top * z + 7.00383064443688e-01
+    top = top * z + 6.37396220353165
+    top = top * z + 3.3912866078383e01
+    top = top * z + 1.12079291497871e02
+    top = top * z + 2.21213596169931e02
+    top = top * z + 2.20206867912376e02
+    low = 8.83883476483184e-02
+    low = low * z + 1.75566716318264
+    low = low * z + 1.6064177579207e01
+    low = low * z + 8.67807322029461e01
+    low = low * z + 2.96564248779674e02
+    low = low * z + 6.37333633378831e02
+    low = low * z + 7.93826512519948e02
+    low = low * z + 4.40413735824752e02
+    tail = exp64(-0.5 * z * z) * top / low
+    return 0.5 + math.copysign(0.5 - tail, x)
 
 
 @kernel
@@ -166,12 +163,12 @@ def fill_normal_cdf(x, out):
 
 
 @inlined
-def cdf_at(edge, means, scales, active, n_active, out):
-    """Write P(X_a <= edge) of every active arm to ``out``; returns their product, P(the best <= edge)."""
+def cdf_at(edge, means, scales, out):
+    """Write P(X_a <= edge) of every arm to ``out``; returns their product, P(the best <= edge)."""
+    for t in range(out.size):
+        out[t] = normal_cdf((edge - means[t]) * scales[t])
     product = 1.0
-    for t in range(n_active):
-        a = active[t]
-        out[t] = normal_cdf((edge - means[a]) * scales[a])
+    for t in range(out.size):
         product *= out[t]
     return product
 
@@ -206,41 +203,44 @@ def refine(edges, best, n_old, n_new, spare):
 def best_arm(means, widths, sizes, nodes, arms, active, out):
     """P(X_a > X_b for all b) of independent Gaussians, one row; see :func:`best_arms`."""
     edges, spare, best = nodes[0], nodes[1], nodes[2]
-    lower, upper, scales = arms[0], arms[1], arms[2]
     low = means[0] - _BOUND * widths[0]
     high = means[0] + _BOUND * widths[0]
     for a in range(means.size):
         low = max(low, means[a] - _BOUND * widths[a])
         high = max(high, means[a] + _BOUND * widths[a])
         out[a] = 0.0
-        scales[a] = 1.0 / widths[a]
-    n_active = 0
+    n = 0
     for a in range(means.size):
         if means[a] + _BOUND * widths[a] > low:
-            active[n_active] = a
-            n_active += 1
+            active[n] = a
+            arms[0, n] = means[a]
+            arms[1, n] = 1.0 / widths[a]
+            n += 1
+    m, scales, lower, upper, chance = arms[0, :n], arms[1, :n], arms[2, :n], arms[3, :n], arms[4, :n]
     n_edges = sizes[0]
     for g in range(n_edges):
         edges[g] = low + (high - low) * (g / (n_edges - 1.0))
     for stage in range(1, sizes.size):
         for g in range(n_edges):
-            best[g] = cdf_at(edges[g], means, scales, active, n_active, lower)
+            best[g] = cdf_at(edges[g], m, scales, lower)
         refine(edges, best, n_edges, sizes[stage], spare)
         n_edges = sizes[stage]
-    cdf_at(edges[0], means, scales, active, n_active, lower)
-    total = 0.0
+    cdf_at(edges[0], m, scales, lower)
+    for t in range(n):
+        chance[t] = 0.0
     for g in range(1, n_edges):
-        cdf_at(edges[g], means, scales, active, n_active, upper)
+        cdf_at(edges[g], m, scales, upper)
         product = 1.0
-        for t in range(n_active):
+        for t in range(n):
             product *= 0.5 * (lower[t] + upper[t])
-        for t in range(n_active):
-            part = (upper[t] - lower[t]) * product / (0.5 * (lower[t] + upper[t]))
-            out[active[t]] += part
-            total += part
+        for t in range(n):
+            chance[t] += (upper[t] - lower[t]) * product / (0.5 * (lower[t] + upper[t]))
             lower[t] = upper[t]
-    for t in range(n_active):
-        out[active[t]] /= total
+    total = 0.0
+    for t in range(n):
+        total += chance[t]
+    for t in range(n):
+        out[active[t]] = chance[t] / total
 
 
 @kernel
@@ -252,7 +252,7 @@ def best_arms(means, widths, sizes, nodes, arms, active, out):
     are placed in stages: evenly at first, then where the best arm lies. An arm all of which, but 3e-7 of it, lies below
     such a part of another has the chance 0.
 
-    sizes (stages,) int64: number of edges of each; nodes (3, the largest of them) and arms (3, P) float64, active (P,)
+    sizes (stages,) int64: number of edges of each; nodes (3, the largest of them) and arms (5, P) float64, active (P,)
     int64: scratch. Widths must be above 0.
     """
     for j in range(means.shape[0]):

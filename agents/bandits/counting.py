@@ -29,9 +29,12 @@ class CountingBandit(Bandit):
         np.add.at(self.state["earned"], actions, rewards)
 
     def _arm_scores(self) -> Floats:
-        """(n_items,) mean rewards; infinite for an arm never shown."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(self.state["shown"] > 0, self.state["earned"] / self.state["shown"], np.inf)
+        """(n_items,) mean rewards; an arm never shown is above all others."""
+        return self._untried_first(self.state["earned"] / np.maximum(self.state["shown"], 1.0))
+
+    def _untried_first(self, scores: Floats) -> Floats:
+        tried = self.state["shown"] > 0
+        return np.where(tried, scores, scores[tried].max(initial=0.0) + 1.0)
 
     def scores(self, users: Ints) -> Scores:
         """Every item's score, (n, n_items), the same for each user."""
@@ -77,11 +80,11 @@ class UCB1(CountingBandit):
     def _arm_scores(self) -> Floats:
         from recsim_mnar.numerics import elementary
 
-        means, shown = super()._arm_scores(), self.state["shown"]
-        t = max(float(shown.sum()), 1.0)
+        shown = np.maximum(self.state["shown"], 1.0)
+        t = max(float(self.state["shown"].sum()), 1.0)
         room = 2.0 * float(elementary.log(np.array([t]))[0])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(shown > 0, means + self._exploration * np.sqrt(room / shown), np.inf)
+        bounds = self.state["earned"] / shown + self._exploration * np.sqrt(room / shown)
+        return self._untried_first(bounds)
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
         return np.tile(best_of(self._arm_scores()[None]), (len(slots), 1))

@@ -119,13 +119,13 @@ def chance_of_best(means: Floats, widths: Floats, sizes: NDArray[np.int64] = SIZ
     Returns:
         (n, P), rows summing to 1. With the default sizes the total variation between a row and the exact distribution
         is some .0002 for arms of one width and below .01 for widths that differ by a factor of 30; where they differ by
-        many orders of magnitude it can reach .1.
+        many orders of magnitude it can reach .2.
     """
     from recsim_mnar.agents.bandits import _bandits_kernel
 
     p = means.shape[1]
     out = np.empty(means.shape)
-    nodes, arms = np.empty((3, int(sizes.max()))), np.empty((3, p))
+    nodes, arms = np.empty((3, int(sizes.max()))), np.empty((5, p))
     _bandits_kernel.best_arms(means, widths, sizes, nodes, arms, np.empty(p, np.int64), out)
     return out
 

@@ -77,12 +77,15 @@ def default_learners(**settings: Any) -> list[OffPolicyLearner]:
 class OffPolicyChoice(Learner):
     """The best of several policies learned from a part of the log, by off-policy evaluation on the other users.
 
-    Learners are POEM, BanditNet, doubly robust and cross-entropy weighted by reward, each at several sharpnesses; the
-    largest estimate wins. The doubly robust estimate takes its model from the users that policies are learned from.
+    Learners are POEM, BanditNet, doubly robust and cross-entropy weighted by reward, each at several sharpnesses. The
+    policy with the largest lower limit wins: of many estimates the largest belongs to a policy that few rows of the log
+    speak of, as often as to a good one. The doubly robust estimate takes its model from the users that policies are
+    learned from.
 
     Args:
         held_out: share of the users on whose rows policies are judged.
         estimator: by which: ``dr``, ``snips``, ``ips`` or ``clipped_ips``.
+        by: ``low``, the lower limit of the estimate's 95 % interval over users, or ``value``, the estimate itself.
         clip: of ``clipped_ips``.
         epochs: of every learner.
         learners: instead of :func:`default_learners`.
@@ -94,6 +97,7 @@ class OffPolicyChoice(Learner):
         self,
         held_out: float = 0.5,
         estimator: str = "dr",
+        by: str = "low",
         clip: float = 100.0,
         epochs: int = 20,
         learners: Sequence[OffPolicyLearner] | None = None,
@@ -102,7 +106,9 @@ class OffPolicyChoice(Learner):
             raise UserError(f"{self.name}: held_out must lie strictly between 0 and 1, got {held_out!r}")
         if estimator not in ("dr", "snips", "ips", "clipped_ips"):
             raise UserError(f"{self.name}: estimator must be dr, snips, ips or clipped_ips, got {estimator!r}")
-        self.held_out, self.estimator, self.clip = float(held_out), estimator, float(clip)
+        if by not in ("low", "value"):
+            raise UserError(f"{self.name}: by must be low or value, got {by!r}")
+        self.held_out, self.estimator, self.by, self.clip = float(held_out), estimator, by, float(clip)
         if not (math.isfinite(self.clip) and self.clip > 0):
             raise UserError(f"{self.name}: clip must be a number above 0, got {clip!r}")
         epochs = whole_number(epochs, f"{self.name}: epochs", 1)
@@ -111,12 +117,12 @@ class OffPolicyChoice(Learner):
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
         """See :meth:`recsim_mnar.policy.Learner.fit`."""
         candidates = self.candidates(log, n_items=n_items, seed=seed)
-        best = max(candidates, key=lambda candidate: candidate.estimate.value)
+        best = max(candidates, key=lambda candidate: getattr(candidate.estimate, self.by))
         arrays, parameters = best.policy.fitted()
         estimate = best.estimate
         chosen = {
-            "learner": best.name, "of": len(candidates), "estimator": self.estimator, "held_out": self.held_out,
-            "value": estimate.value, "low": estimate.low, "high": estimate.high,
+            "learner": best.name, "of": len(candidates), "estimator": self.estimator, "by": self.by,
+            "held_out": self.held_out, "value": estimate.value, "low": estimate.low, "high": estimate.high,
         }  # fmt: skip
         return HistorySoftmax(n_items, self.name, **arrays, parameters={**parameters, "chosen": chosen})
 

@@ -189,9 +189,10 @@ def test_choosing_states_estimates_of_users_it_did_not_learn_from(world, log):
     candidates = choice.candidates(log, n_items=10, seed=5)
     assert len(candidates) == 6
     assert len({candidate.name for candidate in candidates}) == 6
-    chosen = choice.fit(log, n_items=10, seed=5).describe()["chosen"]
-    assert chosen["value"] == max(candidate.estimate.value for candidate in candidates)
-    assert chosen["of"] == 6
+    for by in ("low", "value"):
+        chosen = OffPolicyChoice(learners=learners, by=by).fit(log, n_items=10, seed=5).describe()["chosen"]
+        assert chosen[by] == max(getattr(candidate.estimate, by) for candidate in candidates)
+        assert chosen["of"] == 6
     one = candidates[1]
     target = replay(held, one.policy)[held.is_bandit]
     rows = held.bandit()
@@ -241,6 +242,7 @@ def test_doubly_robust_choice_uses_the_model_of_the_other_users(log):
         (lambda: RewardCrossEntropy(weight="no"), "weight must be reward or ips"),
         (lambda: OffPolicyChoice(held_out=1.0), "held_out must lie strictly between 0 and 1"),
         (lambda: OffPolicyChoice(estimator="no"), "estimator must be dr, snips"),
+        (lambda: OffPolicyChoice(by="high"), "by must be low or value"),
     ],
 )
 def test_wrong_settings_are_said_in_one_line(make, words):
