@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -74,6 +75,24 @@ def test_contexts_are_those_of_a_plain_twin(log, kind):
     some = dict.fromkeys(log["user"][log.is_bandit].tolist())
     np.testing.assert_array_equal(given.final, np.array([ends[user] for user in some]))
     assert given.context.dtype == np.float32
+
+
+@pytest.mark.parametrize("observation", ["counts", "decayed=0.8", "last=4"])
+def test_contexts_are_what_the_environment_observes(world, log, observation):
+    """The same users live again in an environment, shown the logged items."""
+    kind, _, number = observation.partition("=")
+    settings = {"decay": float(number)} if kind == "decayed" else {"last": int(number)} if kind == "last" else {}
+    given = decisions(log, P, context=kind, **settings)
+    env = gym.make("recsim_mnar/World-v0", world=world, observation=observation)
+    first = True
+    for rows, final in zip(given.episodes(), given.final, strict=True):
+        observed, info = env.reset(seed=3) if first else env.reset()
+        first = False
+        assert info["user"] == given.user[rows.start]
+        for row in range(rows.start, rows.stop):
+            np.testing.assert_array_equal(observed, given.context[row])
+            observed, *_ = env.step(given.action[row])
+        np.testing.assert_array_equal(observed, final)
 
 
 def test_decisions_are_the_bandit_rows(log, made):

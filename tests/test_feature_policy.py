@@ -31,7 +31,8 @@ class Newest(FeaturePolicy):
         super().__init__(n_items, "last", last=2, name="newest")
 
     def scores(self, x):
-        return (x[:, :1] == np.arange(self.n_items)) * 2.0 + (x[:, 1:2] == np.arange(self.n_items))
+        items = 1 + np.arange(self.n_items)
+        return (x[:, :1] == items) * 2.0 + (x[:, 1:2] == items)
 
 
 def linear(x):
@@ -67,7 +68,7 @@ def world():
 def test_it_sees_what_is_exported(world, features):
     """The matrix that a model is trained on is the one that it is shown when it acts."""
     log = simulate(world, registry.learner("random").fit(None, n_items=P, seed=0), n_users=80, seed=1)
-    made = decisions(log, P, context=features, decay=0.9, last=5)
+    made = decisions(log, P, context=features)
     seen = {}
 
     class Spy(FeaturePolicy):
@@ -96,7 +97,7 @@ def test_scores_of_features_and_of_users():
     policy.reset(users)
     assert policy.scores(users).tolist() == [[0, 0, 0, 0]]
     policy.observe(np.array([7, 7]), np.array([3, 1]))
-    assert policy.features(users).tolist() == [[1, 3]]
+    assert policy.features(users).tolist() == [[2, 4]]
     assert policy.scores(users).tolist() == [[0, 2, 0, 1]]
     assert policy.probabilities(users).tolist() == [[0, 1, 0, 0]]
     soft = EpsilonMixture(policy, 0.4).probabilities(users)

@@ -83,7 +83,7 @@ class Decisions:
         )
 
 
-def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: float = 0.9, last: int = 5) -> Decisions:
+def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: float = 0.9, last: int = 10) -> Decisions:
     """The decisions of a log as arrays.
 
     Args:

@@ -135,7 +135,7 @@ def policy_of(
     *,
     features: Context = "counts",
     decay: float = 0.9,
-    last: int = 5,
+    last: int = 10,
     transform: Callable[[Array], Array] | None = None,
     deterministic: bool = False,
     rows: int | None = ROWS,

@@ -15,11 +15,11 @@ def copied(row, target):
 
 @inlined
 def see(state, item, decay, keeps):
-    """One more view: the newest of the kept ids where ``keeps``, else decayed counts; ``state`` (c,) float32."""
+    """One more view: the newest of the kept items where ``keeps``, else decayed counts; ``state`` (c,) float32."""
     if keeps:
         for k in range(state.size - 1, 0, -1):
             state[k] = state[k - 1]
-        state[0] = item
+        state[0] = item + 1
         return
     if decay != 1.0:
         for k in range(state.size):
@@ -35,7 +35,7 @@ def see_all(states, rows, items, decay, keeps):
 
 
 @kernel
-def contexts(begins, bandit, items, decay, keeps, empty, state, out, final):
+def contexts(begins, bandit, items, decay, keeps, state, out, final):
     """Contexts of all decisions of a log, and of each user after the last row.
 
     begins, bandit (n,) flags of rows in the order of the log, items (n,) int32; out (d, c) for the d decisions; final
@@ -49,7 +49,7 @@ def contexts(begins, bandit, items, decay, keeps, empty, state, out, final):
                 copied(state, final[user])
             user += 1
             for k in range(state.size):
-                state[k] = empty
+                state[k] = 0.0
         if bandit[i]:
             copied(state, out[decision])
             decision += 1

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 Context = Literal["counts", "decayed", "last"]
-NO_ITEM = -1.0
-"""Stands in a context of the last k items where the user has viewed fewer."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +25,16 @@ class ContextRule:
 
     Attributes:
         kind: ``counts``: how often each item was viewed, (n_items,), as the environments observe. ``decayed``: the
-            same, all multiplied by ``decay`` before each further view is added. ``last``: ids of the items viewed last,
-            the newest first, (last,), -1 where there were fewer.
+            same, all multiplied by ``decay`` before each further view is added. ``last``: the items viewed last, the
+            newest first, (last,), each one more than its number, 0 where there were fewer. All three as the
+            environments observe where they are asked for them.
         decay: in [0, 1]; of ``decayed`` only.
         last: at least 1; of ``last`` only.
     """
 
     kind: Context = "counts"
     decay: float = 0.9
-    last: int = 5
+    last: int = 10
 
     def __post_init__(self) -> None:
         """Refuse what is no rule."""
@@ -50,7 +49,7 @@ class ContextRule:
 
     def empty(self, n: int, n_items: int) -> NDArray[np.float32]:
         """Contexts of ``n`` users who have viewed nothing, (n, width)."""
-        return np.full((n, self.width(n_items)), self._empty, np.float32)
+        return np.zeros((n, self.width(n_items)), np.float32)
 
     def observe(self, states: NDArray[np.float32], rows: NDArray[Any], items: NDArray[Any]) -> None:
         """Views in their order: ``items[j]`` by the user in row ``rows[j]`` of ``states``, which is changed."""
@@ -83,14 +82,8 @@ class ContextRule:
         begins = user_begins(log["user"])
         out, final = self.empty(int(bandit.sum()), n_items), self.empty(int(begins.sum()), n_items)
         keeps, state = self.kind == "last", self.empty(1, n_items)[0]
-        _contexts_kernel.contexts(
-            begins, bandit, items, self._factor, keeps, np.float32(self._empty), state, out, final
-        )
+        _contexts_kernel.contexts(begins, bandit, items, self._factor, keeps, state, out, final)
         return out, final
-
-    @property
-    def _empty(self) -> float:
-        return NO_ITEM if self.kind == "last" else 0.0
 
     @property
     def _factor(self) -> np.float32:

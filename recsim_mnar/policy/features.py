@@ -70,7 +70,7 @@ class FeaturePolicy(Policy):
         scores: Written | None = None,
         distribution: Written | None = None,
         decay: float = 0.9,
-        last: int = 5,
+        last: int = 10,
         rows: int | None = None,
         name: str | None = None,
     ) -> None:

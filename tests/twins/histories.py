@@ -22,7 +22,7 @@ def contexts(log, n_items, kind, decay=0.9, last=5):
 def _context(viewed, n_items, kind, decay, last):
     if kind == "last":
         newest = viewed[::-1][:last]
-        return [np.float32(item) for item in newest] + [np.float32(-1)] * (last - len(newest))
+        return [np.float32(item + 1) for item in newest] + [np.float32(0)] * (last - len(newest))
     counts = [np.float32(0)] * n_items
     for item in viewed:
         if kind == "decayed":
