@@ -142,7 +142,7 @@ def test_sb3_model_as_policy(world, kind):
         clear = np.sort(theirs, axis=1)[:, -1] - np.sort(theirs, axis=1)[:, -2] > 1e-5
         np.testing.assert_array_equal(np.argmax(best._ask(x), axis=1)[clear], taken[clear])
     with pytest.raises(UserError, match=r"the model observes \(10,\)"):
-        policy_of(model, features="last")
+        policy_of(model, features="last", last=3)
 
 
 # ------------------------------------------------------------------------------------------------------ scikit-learn
