@@ -28,7 +28,8 @@ def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePo
     An item that the user's neighbours do not reach, and every item for who has viewed nothing, scores 0.
 
     Args:
-        model: any with ``recommend`` that can recalculate users: ALS, logistic MF's is none, item neighbours are.
+        model: fitted, and able to recalculate users: ALS and the item neighbours are, BPR and logistic matrix
+            factorisation are not.
         n_items: number of items.
         name: under which results are reported; that of the model's class where None.
     """
