@@ -113,6 +113,11 @@ class PurchasesEnv(gym.Env[Array, Array]):
         self._lane = np.zeros(1, np.int64)
         self._waiting = False
 
+    @property
+    def user_seed(self) -> int | None:
+        """The seed whose users are met; None before the first reset."""
+        return self._queue.seed
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Meet the next user."""
         user = first_user(checked_options(options, ("user",)))
