@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from scipy.special import stdtrit
+
 CHOSEN = "chosen by off-policy evaluation"
 
 
@@ -59,7 +62,23 @@ def tables(found: dict[str, Any], given: dict[str, Any]) -> str:
                 f"| {c} | {words} | {pick} | {cell(row['estimate'])} | {cell(row)} | {best} | {100 * top:.3f} | "
                 f"{100 * (top - row['value']):.3f} |"
             )
-    return "\n".join([*lines, "", *checks(by_catalogue, given)])
+    return "\n".join([*lines, "", *paired(by_catalogue, given), "", *checks(by_catalogue, given)])
+
+
+def paired(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> list[str]:
+    """What was chosen less others, by catalogue."""
+    lines = [
+        "Chosen less others, in %, paired by catalogue; mean and 95 % Student interval over catalogues:",
+        "",
+    ]
+    for rival in ("best fixed item", given["logging"], "user-popularity", "mf-ips", "item-knn", "oracle"):
+        x = np.array([100 * (rows[CHOSEN]["value"] - rows[rival]["value"]) for rows in by_catalogue.values()])
+        told = f"{x.mean():+.3f}"
+        if len(x) > 1:
+            half = stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x))
+            told += f" [{x.mean() - half:+.3f}, {x.mean() + half:+.3f}]"
+        lines.append(f"- {rival}: {told} ({', '.join(f'{one:+.3f}' for one in x)})")
+    return lines
 
 
 def learning(found: dict[str, Any], given: dict[str, Any]) -> str:
