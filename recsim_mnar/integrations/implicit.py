@@ -6,6 +6,7 @@ A model saved by pickle can run any code when it is loaded; implicit's own ``sav
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,5 +78,8 @@ class Recommender(Learner):
         model = copy.deepcopy(self.model)
         if hasattr(model, "random_state"):
             model.random_state = seed % 2**31
-        model.fit(sparse.csr_matrix(counts.astype(np.float64)), show_progress=False)
+        with warnings.catch_warnings():
+            # Of a conversion inside the library, of its own weights.
+            warnings.filterwarnings("ignore", message="Method expects CSR input")
+            model.fit(sparse.csr_matrix(counts.astype(np.float64)), show_progress=False)
         return policy_of(model, n_items, name=self.name)
