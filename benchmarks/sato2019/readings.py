@@ -23,10 +23,11 @@ HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
-import real  # noqa: E402
+from histories import history_of, log_from  # noqa: E402
 from learn import OF_THE_PAPER, fit  # noqa: E402
 from run import settings_of  # noqa: E402
 from tables import grid, name_of, verdicts  # noqa: E402
+from window import phase  # noqa: E402
 
 from recsim_mnar import rng  # noqa: E402
 from recsim_mnar.errors import UserError  # noqa: E402
@@ -108,11 +109,11 @@ def main(given: list[str] | None = None) -> int:
     settings, out = settings_of(False), HERE / "results"
     chosen = json.loads((out / "dunnhumby.chosen.json").read_text())["chosen"]
     try:
-        log = real.log_from(real.history_of("dunnhumby", {"dunnhumby": options.dunnhumby}), "dunnhumby", 8)
+        log = log_from(history_of("dunnhumby", {"dunnhumby": options.dunnhumby}), "dunnhumby", 8)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    data, window = real.phase(log, "test")
+    data, window = phase(log, "test")
     path = out / "readings.points.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     popular = np.argsort(-data.popularity(), kind="stable")[:10]

@@ -31,7 +31,7 @@ def study(monkeypatch):
     if not FOLDER.is_dir():
         pytest.skip("the benchmarks are not beside the tests")
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("run", "tables", "learn", "semi", "real", "illustration")
+    names = ("run", "tables", "learn", "semi", "window", "histories", "findings", "real", "density", "illustration")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield {name: importlib.import_module(name) for name in names}
@@ -41,7 +41,7 @@ def study(monkeypatch):
 
 @pytest.fixture
 def log(study):
-    return study["real"].made_up("tafeng", 2, n_users=N_USERS, n_items=N_ITEMS, n_periods=7)
+    return study["histories"].made_up("tafeng", 2, n_users=N_USERS, n_items=N_ITEMS, n_periods=7)
 
 
 @pytest.fixture
@@ -66,11 +66,11 @@ def test_the_four_lists_are_ranked_in_opposite_order(study):
 
 def test_periods_are_split_as_in_the_paper(study):
     # 93 weeks, 8 in an evaluation; the paper counts from 1: 1..77 and 78..85, then 9..85 and 86..93.
-    parts = study["real"].phases(93, 8)
+    parts = study["window"].phases(93, 8)
     ends = {name: [(int(p[0]) + 1, int(p[-1]) + 1) for p in pair] for name, pair in parts.items()}
     assert ends == {"validation": [(1, 77), (78, 85)], "test": [(9, 85), (86, 93)]}
     with pytest.raises(UserError, match="too few"):
-        study["real"].phases(5, 2)
+        study["window"].phases(5, 2)
 
 
 def test_the_benchmarks_logs_are_those_of_simulate(study):
@@ -85,12 +85,12 @@ def test_the_benchmarks_logs_are_those_of_simulate(study):
 
 
 def test_a_window_judges_as_the_package_does(study, log):
-    real = study["real"]
-    data, window = real.phase(log, "test")
+    window_of = study["window"]
+    data, window = window_of.phase(log, "test")
     scores = drawn_scores()
     lists = top_items(scores, 4)
     told = evaluate_lists(
-        data.exposures, lists, metrics=real.METRICS, periods=window.periods, present=log.present, clip=1e-3
+        data.exposures, lists, metrics=window_of.METRICS, periods=window.periods, present=log.present, clip=1e-3
     )
     ours = window.estimates(lists)
     for metric, estimate in told.items():
@@ -115,7 +115,7 @@ def test_a_window_judges_as_the_package_does(study, log):
 
 
 def test_a_period_without_any_estimate_is_left_out_and_counted(study, log):
-    real = study["real"]
+    window_of = study["window"]
     x = log.exposures
     last = x.n_periods - 1
     kept = ~((x.time == last) & x.recommended & ~x.purchased)  # in the last period nothing is recommended
@@ -123,7 +123,7 @@ def test_a_period_without_any_estimate_is_left_out_and_counted(study, log):
         x.user[kept], x.item[kept], x.time[kept], x.recommended[kept] & (x.time[kept] < last), x.purchased[kept],
         N_USERS, N_ITEMS, x.n_periods,
     )  # fmt: skip
-    data, window = real.phase(replace(log, exposures=bare), "test")
+    data, window = window_of.phase(replace(log, exposures=bare), "test")
     lists = top_items(drawn_scores(), 4)
     told = window.estimates(lists)
     first = evaluate_lists(data.exposures, lists, periods=[last - 1], present=log.present, metrics=("uplift",))
@@ -137,12 +137,12 @@ def test_a_period_without_any_estimate_is_left_out_and_counted(study, log):
 
 def test_propensities_are_of_the_training_periods(study, log):
     x = log.exposures
-    data, window = study["real"].phase(log, "test")
+    data, window = study["window"].phase(log, "test")
     kept = x.time < window.periods[0]
     cut = Exposures(
         x.user[kept], x.item[kept], x.time[kept], x.recommended[kept], x.purchased[kept], N_USERS, N_ITEMS, x.n_periods
     )
-    again, _ = study["real"].phase(replace(log, exposures=cut), "test")
+    again, _ = study["window"].phase(replace(log, exposures=cut), "test")
     np.testing.assert_array_equal(data.exposures.propensities, again.exposures.propensities)
     np.testing.assert_array_equal(data.popularity(), again.popularity())
 
@@ -165,7 +165,7 @@ def test_nothing_of_the_test_periods_enters_the_choice(study, log, settings, tmp
 
 def test_a_search_is_taken_up_again(study, log, settings, tmp_path):
     learn = study["learn"]
-    data, window = study["real"].phase(log, "validation")
+    data, window = study["window"].phase(log, "validation")
     path = tmp_path / "fits.json"
     first = learn.Search(data, lambda s: window.uplift(s, 3), settings, path, {"run": 1})
     pick = first.choose("ulbpr")
@@ -181,7 +181,7 @@ def test_a_search_is_taken_up_again(study, log, settings, tmp_path):
 
 
 def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(study, log):
-    data, _ = study["real"].phase(log, "validation")
+    data, _ = study["window"].phase(log, "validation")
     whole, part = data.observed, data.purchases
     np.testing.assert_array_equal(whole.user, part.user)
     for mask in (P, NP, ANY):
@@ -217,7 +217,7 @@ def test_intervals_over_seeds(study):
 
 
 def test_a_curve_converges_where_it_first_comes_near_its_best(study):
-    converged = study["real"].converged
+    converged = study["findings"].converged
     assert converged([[u, v] for u, v in zip(range(10, 70, 10), (0, 1, 1, 1, 1, 1), strict=True)]) == 30
     assert converged([[u, u] for u in range(10, 110, 10)]) == 90
     assert converged([[5, 0.1]]) == 5
@@ -259,3 +259,80 @@ def test_a_quick_log_writes_its_files(study, capsys, tmp_path):
     found = json.loads((tmp_path / "tafeng.json").read_text())
     assert np.sum(found["rows"]["ulbpr"]["classes"]) == pytest.approx(1.0)
     assert (tmp_path / "tafeng.png").stat().st_size > 10_000
+
+
+def test_what_is_judged_without_all_cells_is_what_a_window_judges(study, log):
+    data, window = study["window"].phase(log, "test")
+    for seed in range(3):
+        lists = top_items(drawn_scores(seed), 4)
+        told, ours = window.estimates(lists), study["window"].judged(data.exposures, lists, window.periods, log.present)
+        for metric in ("uplift", "uplift_snips", "precision"):
+            np.testing.assert_allclose(ours[metric], told[metric], rtol=1e-5)
+        assert (ours["left_out"], ours["periods_without"]) == (told["left_out"], told["periods_without"])
+    nobody = np.zeros_like(log.present)
+    nobody[0, :] = True
+    shown = np.flatnonzero(window.exposures.flags(0, np.arange(N_ITEMS), window.periods[0])[0])
+    alone = study["window"].judged(data.exposures, np.tile(shown[:1], (N_USERS, 1)), window.periods[:1], nobody)
+    assert np.isnan(alone["uplift"][0])
+    assert (alone["left_out"], alone["periods_without"]) == (1.0, 1)
+
+
+def test_lists_without_all_scores_are_those_of_all_scores(study, log, settings):
+    learn = study["learn"]
+    data, _ = study["window"].phase(log, "validation")
+    given = ("ulbpr", {"rate": 0.01}, data, settings["training"])
+    whole = learn.fit(*given, seed=1).scores
+    np.testing.assert_array_equal(learn.fit(*given, seed=1, listed=4).scores, top_items(whole, 4))
+
+
+def test_items_bought_in_enough_periods_are_kept(study, log):
+    x, part = log.exposures, log.at_least(5)
+    existed = np.array([len(np.unique(x.time[x.purchased & (x.item == i)])) for i in range(N_ITEMS)])
+    assert 0 < (existed >= 5).sum() < N_ITEMS
+    np.testing.assert_array_equal(part.items, np.asarray(log.items)[existed >= 5])
+    for t in range(x.n_periods):
+        for ours, theirs in zip(part.exposures.dense(t), x.dense(t), strict=True):
+            np.testing.assert_array_equal(ours, theirs[:, existed >= 5])
+
+
+def write_xing(folder, n_users=12, n_items=9, n_days=10):
+    """Files of the challenge's format: everybody sees half of the items every day, and clicks some of them."""
+    g = np.random.default_rng(5)
+    rows = ["user_id\titem_id\tinteraction_type\tcreated_at"]
+    for d in range(n_days):
+        shown = g.random((n_users, n_items)) < 0.5
+        clicked = g.random((n_users, n_items)) < np.where(shown, 0.5, 0.2)
+        for kind, cells in ((0, shown), (1, clicked)):
+            cells[:, n_items - 1] &= d < 6  # the last item is clicked on six days at most
+            rows += [f"{100 + u}\t{70 + i}\t{kind}\t{d * 86_400}" for u, i in np.argwhere(cells)]
+    (folder / "interactions.csv").write_text("\n".join(rows) + "\n")
+    head = "\t".join(["discipline_id", "career_level", "industry_id", "country", "region"])
+    for file, title, first, size in (("users", "jobroles", 100, n_users), ("items", "title", 70, n_items)):
+        codes = [f"{first + k}\t{k % 3},{k % 4}\t{k % 2}\t{k % 3}\t1\tde\t{k % 5}" for k in range(size)]
+        (folder / f"{file}.csv").write_text("\n".join([f"id\t{title}\t{head}", *codes]) + "\n")
+
+
+def test_density_on_files_of_xings_format(study, settings, tmp_path):
+    write_xing(tmp_path)
+    settings["real"] |= {"densities": {"xing": [3, 9]}, "test_periods": {"xing": 2}, "existed": {"xing": 3}}
+    files = {"dunnhumby": None, "xing": tmp_path}
+    found = study["density"].density(files, settings, tmp_path, quick=False)
+    points = found["logs"]["xing"]["points"]
+    assert list(points) == ["3", "9"]
+    assert (points["3"]["items"], points["9"]["items"]) == (9, 8)
+    for point in points.values():
+        for method in ("bpr", "ulbpr"):
+            value, low, high = point[method]["uplift_snips"]
+            assert low < value < high
+            assert 0 <= point[method]["left_out"] < 1
+    history = study["histories"].history_of("xing", files, min_periods=3)
+    log = study["histories"].log_from(history, "xing", 2, tmp_path)
+    (matching,) = study["window"].propensities_of(log, np.arange(6))
+    e = matching(*np.broadcast_arrays(np.arange(12), 0, 0))
+    assert len(np.unique(e.round(9))) > 1  # by what users and items have in common
+    text = study["tables"].density({**found, "published": {}})
+    assert "## xing" in text
+    assert "UpliftSNIPS@3" in text
+    settings["real"]["densities"] = {"dunnhumby": [3]}
+    with pytest.raises(UserError, match="dunnhumby needs --dunnhumby"):
+        study["density"].density(files, settings, tmp_path, quick=False)
