@@ -92,9 +92,9 @@ class Window:
     def uplift(self, scores: Any, n: int, empty: str = "leave_out") -> float:
         """Uplift@n as evaluate_lists has it, ties broken as they fall; 0 where no user has an estimate."""
         top = np.argpartition(-scores, n - 1, axis=1)[:, :n]
-        return self._mean_of_halves(top, None, empty)
+        return self.mean_of_halves(top, None, empty)
 
-    def _mean_of_halves(self, lists: Any, e: Any, empty: str) -> float:
+    def mean_of_halves(self, lists: Any, e: Any, empty: str) -> float:
         own = lists[self.user]
         z, y = (np.take_along_axis(table, own, axis=1) for table in (self.shown, self.bought))
         weight = np.ones(own.shape)
@@ -123,9 +123,9 @@ class Window:
             out |= {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in told.items()}
         missing = {"left_out": float(1.0 - there.mean()), "periods_without": len(self.periods) - len(some)}
         e = {METRICS[0]: None, METRICS[1]: self.e}
-        taken = {f"{m}_{empty}": self._mean_of_halves(lists, e[m], empty) for m in METRICS[:2] for empty in EMPTY[1:]}
+        taken = {f"{m}_{empty}": self.mean_of_halves(lists, e[m], empty) for m in METRICS[:2] for empty in EMPTY[1:]}
         if self.other is not None:
-            taken[OTHER] = self._mean_of_halves(lists, self.other, "leave_out")
+            taken[OTHER] = self.mean_of_halves(lists, self.other, "leave_out")
         return {**out, **missing, **taken}
 
     def calibration(self, items: Any, table: Any = None) -> list[float]:

