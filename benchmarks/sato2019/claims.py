@@ -10,13 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import findings
+
+from recsim_mnar.estimators.uplift import EMPTY
+
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-import findings  # noqa: E402
-
-from recsim_mnar.estimators.uplift import EMPTY  # noqa: E402
 
 
 def of_log(result: dict[str, Any]) -> dict[str, bool]:

@@ -19,21 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from histories import history_of, log_from
+from learn import OF_THE_PAPER, fit, kept
+from run import settings_of
+from tables import grid, name_of, verdicts
+from window import phase
+
+from recsim_mnar import rng
+from recsim_mnar.datasets.dunnhumby import VISITING
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.uplift import EMPTY, top_items
 
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-from histories import history_of, log_from  # noqa: E402
-from learn import OF_THE_PAPER, fit, kept  # noqa: E402
-from run import settings_of  # noqa: E402
-from tables import grid, name_of, verdicts  # noqa: E402
-from window import phase  # noqa: E402
-
-from recsim_mnar import rng  # noqa: E402
-from recsim_mnar.datasets.dunnhumby import VISITING  # noqa: E402
-from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.estimators.uplift import EMPTY, top_items  # noqa: E402
 
 LENGTHS = (10, 30, 100)
 BY = ("item", "user")

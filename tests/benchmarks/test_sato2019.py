@@ -366,7 +366,7 @@ def test_the_papers_order_of_draws_is_a_period_a_user_and_a_class(study, log):
                 expected[k, row] = stratum.probability / active[observed.period[row]]
     total = sum(expected.values())
     n = 400_000
-    user, first, _, stratum, _, _ = ours.draw(3, 0, n)
+    user, _, _, stratum, _, _ = ours.draw(3, 0, n)
     shares = np.bincount(stratum, minlength=5) / n
     wanted = np.array([sum(p for (k, _), p in expected.items() if k == j) for j in range(5)]) / total
     np.testing.assert_allclose(shares, wanted, atol=4 * 0.5 / np.sqrt(n))

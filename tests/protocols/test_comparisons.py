@@ -220,7 +220,7 @@ def test_protocols_are_found_by_name_and_checked():
         ("loocv+fold=3", "did you mean 'folds'"),
         ("no.such:Thing", "module 'no.such' cannot be imported"),
         (f"{__name__}:MostClick", "did you mean 'MostClicks'"),
-        (f"{__name__}:learners", "must be a class derived from"),
+        (f"{__name__}:learners", "must be a class with judge"),
     ):
         with pytest.raises(UserError, match=words):
             protocol(spec)
