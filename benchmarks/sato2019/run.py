@@ -1,6 +1,7 @@
 """The study of Sato et al. 2019 on uplift, each number beside a published one where there is one.
 
     python benchmarks/sato2019/run.py illustration
+    python benchmarks/sato2019/run.py equations [--dunnhumby DIR] [--ml100k FILE] [--worlds NAME ...]
     python benchmarks/sato2019/run.py statistics [--dunnhumby DIR] [--tafeng FILE]
     python benchmarks/sato2019/run.py semisynthetic --dunnhumby DIR --ml100k FILE [--worlds NAME ...]
     python benchmarks/sato2019/run.py dunnhumby|product --dunnhumby DIR
@@ -29,7 +30,7 @@ from recsim_mnar.log.files import write_json
 
 HERE = Path(__file__).resolve().parent
 
-PARTS = ("illustration", "statistics", "semisynthetic", "dunnhumby", "density", "product", "tafeng")
+PARTS = ("illustration", "equations", "statistics", "semisynthetic", "dunnhumby", "density", "product", "tafeng")
 
 
 def main(given: list[str] | None = None) -> int:
@@ -113,6 +114,12 @@ def make_illustration(arguments: argparse.Namespace, settings: dict[str, Any]) -
     return illustration.table1()
 
 
+def make_equations(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+    import equations
+
+    return equations.of_worlds(files_of(arguments), arguments.worlds, arguments.cache, quick=arguments.quick)
+
+
 def make_statistics(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
     import histories
 
@@ -176,6 +183,7 @@ def make_product(arguments: argparse.Namespace, settings: dict[str, Any]) -> dic
 
 MAKERS = {
     "illustration": make_illustration,
+    "equations": make_equations,
     "statistics": make_statistics,
     "semisynthetic": make_semisynthetic,
     "dunnhumby": make_log("dunnhumby"),

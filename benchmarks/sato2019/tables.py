@@ -84,6 +84,13 @@ def illustration(result: dict[str, Any]) -> str:
     return "\n".join(["# Table 1: four lists of ten", "", grid(head, rows), "", verdicts(result["checks"])])
 
 
+def equations(result: dict[str, Any]) -> str:
+    names = ("NR-NP", "TU", "TU in NR-NP", "TU given NR-NP", "TU given R-P")
+    rows = [[world, *(f"{row[name]:.4f}" for name in names)] for world, row in result["worlds"].items()]
+    head = ["world", "share of NR-NP", "of TU", "of TU and NR-NP", "of TU in NR-NP", "of TU in R-P"]
+    return "\n".join(["# Equations 7 and 8: shares of the items", "", grid(head, rows), "", verdicts(result["checks"])])
+
+
 def statistics(result: dict[str, Any]) -> str:
     names = list(result["logs"])
     keys = list(result["logs"][names[0]]["sizes"])
@@ -211,8 +218,8 @@ def name_of(method: str) -> str:
 
 
 TEXTS = {
-    "illustration": illustration, "statistics": statistics, "semisynthetic": semisynthetic, "dunnhumby": log,
-    "tafeng": log, "density": density, "product": product,
+    "illustration": illustration, "equations": equations, "statistics": statistics, "semisynthetic": semisynthetic,
+    "dunnhumby": log, "tafeng": log, "density": density, "product": product,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from recsim_mnar.agents.purchases.uplift import ULBPR
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy.slates import DeployedPolicy
+from recsim_mnar.policy.slates import DeployedPolicy, draw
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
@@ -45,6 +45,7 @@ def study(monkeypatch):
         "illustration",
         "order",
         "readings",
+        "equations",
     )
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -403,3 +404,31 @@ def test_every_reading_of_the_evaluation(study, settings):
         assert row["uplift//leave_out/3"] == pytest.approx(window.estimates(lists)["uplift"][0])
         lines = readings.calibrated(readings.calibration_of(window, np.arange(3)))
     assert sum(line.startswith("By decile") for line in lines) == 2
+
+
+def test_equations_7_and_8_are_shares_of_the_drawn_classes(study):
+    world = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=-2.0, effect=1.5))
+    n, n_periods = 300, 60
+    told = study["equations"].equations(world, n, 4)
+    users, e = np.arange(n), world.house_propensities(4, np.arange(n))
+    counts = np.zeros(5)
+    for t in range(n_periods):
+        tu = world.hidden_classes(4, users, t) == 1
+        control, treated = world.potential_outcomes(4, users, t)
+        z = draw(4, users, t, e, world.params)
+        y = np.where(z, treated, control)
+        sets = (~z & ~y, tu, tu & ~z & ~y, z & y, tu & z & y)
+        counts += [x.sum() for x in sets]
+    nrnp, tu, both, rp, tu_rp = counts
+    cells = n * 40 * n_periods
+    for name, share, size in (
+        ("NR-NP", nrnp / cells, cells), ("TU", tu / cells, cells), ("TU in NR-NP", both / cells, cells),
+        ("TU given NR-NP", both / nrnp, nrnp), ("TU given R-P", tu_rp / rp, rp),
+    ):  # fmt: skip
+        assert told[name] == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / size)), name
+    few = study["equations"].equations(PurchasesWorld(PurchasesParams(base=-5.0)), n)
+    assert all(study["equations"].checks({"few": few}).values())
+    harm = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=1.0, effect=-1.5, deployment="uniform"))
+    told = list(study["equations"].checks({"harm": study["equations"].equations(harm, n)}).values())
+    assert not told[0]  # most items are bought anyway
+    assert not told[3]
