@@ -46,6 +46,7 @@ def study(monkeypatch):
         "order",
         "readings",
         "equations",
+        "semi_readings",
     )
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -432,3 +433,26 @@ def test_equations_7_and_8_are_shares_of_the_drawn_classes(study):
     told = list(study["equations"].checks({"harm": study["equations"].equations(harm, n)}).values())
     assert not told[0]  # most items are bought anyway
     assert not told[3]
+
+
+def test_propensities_scaled_and_then_cut(study):
+    g = np.random.default_rng(2)
+    control, treated = g.random((2, 5, 8)) / 2
+    ranked = 0.9 / (1 + g.permuted(np.tile(np.arange(8), (5, 1)), axis=1))
+    world = study["semi_readings"].scaled_then_cut(PurchasesWorld.from_matrices(control, treated, ranked), 4)
+    users = np.arange(5)
+    np.testing.assert_array_equal(world.outcomes_of(0, users).control, control)
+    e = world.house_propensities(0, users)
+    for u in range(5):
+        rank = np.argsort(np.argsort(-ranked[u])) + 1
+        expected = 4 * rank**-2.0 / (np.arange(1, 9) ** -2.0).sum()
+        np.testing.assert_allclose(e[u], np.minimum(expected, 1 - 1e-6), rtol=1e-12)
+    assert e.sum(axis=1).max() < 4  # what is cut off is not made up for
+
+
+def test_readings_of_semi_synthetic_worlds_quickly(study, capsys, tmp_path):
+    assert study["semi_readings"].main(["--quick", "--seeds", "2", "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "oracle CP@5" in text
+    assert study["semi_readings"].main(["--out", str(tmp_path)]) == 2
+    assert "name --dunnhumby" in capsys.readouterr().err
