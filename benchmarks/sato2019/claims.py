@@ -23,6 +23,7 @@ def of_log(result: dict[str, Any]) -> dict[str, bool]:
     counted = "uplift_zero" in result["rows"]["rmf"]["estimates"][lengths[0]]
     out = {text: bool(ok) for text, ok in result["checks"].items() if "cells" not in text or counted}
     out |= findings.headline(result["rows"], lengths, EMPTY if counted else EMPTY[:1])
+    out |= findings.headline_chosen_so(result["rows"], lengths) if counted else {}
     return out | findings.tendencies(result)
 
 

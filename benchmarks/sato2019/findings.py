@@ -40,7 +40,7 @@ def checks(result: dict[str, Any]) -> dict[str, bool]:
         every = sorted(((rows[m]["estimates"][lengths[0]][key], m) for m in OF_THE_PAPER), reverse=True)
         text = ", ".join(f"{m} {v:.4f}" for v, m in every[:3])
         out[f"the same where {COUNTS[empty]}: {text}"] = every[0][1] in ("ulrmf", "ulbpr")
-    out |= headline(rows, lengths) | tendencies(result)
+    out |= headline(rows, lengths) | headline_chosen_so(rows, lengths) | tendencies(result)
     for method, than in (("ulrmf", "rmf"), ("ulbpr", "bpr")):
         ours, theirs = rows[method], rows[than]
         for k, name in ((2, "NR-P"), (1, "R-NP")):
@@ -72,6 +72,17 @@ def headline(rows: dict[str, Any], lengths: list[str], counted: Sequence[str] = 
         out[f"ulrmf or ulbpr best in at least 4 of {len(cells)} cells, users without an estimate: {how}: {best}"] = (
             best >= 4 * len(cells) / 6
         )
+    return out
+
+
+def headline_chosen_so(rows: dict[str, Any], lengths: list[str]) -> dict[str, bool]:
+    """The same where models were chosen by the counting that judges them, as far as there are such models."""
+    out = {}
+    for empty in EMPTY[1:]:
+        of = {m: rows[f"{m}, by {empty}"] for m in OF_THE_PAPER if f"{m}, by {empty}" in rows}
+        if of:
+            told = headline({**rows, **of}, lengths, (empty,))
+            out |= {f"{text}; {', '.join(of)} chosen so": ok for text, ok in told.items()}
     return out
 
 

@@ -456,3 +456,22 @@ def test_readings_of_semi_synthetic_worlds_quickly(study, capsys, tmp_path):
     assert "oracle CP@5" in text
     assert study["semi_readings"].main(["--out", str(tmp_path)]) == 2
     assert "name --dunnhumby" in capsys.readouterr().err
+
+
+def test_the_headline_of_models_chosen_by_what_judges_them(study):
+    """Made-up rows: RecResp leads by its own choice, and not where the models are chosen by the counting."""
+    names = study["learn"].OF_THE_PAPER
+
+    def row(value):
+        return {"estimates": {"10": {m: [value, 0.1] for m in ("uplift", "uplift_snips")} | {
+            f"{m}_{empty}": value for m in ("uplift", "uplift_snips") for empty in ("zero", "half")
+        }}}  # fmt: skip
+
+    rows = {m: row(0.1) for m in names} | {"recresp": row(0.3), "ulbpr": row(0.2)}
+    findings = study["findings"]
+    assert not any(findings.headline(rows, ["10"]).values())
+    assert findings.headline_chosen_so(rows, ["10"]) == {}
+    rows |= {"recresp, by zero": row(0.15), "ulbpr, by zero": row(0.25), "ulrmf, by half": row(0.1)}
+    told = findings.headline_chosen_so(rows, ["10"])
+    assert list(told.values()) == [True, False]
+    assert all("chosen so" in text for text in told)
