@@ -68,16 +68,21 @@ def point(s: Setting, severity: float, size: int | None, trials: int, loss: str,
 
 
 def cases(s: Setting) -> dict[str, tuple[float, int | None, int, str, bool]]:
-    """Severity, size of the MCAR sample, trials, loss, and whether lambda is chosen on every draw, by name."""
-    found: dict[str, tuple[float, int | None, int, str, bool]] = {}
+    """Severity, size of the MCAR sample, trials, loss, and whether lambda is chosen on every draw, by name.
+
+    What is asked of the one severity of the right half comes first.
+    """
     one, trials = s.settings["alpha"], s.settings["figure6_trials"]
+    found: dict[str, tuple[float, int | None, int, str, bool]] = {
+        f"alpha {one:g}": (one, None, trials, "mse", False),
+        "redrawn": (one, None, s.settings["redrawn_trials"], "mse", True),
+    }
+    for alpha in s.settings["mae_alphas"]:
+        found[f"mae {alpha:g}"] = (alpha, None, s.settings["mae_trials"], "mae", False)
     for alpha in s.settings["alphas"]:
         found[f"alpha {alpha:g}"] = (alpha, None, trials, "mse", False)
     for n in s.settings["mcar_samples"]:
         found[f"sample {n}"] = (one, n, trials, "mse", False)
-    found["redrawn"] = (one, None, s.settings["redrawn_trials"], "mse", True)
-    for alpha in s.settings["mae_alphas"]:
-        found[f"mae {alpha:g}"] = (alpha, None, s.settings["mae_trials"], "mae", False)
     return found
 
 
