@@ -24,7 +24,7 @@ from recsim_mnar.estimators.uplift import evaluate_lists
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import missing_mass, replay
+from recsim_mnar.replay import replay_with_support
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate.items import simulate
 from recsim_mnar.truth import sums_by_user
@@ -111,8 +111,7 @@ def simulated(name: str, spec: str, logs: int) -> list[dict[str, Any]]:
     values = {key: float(each.sum() / decisions.sum()) for key, each in sums.items()}
     rows = []
     for k, target in enumerate(TARGETS):
-        probability = replay(log, targets[target])[shown]
-        lost = missing_mass(log, targets[target], logging)[shown]
+        probability, lost = (each[shown] for each in replay_with_support(log, targets[target], logging))
         for number in range(logs // len(TARGETS)):
             rng = np.random.default_rng([SEED, k, number])
             chosen = rng.choice(ids.size, min(USERS[number % len(USERS)], ids.size), replace=False)
