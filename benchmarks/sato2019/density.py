@@ -36,17 +36,13 @@ def density(files: dict[str, Path | None], settings: dict[str, Any], out: Path, 
 def _of_log(name: str, files: dict[str, Path | None], settings: dict[str, Any], out: Path, quick: bool) -> Any:
     real = settings["real"]
     least, n, n_test = real["densities"][name], real["lengths"][0], real["test_periods"][name]
-    taken = out / "dunnhumby.chosen.json" if name == "dunnhumby" and not quick else None
-    if taken is not None and not taken.exists():
-        raise UserError(f"{taken} does not exist: run the part dunnhumby first, whose choice density takes")
+    chosen = chosen_on_dunnhumby(out) if name == "dunnhumby" and not quick else {}
     if quick:
         log = made_up(name, n_test)
     else:
         option = {"min_weeks": least[0]} if name == "dunnhumby" else {"min_periods": least[0]}
         log = log_from(history_of(name, files, **option), name, n_test, files[name])
-    if taken is not None:
-        chosen = json.loads(taken.read_text())["chosen"]
-    else:  # chosen at the filter of the other tables
+    if not chosen:  # at the filter of the other tables
         chosen = choose(log.at_least(real["existed"].get(name, least[0])), settings, out, f"density.{name}")
 
     def one(periods: str) -> Any:
@@ -66,7 +62,10 @@ def product(files: dict[str, Path | None], settings: dict[str, Any], out: Path, 
     else:
         history = history_of("dunnhumby", files, level="product")
         log = log_from(history, "dunnhumby", real["test_periods"]["dunnhumby"])
-    chosen = choose(log, settings, out, "product")
+    if quick or real["search_products"]:
+        chosen = choose(log, settings, out, "product")
+    else:
+        chosen = {m: pick for m, pick in chosen_on_dunnhumby(out).items() if m in PAIR}
     picks = {m: [chosen[m]["settings"], chosen[m]["updates"]] for m in PAIR}
 
     def one(seed: str) -> Any:
@@ -80,6 +79,19 @@ def product(files: dict[str, Path | None], settings: dict[str, Any], out: Path, 
         "settings": settings, "items": log.exposures.n_items, "users": log.exposures.n_users, "trainings": found,
         "chosen": chosen, "checks": {text: values["ulbpr"] > values["bpr"]},
     }  # fmt: skip
+
+
+def chosen_on_dunnhumby(out: Path) -> dict[str, Any]:
+    """What the part dunnhumby chose.
+
+    Raises:
+        UserError: it has not been run.
+    """
+    path = out / "dunnhumby.chosen.json"
+    if not path.exists():
+        raise UserError(f"{path} does not exist: run the part dunnhumby first, whose choice is taken")
+    found: dict[str, Any] = json.loads(path.read_text())["chosen"]
+    return found
 
 
 def sizes(log: RealLog) -> list[Any]:
