@@ -22,7 +22,7 @@ NEAR = 0.75  # |NR-NP| / |I| at least, for "close to the total number of items"
 def equations(world: PurchasesWorld, n_users: int, seed: int = 0) -> dict[str, float]:
     """The shares of both equations: of NR-NP and of TU among all cells, and P(TU | class) of the two classes."""
     users = np.arange(n_users)
-    truth, e = world.outcomes_of(seed, users), world.house_propensities(seed, users)
+    truth, e = world.outcomes_of(seed, users), world.deployed_propensities(seed, users)
     treated, control = truth.treated, truth.control
     tu = treated * (1.0 - control)
     rest = (1.0 - e) * (1.0 - control)  # neither recommended nor bought

@@ -48,7 +48,7 @@ def scaled_then_cut(ranked: PurchasesWorld, n_recommended: int, exponent: float 
         exponent: of the law.
     """
     users = np.arange(users_of(ranked))
-    truth, e = ranked.outcomes_of(0, users), ranked.house_propensities(0, users)
+    truth, e = ranked.outcomes_of(0, users), ranked.deployed_propensities(0, users)
     law = np.arange(1, ranked.n_items + 1) ** -exponent
     cut = np.clip(n_recommended * law / law.sum(), CAP, 1.0 - CAP)
     own = np.empty_like(e)

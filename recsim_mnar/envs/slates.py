@@ -19,9 +19,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import SlatePolicy
-from recsim_mnar.worlds.base import Transition, World
+from recsim_mnar.worlds.base import SlateWorld, Transition, World
 from recsim_mnar.worlds.purchases.lanes import checked_slates
-from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 Array = NDArray[Any]
 
@@ -52,9 +51,9 @@ def purchases_vector_env(
     return PurchasesVectorEnv(_world(preset, options, world), num_envs, **faces)
 
 
-def _world(preset: str | None, params: dict[str, Any], world: World | str | None) -> PurchasesWorld:
+def _world(preset: str | None, params: dict[str, Any], world: World | str | None) -> SlateWorld:
     found = world_of("purchases", preset, params, world)
-    if not isinstance(found, PurchasesWorld):
+    if not isinstance(found, SlateWorld):
         raise UserError(
             f"this environment recommends slates, the {found.name} world does not: use recsim_mnar/World-v0"
         )
@@ -90,7 +89,7 @@ class PurchasesEnv(gym.Env[Array, Array]):
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
-    def __init__(self, world: PurchasesWorld) -> None:
+    def __init__(self, world: SlateWorld) -> None:
         self.world = world
         self.observation_space = gym.spaces.Box(0.0, COUNT_LIMIT, (world.n_items,), np.float32)
         self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
@@ -145,11 +144,11 @@ class PurchasesVectorEnv(WorldVectorEnv):
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
     """
 
-    world: PurchasesWorld
+    world: SlateWorld
 
     def __init__(
         self,
-        world: PurchasesWorld,
+        world: SlateWorld,
         num_envs: int = 1,
         *,
         max_episode_steps: int | None = None,
@@ -176,7 +175,7 @@ class PurchasesVectorEnv(WorldVectorEnv):
         self._tell(infos, which, edges, {"bought": bought})
 
 
-def _sized(slates: Array, n: int, world: PurchasesWorld) -> NDArray[np.int64]:
+def _sized(slates: Array, n: int, world: SlateWorld) -> NDArray[np.int64]:
     checked = checked_slates(slates, n, world.n_items)
     if checked.shape[1] != world.params.slate_size:
         raise UserError(f"a slate must have {world.params.slate_size} items, got {checked.shape[1]}")

@@ -64,7 +64,11 @@ class Comparison:
 
 def experiment_of(world: type[World] | World) -> Experiment:
     """How recommenders are compared in a world, which its entry or the class that it derives from says."""
-    made: Experiment = comparison_of(world if inspect.isclass(world) else type(world))()
+    if inspect.isclass(world):
+        made: Experiment = comparison_of(world)()
+        return made
+    made = comparison_of(type(world))()
+    made.world = world
     return made
 
 

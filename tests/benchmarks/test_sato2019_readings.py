@@ -150,7 +150,7 @@ def test_equations_7_and_8_are_shares_of_the_drawn_classes(sato):
     world = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=-2.0, effect=1.5))
     n, n_periods = 300, 60
     told = sato["equations"].equations(world, n, 4)
-    users, e = np.arange(n), world.house_propensities(4, np.arange(n))
+    users, e = np.arange(n), world.deployed_propensities(4, np.arange(n))
     counts = np.zeros(5)
     for t in range(n_periods):
         tu = world.hidden_classes(4, users, t) == 1
@@ -181,7 +181,7 @@ def test_propensities_scaled_and_then_cut(sato):
     world = sato["semi_readings"].scaled_then_cut(PurchasesWorld.from_matrices(control, treated, ranked), 4)
     users = np.arange(5)
     np.testing.assert_array_equal(world.outcomes_of(0, users).control, control)
-    e = world.house_propensities(0, users)
+    e = world.deployed_propensities(0, users)
     for u in range(5):
         rank = np.argsort(np.argsort(-ranked[u])) + 1
         expected = 4 * rank**-2.0 / (np.arange(1, 9) ** -2.0).sum()

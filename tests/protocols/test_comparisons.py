@@ -18,6 +18,9 @@ from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import weighted_leave_one_out
 from recsim_mnar.simulate.platform import platform_log, true_quality
 from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
+
+SIZES = ("train_users", "test_users", "arm_users", "truth_users")
 
 
 def learners(*names):
@@ -181,6 +184,34 @@ class MostClicks(Protocol):
                    level=study.level, n=len(log), seconds=0.0)
             for name, policy in study.policies.items()
         ]  # fmt: skip
+
+
+class Minutes(FeatureWorld):
+    """Its rewards are no clicks."""
+
+    name, reward_name = "radio", "minutes"
+
+
+def test_reports_name_the_reward_as_the_world_does():
+    world = Minutes(params=FeatureParams(reward="linear", noise=0.5))
+    settings = experiment_of(world).settings(None, {**dict.fromkeys(SIZES, 60), "logging": "random"})
+    found = compare(
+        world,
+        learners("random", "constant-list+items=3"),
+        protocols=["off_policy", "ab_test"],
+        settings=settings,
+        seed=2,
+    )
+    assert found.headings[("ab_test", "reward")] == "A/B mean minutes"
+    assert found.headings[("truth", "reward")] == "true mean minutes"
+    assert {r.metric for r in found.records if r.protocol == "truth"} == {"reward"}
+    assert {j.target for j in found.judgements} == {"mean minutes"}
+    said = " ".join([*found.sentences(), *found.notes, *found.headings.values(), *map(str, found.pictures)])
+    assert "CTR" not in said
+    assert "lick" not in said.replace("Clipped", "")
+    assert any(("truth", "reward") in picture.keys for picture in found.pictures)
+    clicks = experiment_of(make_world("features", "clicks"))
+    assert [t.title for t in clicks.targets(clicks.settings())] == ["CTR"]
 
 
 def test_a_protocol_of_ones_own_stands_beside_the_others():

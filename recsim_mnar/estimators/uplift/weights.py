@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.numerics.checks import refuse_first
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -25,7 +26,7 @@ def inverse_propensities(exposures: Exposures, users: Any, items: Any, times: An
     """
     e = exposures.propensity_of(users, items, times)
     p = bounded(np.where(z, e, 1.0 - e), clip)
-    _refuse_none(~(p > 0), users, items, times, e, z)
+    _check_cells(~(p > 0), users, items, times, e, z)
     return 1.0 / p
 
 
@@ -43,7 +44,7 @@ def control_weights(exposures: Exposures, periods: NDArray[np.int64], clip: floa
             rest = bounded(1.0 - e, clip)
             if not np.all(rest > 0):
                 shown, _bought = exposures.flags(users[:, None], items, t)
-                _refuse_none(~shown & ~(rest > 0), users[:, None], items, t, e, shown)
+                _check_cells(~shown & ~(rest > 0), users[:, None], items, t, e, shown)
                 rest = np.where(rest > 0, rest, 1.0)
             total[users] += (1.0 / rest).sum(axis=1)
     return total * len(periods) if constant else total
@@ -60,12 +61,15 @@ def bounded(p: Floats, clip: float) -> Floats:
     return np.maximum(p, clip)
 
 
-def _refuse_none(bad: Flags, users: Any, items: Any, times: Any, e: Any, shown: Any) -> None:
+def _check_cells(bad: Flags, users: Any, items: Any, times: Any, e: Any, shown: Any) -> None:
     """Raise UserError for the first cell whose inverse propensity there is none; all broadcast to ``bad``."""
-    if bad.any():
-        u, i, t, p, flag = (np.broadcast_to(x, bad.shape)[bad][0] for x in (users, items, times, e, shown))
+
+    def says(*at: int) -> str:
+        u, i, t, p, flag = (np.broadcast_to(x, bad.shape)[at] for x in (users, items, times, e, shown))
         what = f"{p:g} on a cell that was {'' if flag else 'not '}recommended"
-        raise UserError(f"user {u}, item {i}, period {t}: the propensity is {what}; clip it, or leave it out")
+        return f"user {u}, item {i}, period {t}: the propensity is {what}; clip it, or leave it out"
+
+    refuse_first(bad, says)
 
 
 def propensities_of(exposures: Exposures, rows: NDArray[np.int64]) -> Floats:
