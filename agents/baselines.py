@@ -181,9 +181,13 @@ class UserPopularity(SlotPolicy):
     def probabilities(self, users: Ints) -> Floats:
         """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
         slots = self._slots.find(users)
-        counts = self._own_counts(slots).astype(np.float64)
-        counts[self._histories.length[slots] == 0] = 1.0
-        return counts / counts.sum(axis=1, keepdims=True)
+        length = self._histories.length[slots]
+        out = np.zeros((len(slots), self.n_items))
+        out[length == 0] = 1.0 / self.n_items
+        owner, item = self._histories.flat(slots)
+        viewed, counts = np.unique(owner * self.n_items + item, return_counts=True)
+        out.ravel()[viewed] = counts / length[viewed // self.n_items]
+        return out
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
         """The user's own view counts, (n, n_items)."""

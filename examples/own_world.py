@@ -49,6 +49,7 @@ class Cafe(DecisionWorld):
     name = "cafe"
     truth_column = "expected_reward"
     params_class = CafeParams
+    reward_name = "orders"
 
     def __init__(self, params=None):
         self.params = params or CafeParams()

@@ -59,7 +59,7 @@ def personal_world(n_logs: int = 200) -> tuple[float, dict[str, tuple[float, flo
     world = PurchasesWorld(params, control=truth.control, treated=truth.treated)
     lists = top_items(truth.treated, 10)
     true = causal_precision(truth.uplift, lists).value
-    propensities = world.house_propensities(0, np.arange(n_users))[:, :, None]
+    propensities = world.deployed_propensities(0, np.arange(n_users))[:, :, None]
     errors: dict[str, list[float]] = {}
     for seed in range(n_logs):
         log = simulate(world, DeployedPolicy(world), n_users, seed)

@@ -20,6 +20,7 @@ _DEFINED_IN = {
     "difference": "estimators",
     "estimate_value": "estimators",
     "make_world": "worlds",
+    "run_study": "studies",
 }
 _MODULES = (
     "agents",
@@ -36,6 +37,7 @@ _MODULES = (
     "report",
     "rng",
     "simulate",
+    "studies",
     "testing",
     "truth",
     "worlds",

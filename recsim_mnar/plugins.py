@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -16,13 +17,16 @@ def announced(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
-def imported(what: str, spec: str, *, base: type[Any] | None = None) -> Any:
+def imported(
+    what: str, spec: str, *, base: type[Any] | None = None, wanted: Callable[[Any], bool] | None = None
+) -> Any:
     """What ``package.module:name`` names.
 
     Args:
         what: word for messages, such as ``world``.
         spec: its place.
         base: class whose subclasses are proposed where the module has no such name.
+        wanted: says of a class whether it is proposed, where that is no question of what it derives from.
 
     Raises:
         UserError: it is written otherwise, the module cannot be imported, or has nothing of that name.
@@ -43,7 +47,8 @@ def imported(what: str, spec: str, *, base: type[Any] | None = None) -> Any:
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            known = [n for n, v in vars(module).items() if base and isinstance(v, type) and issubclass(v, base)]
+            classes = {n: v for n, v in vars(module).items() if isinstance(v, type)}
+            known = [n for n, v in classes.items() if (base and issubclass(v, base)) or (wanted and wanted(v))]
             raise UserError(
                 f"{what} {spec!r}: {path} has no {attribute!r}" + (f"; {nearest(attribute, known)}" if known else "")
             )

@@ -19,9 +19,10 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.acting import TOLERANCE, asked_propensities
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import LearnsFromOutcomes, able, learning_of, refuse_common_learning
-from recsim_mnar.policy.checks import spot_check_probabilities
+from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
+from recsim_mnar.policy.checks import checked_decisions, spot_check_probabilities
 from recsim_mnar.policy.softening import EpsilonMixture
+from recsim_mnar.policy.storage import Stored
 from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
 
 Rows = NDArray[np.int64]
@@ -50,27 +51,13 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArra
             or learns from all users, and the log is not the whole of an online run, or says otherwise of its own
             policy.
     """
-    policy = as_policy(policy)
-    if not policy.replayable:
-        raise UserError(
-            f"policy {policy.name!r} is not replayable: it draws by a generator of its own, so nobody can say again "
-            "what it would have done; use the propensities that it logged"
-        )
-    top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
-    if top >= policy.n_items:
-        raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
-    if _learns_online(log, policy):
-        return _replay_online(log, policy)
-    refuse_common_learning(policy, "replay")
-    out = np.full(len(log), np.nan)
-    jobs = (functools.partial(_replay_rows, log, policy, first, last) for first, last in user_blocks(log["user"]))
-    for rows, probability in run_in_order(jobs, executor):
-        out[rows] = probability
-    return out
+    return _replayed(log, as_policy(policy), None, executor)[0]
 
 
-def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
-    """The policy's probability, before each logged decision, of all the actions that the logging policy never takes.
+def replay_with_support(
+    log: Log, policy: Any, logging: Any, *, executor: Executor | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """:func:`replay`, and what the log cannot show of the policy, in one pass.
 
     Args:
         log: ordered by (user, step).
@@ -79,20 +66,63 @@ def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | No
         executor: to spread users over; the result is the same with and without.
 
     Returns:
-        (n,) masses in [0, 1], NaN on organic rows.
+        (n,) probabilities of the logged actions, and (n,) masses in [0, 1]: the policy's probability, before each
+        logged decision, of all the actions that the logging policy never takes. NaN on organic rows.
+
+    Raises:
+        UserError: as :func:`replay`; or one of the two learns from all users.
     """
     policy, logging = as_policy(policy), as_policy(logging)
     for one in (policy, logging):
-        refuse_common_learning(one, "missing_mass")
-    out = np.where(log["event"] == schema.BANDIT, 0.0, np.nan)
-    if supports_every_action(logging):
-        return out
+        refuse_common_learning(one, "replay_with_support")
+    if supports_every_action(logging) or _same_law(policy, logging):
+        probability, _ = _replayed(log, policy, None, executor)
+        return probability, np.where(log["event"] == schema.BANDIT, 0.0, np.nan)
+    return _replayed(log, policy, logging, executor)
+
+
+def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
+    """The masses of :func:`replay_with_support` alone, (n,)."""
+    return replay_with_support(log, policy, logging, executor=executor)[1]
+
+
+def _replayed(
+    log: Log, policy: Policy, logging: Policy | None, executor: Executor | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    for one in (policy, logging):
+        if one is not None and not one.replayable:
+            raise UserError(
+                f"policy {one.name!r} is not replayable: it draws by a generator of its own, so nobody can say again "
+                "what it would have done; use the propensities that it logged"
+            )
+    top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
+    if top >= policy.n_items:
+        raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
+    if _learns_online(log, policy):
+        return _replay_online(log, policy), np.empty(0)
+    refuse_common_learning(policy, "replay")
+    out = np.full((2, len(log)), np.nan)
     jobs = (
-        functools.partial(_missing_rows, log, policy, logging, first, last) for first, last in user_blocks(log["user"])
+        functools.partial(_replay_rows, log, policy, logging, first, last) for first, last in user_blocks(log["user"])
     )
-    for rows, mass in run_in_order(jobs, executor):
-        out[rows] = mass
-    return out
+    for rows, *found in run_in_order(jobs, executor):
+        out[:, rows] = found
+    return out[0], out[1]
+
+
+def _same_law(policy: Policy, logging: Policy) -> bool:
+    """Whether two policies are known to do the same: a policy misses nothing of its own."""
+    if policy is logging:
+        return True
+    if type(policy) is not type(logging) or not isinstance(policy, Stored) or not isinstance(logging, Stored):
+        return False
+    (arrays, parameters), (others, theirs) = policy.fitted(), logging.fitted()
+    return (
+        policy.n_items == logging.n_items
+        and parameters == theirs
+        and arrays.keys() == others.keys()
+        and all(np.array_equal(arrays[key], others[key]) for key in arrays)
+    )
 
 
 def supports_every_action(policy: Policy) -> bool:
@@ -103,34 +133,6 @@ def supports_every_action(policy: Policy) -> bool:
         return supports_every_action(policy.inner)
     fixed = policy.fixed_distribution()
     return fixed is not None and bool(np.all(fixed > 0.0))
-
-
-def _missing_rows(log: Log, policy: Policy, logging: Policy, first: int, last: int) -> tuple[Rows, NDArray[np.float64]]:
-    """Of the decisions in a range of rows; the two policies meet the same events."""
-    both = [policy.fresh(), logging.fresh()]
-    user, item, action, reward = log["user"], log["item"], log["action"], log["reward"]
-    learners = [each for each in both if able(each, LearnsFromOutcomes) is not None]
-    for each in both:
-        each.reset(np.unique(user[first:last]))
-    rows: list[Rows] = []
-    masses: list[NDArray[np.float64]] = []
-    one_by_one = bool(learners)
-    step = max(1, _CELLS // policy.n_items)
-    for views, decisions in replay_batches(log, first, last, one_by_one=one_by_one):
-        for each in both:
-            if len(views):
-                observe_events(each, user[views], item[views], reward[views])
-        for start in range(0, len(decisions), step):
-            some = decisions[start : start + step]
-            never = both[1].probabilities(user[some]) <= 0.0
-            masses.append(np.where(never, both[0].probabilities(user[some]), 0.0).sum(axis=1))
-            rows.append(some)
-        if one_by_one:
-            for each in learners:
-                each.learn(user[decisions], action[decisions], reward[decisions], log["propensity"][decisions])
-    if not rows:
-        return np.zeros(0, np.int64), np.zeros(0)
-    return np.concatenate(rows), np.minimum(np.concatenate(masses), 1.0)
 
 
 def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[int, int]]:
@@ -179,25 +181,65 @@ def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iter
         yield rows[~is_decision] + first, rows[is_decision] + first
 
 
-def _replay_rows(log: Log, policy: Policy, first: int, last: int) -> tuple[Rows, NDArray[np.float64]]:
+def _replay_rows(
+    log: Log, policy: Policy, logging: Policy | None, first: int, last: int
+) -> tuple[Rows, NDArray[np.float64], NDArray[np.float64]]:
+    """Decisions in a range of rows, the policy's probability of each, and its mass outside the logging policy's."""
     policy = policy.fresh()
+    everyone = [policy] if logging is None else [policy, logging.fresh()]
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
-    one_by_one = learning_of(policy) != "nothing"
-    policy.reset(np.unique(user[first:last]))
+    learners = [each for each in everyone if learning_of(each) != "nothing"]
+    for each in everyone:
+        each.reset(user[first:last][user_begins(user[first:last])])
     rows: list[Rows] = []
     probabilities: list[NDArray[np.float64]] = []
-    for views, decisions in replay_batches(log, first, last, one_by_one=one_by_one):
+    masses: list[NDArray[np.float64]] = []
+    for views, decisions in replay_batches(log, first, last, one_by_one=bool(learners)):
         if len(views):
-            observe_events(policy, user[views], item[views], reward[views])
+            for each in everyone:
+                observe_events(each, user[views], item[views], reward[views])
         if not rows:  # a look at a few users whether its probabilities are any
             spot_check_probabilities(policy, np.unique(user[decisions]))
         rows.append(decisions)
         probabilities.append(asked_propensities(policy, user[decisions], action[decisions]))
-        if one_by_one:
-            policy.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
+        if logging is not None:
+            # Between two views of a user no state changes: one answer is good for all the decisions there.
+            asked = user[decisions]
+            begins = user_begins(asked)
+            masses.append(_mass_outside(policy, everyone[1], asked[begins])[np.cumsum(begins) - 1])
+        for each in learners:
+            each.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
     if not rows:
-        return np.zeros(0, np.int64), np.zeros(0)
-    return np.concatenate(rows), np.concatenate(probabilities)
+        return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+    found = np.concatenate(probabilities)
+    return np.concatenate(rows), found, np.concatenate(masses) if masses else np.full(len(found), np.nan)
+
+
+def _mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Probability (n_users,) of what the logging policy cannot take, in the users' present state."""
+    middle = np.full(len(users), 0.5)
+    answer = checked_decisions(policy, policy.act(users, middle), n=len(users), n_items=policy.n_items)
+    actions, propensities = answer
+    # Who is sure of an action takes no other: only the others' whole distributions are of interest.
+    out = (asked_propensities(logging, users, actions) <= 0.0).astype(np.float64)
+    unsure = np.flatnonzero(propensities < 1.0)
+    step = max(1, _CELLS // policy.n_items)
+    for start in range(0, len(unsure), step):
+        some = unsure[start : start + step]
+        possible = logging.probabilities(users[some]) > 0.0
+        out[some] = _mass_off(possible, policy, users[some])
+    return out
+
+
+def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Probability (n_users,) of the items that are not marked for each user, (n_users, n_items)."""
+    fixed = policy.fixed_distribution()
+    if fixed is None:
+        return np.minimum(np.where(possible, 0.0, policy.probabilities(users)).sum(axis=1), 1.0)
+    of, item = np.divmod(np.flatnonzero(possible), policy.n_items)
+    covered = np.bincount(of, weights=fixed[item], minlength=len(users))
+    # What rounding leaves of nothing is nothing.
+    return np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)
 
 
 # ----------------------------------------------------------------------------------- learners from all users, by rounds

@@ -41,9 +41,9 @@ class Warmed:
 def parts() -> dict[str, list[tuple[str, Callable[[], Any]]]]:
     """What can be compiled ahead: by name, a list of things to run, each with a line for a person."""
     return {
-        "sessions": [(name, functools.partial(_decisions, "sessions", params)) for name, params in SESSIONS],
-        "ratings": [("ratings", functools.partial(_decisions, "ratings", {}))],
-        "features": [("features", functools.partial(_decisions, "features", {}))],
+        "sessions": [(name, functools.partial(_decisions, "sessions", None, params)) for name, params in SESSIONS],
+        "ratings": [("ratings", functools.partial(_decisions, "ratings", "quick", {}))],
+        "features": [("features", functools.partial(_decisions, "features", "quick", {}))],
         "purchases": [("purchases", _slates)],
         "campaigns": [("campaigns", _platform)],
         "estimators": [("estimators", _estimators)],
@@ -79,7 +79,7 @@ def _cached() -> int:
     return sum(1 for folder in cache_folders() for _ in Path(folder).rglob("*.nbc"))
 
 
-def _decisions(name: str, params: dict[str, Any]) -> None:
+def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
     """A world of single decisions: environments, simulation by kernel and by a policy, and the truth."""
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
@@ -87,7 +87,7 @@ def _decisions(name: str, params: dict[str, Any]) -> None:
     from recsim_mnar.simulate.items import simulate
     from recsim_mnar.worlds import make_world
 
-    world: Any = make_world(name, "quick" if name != "sessions" else None, params)
+    world: Any = make_world(name, preset, params)
     env: Any = WorldEnv(world)
     env.reset(seed=0)
     for _ in range(60):
@@ -158,7 +158,7 @@ def _agent(name: str) -> None:
     from recsim_mnar.simulate.items import simulate
     from recsim_mnar.worlds import make_world
 
-    world: Any = make_world("ratings" if "ratings" in name else "sessions", "quick")
+    world: Any = make_world("ratings" if name.endswith("-ratings") else "sessions", "quick")
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     log = simulate(world, uniform, 60, 0)
     try:

@@ -30,7 +30,7 @@ MAY = {
     "numerics": {"errors"},
     "rng": {"errors", "numerics"},
     "log": GROUND,
-    "policy": GROUND | {"log"},
+    "policy": GROUND | {"plugins", "log"},
     "propensities": GROUND | {"log"},
     "estimators": GROUND | {"plugins", "log", "propensities"},
     "datasets": GROUND | {"log", "propensities"},

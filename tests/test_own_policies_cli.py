@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from test_cli import SMALL, fails, run
+from test_cli import SIZES, SMALL, fails, run
+
+from recsim_mnar.log import Log
 
 FOREIGN = """
 import numpy as np
@@ -99,3 +101,51 @@ def test_an_exception_of_a_users_own_is_one_line(capsys, tmp_path, monkeypatch, 
     assert status == 2
     assert "Traceback" in err
     assert err.splitlines()[-1] == line
+
+
+BARE = """
+import numpy as np
+
+class Shows:
+    learns = "nothing"
+    def __init__(self, n_items, item=0):
+        self.n_items, self.item = n_items, item
+    def act(self, users, uniforms):
+        return np.full(len(users), self.item), np.ones(len(users))
+    def probabilities(self, users):
+        return np.tile(np.arange(self.n_items) == self.item, (len(users), 1)).astype(float)
+
+class MostViewed:
+    def fit(self, log, *, n_items, seed=0):
+        return Shows(n_items, int(np.argmax(np.bincount(log["item"][~log.is_bandit], minlength=n_items))))
+
+class Judges:
+    name, metrics, needs = "judges", ("shown",), frozenset()
+    def judge(self, study):
+        from recsim_mnar.protocols.records import Record
+        said = {"world": study.world.name, "protocol": self.name, "level": 0.95, "n": 1, "seconds": 0.0}
+        return [Record(agent=a, metric="shown", value=i, low=i, high=i, **said) for i, a in enumerate(study.policies)]
+"""
+
+
+def test_agents_and_protocols_that_derive_from_nothing(capsys, tmp_path, monkeypatch):
+    """A policy, a learner, and a protocol beside the built-in ones: compare, simulate, and on two workers."""
+    (tmp_path / "bare_agents.py").write_text(BARE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    agents = "bare_agents:Shows+item=2,bare_agents:MostViewed,bare_agents:MostViewed+epsilon=0.3,random"
+    command = ["compare", "--preset", "quick", *SMALL, *SIZES, "--agents", agents, "--out"]
+    status, out, err = run(capsys, *command, "one", "--protocols", "loocv,off_policy,ab_test,bare_agents:Judges")
+    assert status == 0, err
+    for agent in agents.split(","):
+        assert agent in out
+    assert "bare_agents:Judges" in out
+    learner = "bare_agents:MostViewed+epsilon=0.3"
+    simulated = ["simulate", "--world", "sessions", *SMALL, "--users", 40, "--policy", learner]
+    logs = []
+    for workers in (1, 2):
+        status, _, err = run(capsys, *simulated, "--workers", workers, "--out", f"log{workers}")
+        assert status == 0, err
+        logs.append(Log.read(f"log{workers}/log").digest())
+    assert logs[0] == logs[1]

@@ -106,6 +106,15 @@ def test_a_study_in_a_folder_is_taken_up_and_refuses_another(tmp_path, study):
         tiny(folder=out, resume=True, seed=5)
     with pytest.raises(UserError, match=r"tie \(0.0 there, 0.2 here\)"):
         tiny(folder=out, resume=True, tie=0.2)
+    many = {"agents": AGENTS, "protocols": ["loocv", "off_policy"], "folder": out, "resume": True}
+    with pytest.raises(UserError, match="holds a study of 3 catalogues, of which 2 are asked for"):
+        run_study([WORLD], seeds=2, **many)
+    with pytest.raises(UserError, match=r"differs in seeds \(3 there, \[1, 2, 3\] here\)"):
+        run_study([WORLD], seeds=[1, 2, 3], **many)
+    more = run_study([WORLD], seeds=4, **many)
+    assert list(more.seconds) == ["sessions-quick-003"]
+    assert [r["seed"] for r in more.results] == [t.seed for t in tasks_of([setup_of(WORLD)], 4)]
+    assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}.items() >= before.items()
     assert differences({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": None}) == ["a[1].b (2 there, 3 here)"]
 
 
@@ -163,6 +172,19 @@ def test_workers_end_with_the_process_that_started_them(tmp_path):
         time.sleep(0.1)
     assert workers
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+
+
+def test_seeds_that_are_given_go_on_too(tmp_path):
+    """From 40, 41 to 40, 41, 42; not from other seeds."""
+    given = {"agents": AGENTS[:2], "protocols": ["off_policy"], "folder": tmp_path / "study"}
+    run_study([WORLD], seeds=[40, 41], **given)
+    with pytest.raises(UserError, match=r"differs in seeds\[1\] \(41 there, 42 here\)"):
+        run_study([WORLD], seeds=[40, 42, 41], resume=True, **given)
+    with pytest.raises(UserError, match="of 2 catalogues, of which 1 are asked for"):
+        run_study([WORLD], seeds=[40], resume=True, **given)
+    more = run_study([WORLD], seeds=[40, 41, 42], resume=True, **given)
+    assert list(more.seconds) == ["sessions-quick-002"]
+    assert [r["seed"] for r in more.results] == [40, 41, 42]
 
 
 def test_wrong_studies_are_one_line(capsys, tmp_path):

@@ -14,7 +14,7 @@ from recsim_mnar.policy import registry
 from recsim_mnar.policy.base import observe_events
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replay import missing_mass, replay, replay_batches, supports_every_action
+from recsim_mnar.replay import missing_mass, replay, replay_batches, replay_with_support, supports_every_action
 from recsim_mnar.simulate.items import simulate
 from recsim_mnar.worlds import make_world
 
@@ -53,16 +53,28 @@ def twin(log, policy, logging):
     return out
 
 
-@pytest.mark.parametrize("target", ["random", "item-knn"])
+@pytest.mark.parametrize(
+    "target", ["random", "item-knn", "user-popularity-greedy", "svd+epsilon=0.3", "item-knn+temperature=1"]
+)
 def test_missing_mass_agrees_with_its_twin(made, target):
     train, logging, log = made
     policy = registry.learner(target).fit(train, n_items=20, seed=1)
-    found = missing_mass(log, policy, logging)
+    replayed, found = replay_with_support(log, policy, logging)
+    np.testing.assert_array_equal(replayed, replay(log, policy))
+    np.testing.assert_array_equal(found, missing_mass(log, policy, logging))
     np.testing.assert_allclose(found, twin(log, policy, logging), atol=1e-12)
     shown = log.is_bandit
     assert np.isnan(found[~shown]).all()
-    assert 0.1 < found[shown].mean() < 1.0  # user-popularity shows what its user has seen, and no more
+    # user-popularity shows what its user has seen, and no more: which is all that its greedy form takes
+    assert found[shown].mean() == 0.0 if target == "user-popularity-greedy" else 0.1 < found[shown].mean() < 1.0
     assert np.all(found[shown] + replay(log, policy)[shown] <= 1.0 + 1e-9)
+
+
+def test_a_policy_misses_nothing_of_its_own(made):
+    train, logging, log = made
+    same = registry.learner("user-popularity").fit(train, n_items=20, seed=1)
+    assert np.nansum(missing_mass(log, same, logging)) == 0.0
+    assert np.nansum(twin(log, same, logging)) == 0.0
 
 
 def test_exploration_leaves_nothing_out(made):

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.numerics._products_kernel import products
+from recsim_mnar.numerics.jit import kernel
 
 _TILE = 256
 
@@ -37,29 +38,6 @@ def project(states, slots, factors, out):
                     row[i] = (((row[i] + a * fa[i]) + b * fb[i]) + c * fc[i]) + d * fd[i]
 
 
-@inlined
-def _dot(a, b):
-    """Sum of products in eight fixed lanes: the same bits on every machine."""
-    n = a.size
-    whole = n - n % 8
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for i in range(0, whole, 8):
-        x = a[i : i + 8]
-        y = b[i : i + 8]
-        s0 += x[0] * y[0]
-        s1 += x[1] * y[1]
-        s2 += x[2] * y[2]
-        s3 += x[3] * y[3]
-        s4 += x[4] * y[4]
-        s5 += x[5] * y[5]
-        s6 += x[6] * y[6]
-        s7 += x[7] * y[7]
-    total = ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
-    for i in range(whole, n):
-        total += a[i] * b[i]
-    return total
-
-
 @kernel
 def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
     """Steps first..last-1 of the Lanczos recurrence for A'A with full reorthogonalisation.
@@ -81,7 +59,7 @@ def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
                 s += values[t] * v[columns[t]]
             for t in range(begin, end):
                 w[columns[t]] += values[t] * s
-        alpha[j] = _dot(v, w)
+        alpha[j] = products(v, w)
         # The three terms of the recurrence first, then one pass over all: together as good as two passes over all.
         for i in range(w.size):
             w[i] -= alpha[j] * v[i]
@@ -92,10 +70,10 @@ def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
                 w[i] -= b * u[i]
         for k in range(j + 1):
             u = basis[k]
-            c = _dot(u, w)
+            c = products(u, w)
             for i in range(w.size):
                 w[i] -= c * u[i]
-        beta[j] = np.sqrt(_dot(w, w))
+        beta[j] = np.sqrt(products(w, w))
         if beta[j] <= tiny:
             return j + 1
         scale = 1.0 / beta[j]

@@ -9,14 +9,16 @@ logged one and the rest. The file says for how many logs SNIPS is asked for too.
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
-
 import numpy as np
-import peer_obp_modules  # noqa: F401 - puts empty modules in place of torch and seaborn, before obp asks for them
-from obp.ope.estimators import InverseProbabilityWeighting, SelfNormalizedInverseProbabilityWeighting
+
+# Puts empty modules in place of torch and seaborn, before obp asks for them.
+runpy.run_path(str(Path(__file__).resolve().parents[1] / "speed" / "peer_obp_modules.py"))
+
+from obp.ope.estimators import InverseProbabilityWeighting, SelfNormalizedInverseProbabilityWeighting  # noqa: E402
 
 
 def main() -> None:

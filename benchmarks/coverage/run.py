@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from methods import intervals, summary
+from settings import GRID, Setting
+from table import report
+from table import summary as summary_table
+from worlds import World
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from methods import intervals, summary  # noqa: E402
-from settings import GRID, Setting  # noqa: E402
-from table import report  # noqa: E402
-from table import summary as summary_table  # noqa: E402
-from worlds import World  # noqa: E402
 
 RESULTS = HERE / "results"
 QUICK_FIRST = 50_000  # a quick look never sees the logs of the study

@@ -22,14 +22,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from methods import normal_by_user, summary
+from row_bootstrap import RowBootstrap
+from settings import GRID, LEVEL, Setting
+from worlds import World
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from methods import normal_by_user, summary  # noqa: E402
-from row_bootstrap import RowBootstrap  # noqa: E402
-from settings import GRID, LEVEL, Setting  # noqa: E402
-from worlds import World  # noqa: E402
 
 RESAMPLES = 200  # obp's own default is 10,000, which takes fifty times as long
 ROWS = 8_000_000  # of a setting; some 23 CPU minutes in all

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
+from analysis import figure, summarise, table
+
+from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value
+from recsim_mnar.policy import registry
+from recsim_mnar.replay import replay_batches
+from recsim_mnar.simulate import simulate
+from recsim_mnar.truth import value_on_log
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-import settings as s  # noqa: E402
-
-from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value  # noqa: E402
-from recsim_mnar.policy import registry  # noqa: E402
-from recsim_mnar.replay import replay_batches  # noqa: E402
-from recsim_mnar.simulate import simulate  # noqa: E402
-from recsim_mnar.truth import value_on_log  # noqa: E402
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld  # noqa: E402
+SETTINGS = tomllib.loads((HERE / "settings.toml").read_text())
 
 STEP = 50
 RESULTS = HERE / "results"
@@ -47,18 +46,20 @@ class Study:
     """The world, the fitted agents and the logging policy."""
 
     def __init__(self) -> None:
-        self.world = SessionsWorld(SessionsParams(n_items=s.N_ITEMS))
-        uniform = registry.learner("random").fit(None, n_items=s.N_ITEMS)
-        train = simulate(self.world, uniform, s.TRAIN_USERS, seed=s.TRAIN_SEED)
-        self.agents = {name: registry.learner(name).fit(train, n_items=s.N_ITEMS) for name in s.AGENTS}
-        self.logging = registry.learner(s.LOGGING).fit(train, n_items=s.N_ITEMS)
-        views = np.bincount(train["item"][~train.is_bandit], minlength=s.N_ITEMS)
-        self.group = np.argsort(np.argsort(-views)) * s.N_GROUPS // s.N_ITEMS
+        self.world = SessionsWorld(SessionsParams(n_items=SETTINGS["n_items"]))
+        uniform = registry.learner("random").fit(None, n_items=SETTINGS["n_items"])
+        train = simulate(self.world, uniform, SETTINGS["train_users"], seed=SETTINGS["train_seed"])
+        self.agents = {
+            name: registry.learner(name).fit(train, n_items=SETTINGS["n_items"]) for name in SETTINGS["agents"]
+        }
+        self.logging = registry.learner(SETTINGS["logging"]).fit(train, n_items=SETTINGS["n_items"])
+        views = np.bincount(train["item"][~train.is_bandit], minlength=SETTINGS["n_items"])
+        self.group = np.argsort(np.argsort(-views)) * SETTINGS["n_groups"] // SETTINGS["n_items"]
 
     def one_log(self, number: int) -> dict:
         """Truth and estimates of every agent on one log."""
-        seed = s.FIRST_SEED + number
-        log = simulate(self.world, self.logging, s.USERS, seed=seed)
+        seed = SETTINGS["first_seed"] + number
+        log = simulate(self.world, self.logging, SETTINGS["users"], seed=seed)
         truth = value_on_log(self.world, log, self.agents, seed)
         shown = log.is_bandit
         columns = {
@@ -74,10 +75,10 @@ class Study:
             every = probabilities(log, policy)
             target = np.minimum(every[np.arange(action.size), action], 1.0)
             q_logged, q_target = cross_fitted_rewards(
-                columns["reward"], action, every, n_actions=s.N_ITEMS, cluster=columns["cluster"]
+                columns["reward"], action, every, n_actions=SETTINGS["n_items"], cluster=columns["cluster"]
             )
             found = {}
-            for estimator, parameters in s.ESTIMATORS.items():
+            for estimator, parameters in SETTINGS["estimators"].items():
                 more = {}
                 if estimator == "mips":
                     both = [
@@ -86,99 +87,18 @@ class Study:
                     more = {"group_target": both[0], "group_propensity": both[1]}
                 if ESTIMATORS[estimator].needs:
                     more |= {"q_logged": q_logged, "q_target": q_target}
-                e = estimate_value(**columns, target=target, estimator=estimator, level=s.LEVEL, **parameters, **more)
+                e = estimate_value(
+                    **columns, target=target, estimator=estimator, level=SETTINGS["level"], **parameters, **more
+                )
                 facts = e.diagnostics
                 found[estimator] = [e.value, e.low, e.high, facts["sampling_low"], facts["sampling_high"]]
             out[name] = {"truth": truth[name], "ess": e.ess, "estimates": found}
         return out
 
 
-def summarise(logs: list[dict]) -> list[dict]:
-    """One row an agent and estimator."""
-    rows = []
-    for agent in s.AGENTS:
-        truth = np.array([log[agent]["truth"] for log in logs])
-        for estimator in s.ESTIMATORS:
-            value, low, high, inner_low, inner_high = np.array([log[agent]["estimates"][estimator] for log in logs]).T
-            error = value - truth
-            rows.append(
-                {
-                    "agent": agent,
-                    "estimator": estimator,
-                    "truth": float(truth.mean()),
-                    "bias": float(error.mean()),
-                    "bias_se": float(error.std(ddof=1) / np.sqrt(len(logs))),
-                    "rmse": float(np.sqrt(np.mean(error**2))),
-                    "coverage": float(np.mean((low <= truth) & (truth <= high))),
-                    "sampling_coverage": float(np.mean((inner_low <= truth) & (truth <= inner_high))),
-                    "width": float(np.mean(high - low)),
-                    "sampling_width": float(np.mean(inner_high - inner_low)),
-                    "ess": float(np.mean([log[agent]["ess"] for log in logs])),
-                    "logs": len(logs),
-                }
-            )
-    return rows
-
-
-def table(rows: list[dict]) -> str:
-    """Markdown: an agent a block."""
-    lines = [
-        "# Estimators against the truth, sessions world",
-        "",
-        f"{rows[0]['logs']} logs of {s.USERS} users, {s.N_ITEMS} items, logged by {s.LOGGING}; truth: the agent's mean "
-        "click probability in the log's states.",
-        "",
-        "All in thousandths of a click a recommendation; coverage of the nominal 95 % interval, in brackets that of",
-        "its sampling part alone (they differ where weights are clipped or shrunk).",
-        "",
-    ]
-    for agent in s.AGENTS:
-        own = [r for r in rows if r["agent"] == agent]
-        lines += [
-            f"## {agent}: truth {own[0]['truth'] * 1e3:.2f}, effective sample {own[0]['ess']:,.0f}",
-            "",
-            "| estimator | bias | +- | RMSE | coverage | width |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {r['estimator']} | {r['bias'] * 1e3:+.2f} | {1.96 * r['bias_se'] * 1e3:.2f} | {r['rmse'] * 1e3:.2f} | "
-            f"{r['coverage']:.3f} ({r['sampling_coverage']:.3f}) | "
-            f"{r['width'] * 1e3:.2f} ({r['sampling_width'] * 1e3:.2f}) |"
-            for r in own
-        ]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def figure(rows: list[dict], path: Path) -> None:
-    """RMSE over the truth, and coverage, an agent a colour."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    fig, (left, right) = plt.subplots(1, 2, figsize=(12, 5), sharey=True)
-    place = np.arange(len(s.ESTIMATORS))[::-1]
-    for i, agent in enumerate(s.AGENTS):
-        own = [r for r in rows if r["agent"] == agent]
-        shift = place + 0.3 - 0.12 * i
-        left.plot([r["rmse"] / r["truth"] for r in own], shift, "o", label=agent, markersize=4)
-        right.plot([r["coverage"] for r in own], shift, "o", markersize=4)
-    left.set_yticks(place, list(s.ESTIMATORS))
-    left.set_xscale("log")
-    left.set_xlabel("RMSE / truth")
-    right.axvline(s.LEVEL, color="grey", linewidth=1)
-    right.set_xlabel("coverage of the nominal 95 % interval")
-    left.legend(fontsize=8)
-    for axis in (left, right):
-        axis.grid(alpha=0.3)
-    fig.tight_layout()
-    fig.savefig(path, dpi=110)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--logs", type=int, default=s.LOGS)
+    parser.add_argument("--logs", type=int, default=SETTINGS["logs"])
     arguments = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     study, logs = None, []
@@ -189,11 +109,11 @@ def main() -> None:
             path.write_text(json.dumps([study.one_log(first + i) for i in range(STEP)]) + "\n")
         logs += json.loads(path.read_text())
         print(f"{len(logs)} logs", flush=True)
-    rows = summarise(logs[: arguments.logs])
+    rows = summarise(logs[: arguments.logs], SETTINGS)
     (HERE / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (HERE / "results.md").write_text(table(rows) + "\n")
-    figure(rows, HERE / "results.png")
-    print(table(rows))
+    (HERE / "results.md").write_text(table(rows, SETTINGS) + "\n")
+    figure(rows, SETTINGS, HERE / "results.png")
+    print(table(rows, SETTINGS))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ than the policy that logged (A), and is. A step that is done is not run again.
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 import time
 from collections.abc import Iterator
@@ -16,23 +17,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mix import MIX, POPULATION, USERS
+
+from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.estimators.uplift import evaluate_lists
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.replay import replay_with_support
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.simulate.items import simulate
+from recsim_mnar.truth import sums_by_user
+from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "verdict")]
-
-from generator import World, load  # noqa: E402
-from mix import MIX, POPULATION, USERS  # noqa: E402
-
-from recsim_mnar.estimators import difference, estimate_value  # noqa: E402
-from recsim_mnar.estimators.uplift import evaluate_lists  # noqa: E402
-from recsim_mnar.log.exposures import Exposures  # noqa: E402
-from recsim_mnar.log.table import Log  # noqa: E402
-from recsim_mnar.policy import registry  # noqa: E402
-from recsim_mnar.replay import missing_mass, replay  # noqa: E402
-from recsim_mnar.rng import derive_seed  # noqa: E402
-from recsim_mnar.simulate.items import simulate  # noqa: E402
-from recsim_mnar.truth import sums_by_user  # noqa: E402
-from recsim_mnar.worlds import make_world  # noqa: E402
+GENERATOR = runpy.run_path(str(HERE.parent / "verdict" / "generator.py"), run_name="generator")
+"""The verdict study's settings and the logs that it draws of them."""
 
 CLIP = 15.0
 SEED = 2026_11
@@ -62,7 +62,7 @@ def row(estimate: Any, gap: Any, truth: float, baseline: float, overlap: float) 
 
 def of_generator() -> Iterator[tuple[str, Any]]:
     """All settings in turn."""
-    settings = load()
+    settings = GENERATOR["load"]()
     each, more = divmod(MIX["generator"], len(settings))
     for number, setting in enumerate(settings):
         yield f"generator-{setting.name}", lambda s=setting, n=each + (number < more): generated(s, n)
@@ -70,7 +70,7 @@ def of_generator() -> Iterator[tuple[str, Any]]:
 
 def generated(setting: Any, logs: int) -> list[dict[str, Any]]:
     """Logs beyond those of the coverage study."""
-    world, rows = World(setting), []
+    world, rows = GENERATOR["World"](setting), []
     for number in range(10_000, 10_000 + logs):
         log = world.log(number)
         baseline = log.pop("baseline")
@@ -111,8 +111,7 @@ def simulated(name: str, spec: str, logs: int) -> list[dict[str, Any]]:
     values = {key: float(each.sum() / decisions.sum()) for key, each in sums.items()}
     rows = []
     for k, target in enumerate(TARGETS):
-        probability = replay(log, targets[target])[shown]
-        lost = missing_mass(log, targets[target], logging)[shown]
+        probability, lost = (each[shown] for each in replay_with_support(log, targets[target], logging))
         for number in range(logs // len(TARGETS)):
             rng = np.random.default_rng([SEED, k, number])
             chosen = rng.choice(ids.size, min(USERS[number % len(USERS)], ids.size), replace=False)

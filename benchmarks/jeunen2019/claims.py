@@ -22,23 +22,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from analysis import over_catalogues, paper_interval, share
 from scipy import stats
 
+from recsim_mnar import rng
+from recsim_mnar.log import schema
+from recsim_mnar.log.files import write_json
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry, scores_of
+from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.decisions import Settings
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-from analysis import over_catalogues, paper_interval, share  # noqa: E402
-
-from recsim_mnar import rng  # noqa: E402
-from recsim_mnar.log import schema  # noqa: E402
-from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.log.table import Log  # noqa: E402
-from recsim_mnar.policy import registry, scores_of  # noqa: E402
-from recsim_mnar.protocols.compare import compare  # noqa: E402
-from recsim_mnar.protocols.decisions import Settings  # noqa: E402
-from recsim_mnar.simulate import simulate  # noqa: E402
-from recsim_mnar.worlds import make_world  # noqa: E402
 
 SIZES = {"jeunen2019": Settings(), "quick": Settings(train_users=500, test_users=500, arm_users=500)}
 SUPPORTED = 0.5  # of the mean weight, which is 1 where the log has support everywhere

@@ -18,16 +18,15 @@ import argparse
 import json
 import platform
 import re
-import sys
+import runpy
 import time
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
-
-from recogym_shim import load_recogym, make_env  # before numpy: it asks for one thread
-
-recogym = load_recogym()
+# Before numpy: it asks for one thread.
+_SHIM = runpy.run_path(str(Path(__file__).resolve().parents[1] / "speed" / "recogym_shim.py"))
+make_env = _SHIM["make_env"]
+recogym = _SHIM["load_recogym"]()
 
 import numpy as np  # noqa: E402
 from recogym import Configuration, NormalTimeGenerator  # noqa: E402

@@ -17,17 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from analysis import interval, plain
+from platforms import world_of
+
+from recsim_mnar.log.files import write_json
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.simulate.platform import platform_log, run_campaign
 
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-from analysis import interval, plain  # noqa: E402
-from platforms import world_of  # noqa: E402
-
-from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.log.profiles import Profiles  # noqa: E402
-from recsim_mnar.simulate.platform import platform_log, run_campaign  # noqa: E402
 
 N_LATE = 3
 KINDS = ("favoured twice", "recommended twice", "favoured at first", "first in the second", "never recommended")

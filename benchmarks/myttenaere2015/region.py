@@ -18,19 +18,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis import interval, percent
+from platforms import K, lived, world_of
+
+from recsim_mnar.log.files import write_json
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.policy import registry
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
+from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
+from recsim_mnar.simulate.platform import platform_log
+
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-from analysis import interval, percent  # noqa: E402
-from platforms import K, lived, world_of  # noqa: E402
-
-from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.log.profiles import Profiles  # noqa: E402
-from recsim_mnar.policy import registry  # noqa: E402
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities  # noqa: E402
-from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme  # noqa: E402
-from recsim_mnar.simulate.platform import platform_log  # noqa: E402
 
 RECOMMENDERS = ("naive-cf", "cosine-cf")
 SHARPNESS = (0.0, 0.1, 0.25, 0.5, 1.0)

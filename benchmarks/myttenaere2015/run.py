@@ -12,22 +12,20 @@ import argparse
 import functools
 import json
 import os
-import sys
 import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from analysis import figure_numbers, markdown, study_numbers
+from pictures import draw
+from platforms import control_of, figures_of, study_of, world_of
+
+from recsim_mnar.log.files import write_json
+from recsim_mnar.protocols.records import plain
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from analysis import figure_numbers, markdown, study_numbers  # noqa: E402
-from pictures import draw  # noqa: E402
-from platforms import control_of, figures_of, study_of, world_of  # noqa: E402
-
-from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.protocols.records import plain  # noqa: E402
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

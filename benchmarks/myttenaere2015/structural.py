@@ -17,15 +17,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from analysis import percent, plain, study_numbers
+from platforms import study_of
+
+from recsim_mnar.log.files import write_json
+from recsim_mnar.protocols.records import plain as json_types
+
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-from analysis import percent, plain, study_numbers  # noqa: E402
-from platforms import study_of  # noqa: E402
-
-from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.protocols.records import plain as json_types  # noqa: E402
 
 MORE = ("structure", "alone", "alone+learn=1")
 

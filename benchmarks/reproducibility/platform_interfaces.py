@@ -38,7 +38,7 @@ def _platform_from_env(setting: Setting, recommender: Any) -> str:
     env.reset(seed=SEED)
     over, number = False, 0
     while not over:
-        platform, weights = env.platform, env.world.house_weights
+        platform, weights = env.platform, env.world.deployed_weights
         if recommender is None:
             over = env.step(weights)[2]
         else:

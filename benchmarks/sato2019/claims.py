@@ -10,11 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
+import real
 
-import real  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 
 def of_log(result: dict[str, Any]) -> dict[str, bool]:

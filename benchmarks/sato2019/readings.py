@@ -18,20 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import real
+from learn import OF_THE_PAPER, fit
+from run import settings_of
+from tables import grid, name_of, verdicts
+
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.uplift import EMPTY, top_items
+from recsim_mnar.log.files import write_json
 
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-import real  # noqa: E402
-from learn import OF_THE_PAPER, fit  # noqa: E402
-from run import settings_of  # noqa: E402
-from tables import grid, name_of, verdicts  # noqa: E402
-
-from recsim_mnar import rng  # noqa: E402
-from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.estimators.uplift import EMPTY, top_items  # noqa: E402
-from recsim_mnar.log.files import write_json  # noqa: E402
 
 LENGTHS = (10, 30, 100)
 BY = ("item", "user")

@@ -23,11 +23,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.files import write_json
 
-from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.log.files import write_json  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 PARTS = ("illustration", "statistics", "semisynthetic", "dunnhumby", "density", "tafeng")
 

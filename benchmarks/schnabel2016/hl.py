@@ -15,18 +15,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from real import Settings, kept_hl
+from real_table import POWERS, PUBLISHED
+from scipy import stats
+
+from recsim_mnar.datasets.rating_studies import load_coat
+from recsim_mnar.log.files import write_json
+from recsim_mnar.models.factorization import FactorizationConfig, factorise
+
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-import numpy as np  # noqa: E402
-from real import Settings, kept_hl  # noqa: E402
-from real_table import POWERS, PUBLISHED  # noqa: E402
-from scipy import stats  # noqa: E402
-
-from recsim_mnar.datasets.rating_studies import load_coat  # noqa: E402
-from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.models.factorization import FactorizationConfig, factorise  # noqa: E402
 
 
 def main(given: list[str] | None = None) -> int:

@@ -18,22 +18,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import real_table
+from selection import Candidate, Problem, Workers, apart, fit_hl
+
+from recsim_mnar import rng
+from recsim_mnar.datasets.rating_studies import RatingStudy, load_coat, load_yahoo_r3
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.files import write_json
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.models.factorization import FactorizationConfig
+from recsim_mnar.models.product_kernel import Sides
+from recsim_mnar.propensities import observation as propensity
+
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-import numpy as np  # noqa: E402
-import real_table  # noqa: E402
-from selection import Candidate, Problem, Workers, apart, fit_hl  # noqa: E402
-
-from recsim_mnar import rng  # noqa: E402
-from recsim_mnar.datasets.rating_studies import RatingStudy, load_coat, load_yahoo_r3  # noqa: E402
-from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.log.files import write_json  # noqa: E402
-from recsim_mnar.log.ratings import Ratings  # noqa: E402
-from recsim_mnar.models.factorization import FactorizationConfig  # noqa: E402
-from recsim_mnar.models.product_kernel import Sides  # noqa: E402
-from recsim_mnar.propensities import observation as propensity  # noqa: E402
 
 LOADERS = {"coat": load_coat, "yahoo": load_yahoo_r3}
 

@@ -22,11 +22,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.files import write_json
 
-from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.log.files import write_json  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 SEMI_SYNTHETIC = ("table1", "figure2", "figure6", "figure10")
 PARTS = (*SEMI_SYNTHETIC, "table2")

@@ -17,14 +17,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from table import Row
+
+from recsim_mnar.estimators import Moments, estimate_value
+from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from table import Row  # noqa: E402
-
-from recsim_mnar.estimators import Moments, estimate_value  # noqa: E402
-from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments  # noqa: E402
 
 CLIP = 15.0
 REPEATS = 7
@@ -135,7 +133,6 @@ def bootstrap(rows: int = 1_000_000, resamples: int = 1000) -> dict:
 
 MEMORY = """
 import resource, sys
-sys.path.insert(0, {here!r})
 from estimators import columns, three_estimates
 data = columns(int(sys.argv[1]))
 three_estimates(*(c[:1000].copy() for c in data))
@@ -147,8 +144,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, before)
 
 def memory(rows: int) -> dict:
     """Peak memory above that of a process that holds the columns and has the package loaded."""
-    code = MEMORY.format(here=str(HERE))
-    done = subprocess.run([sys.executable, "-c", code, str(rows)], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", MEMORY, str(rows)]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
     above, before = (int(a) * 1024 for a in done.stdout.split())
     return {"rows": rows, "columns_bytes": 24 * rows, "above_bytes": above, "process_bytes": before}
 

@@ -22,8 +22,6 @@ from pathlib import Path
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
 
 from table import HEADER, Row, line, markdown  # noqa: E402  (threads are set before numpy is loaded)
 

@@ -38,7 +38,6 @@ BYTES_AN_EVENT = 8 + 4 + 8 + 1 + 4 + 4 + 8 + 8
 """Of a log's columns in memory."""
 PEAK = """
 import resource, sys
-sys.path.insert(0, {here!r})
 from simulate import ours
 ours(int(sys.argv[1]), int(sys.argv[2]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
@@ -85,8 +84,8 @@ def recogym(n_items: int, seconds: float) -> dict[str, Any] | None:
 
 def peak_bytes(n_items: int, n_users: int) -> float:
     """Memory of a process that does nothing else."""
-    command = [sys.executable, "-c", PEAK.format(here=str(HERE)), str(n_items), str(n_users)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    command = [sys.executable, "-c", PEAK, str(n_items), str(n_users)]
+    return float(subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True).stdout)
 
 
 def rows(quick: bool) -> list[Row]:

@@ -15,14 +15,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from cases import Case, every_case
+from edges import every_edge
+
+from recsim_mnar.estimators import estimate_value
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from cases import Case, every_case  # noqa: E402
-from edges import every_edge  # noqa: E402
-
-from recsim_mnar.estimators import estimate_value  # noqa: E402
 
 LOGS = 300
 KNOWS = "full_support" in inspect.signature(estimate_value).parameters

@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from generator import Setting, World, load
+from uplift_worlds import UpliftSetting, draw_uplift
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.estimators.uplift import average_effect, evaluate_lists
+from recsim_mnar.log.exposures import Exposures
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from generator import Setting, World, load  # noqa: E402
-from uplift_worlds import UpliftSetting, draw_uplift  # noqa: E402
-
-from recsim_mnar.errors import UserError  # noqa: E402
-from recsim_mnar.estimators import difference, estimate_value  # noqa: E402
-from recsim_mnar.estimators.uplift import average_effect, evaluate_lists  # noqa: E402
-from recsim_mnar.log.exposures import Exposures  # noqa: E402
 
 METHODS = ("default", "clipped", "snips", "beta_ips", "difference")
 BINS = 10

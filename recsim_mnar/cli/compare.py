@@ -54,7 +54,7 @@ _FLAGS = {"params": "set"}
 @click.option("--train-users", type=int, default=None, help="Users that agents learn from.")
 @click.option("--test-users", type=int, default=None, help="Users whose log leave-one-out and IPS read.")
 @click.option("--arm-users", type=int, default=None, help="Users of each arm of the A/B test.")
-@click.option("--truth-users", type=int, default=None, help="Users over whom the true CTR is averaged.")
+@click.option("--truth-users", type=int, default=None, help="Users over whom the truth is averaged.")
 @click.option("--folds", type=int, default=None, help="Of leave-one-out.  [default: 10]")
 @click.option("--paired", is_flag=True, default=None, help="All arms of the A/B test share their users.")
 @click.option("--level", type=float, default=None, help="Coverage of the intervals.  [default: 0.95]")
@@ -64,7 +64,9 @@ _FLAGS = {"params": "set"}
     "--first-seed", type=int, default=None,
     help="With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed."
 )  # fmt: skip
-@click.option("--resume", is_flag=True, help="With --catalogues: take up an interrupted study in --out.")
+@click.option(
+    "--resume", is_flag=True, help="With --catalogues: take up the study in --out, which may get more catalogues."
+)
 @click.option("--workers", type=int, default=None, help="Threads, or processes of a study; as many as processors.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
 @click.option("--interactions", type=click.Path(path_type=Path), default=None, help="Your own interactions: a file.")
@@ -80,13 +82,15 @@ def compare(**options: Any) -> None:
     """
     checked_seed(options["seed"])
     if options["interactions"] is not None:
-        _refuse(options, [n for n in options if n not in _OWN_DATA], "is of a world: with --interactions there is none")
+        _check_flags(
+            options, [n for n in options if n not in _OWN_DATA], "is of a world: with --interactions there is none"
+        )
         _in_folder(options, _compare_interactions)
         return
-    _refuse(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
+    _check_flags(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
     setup = setup_of(options)
     if options["catalogues"] is None:
-        _refuse(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
+        _check_flags(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
         _in_folder(options, lambda o, report: _compare(setup, o, report))
         return
     from recsim_mnar.cli.study import run_to_folder
@@ -154,7 +158,7 @@ def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
     return pairs
 
 
-def _refuse(options: dict[str, Any], names: Any, why: str) -> None:
+def _check_flags(options: dict[str, Any], names: Any, why: str) -> None:
     """Raise UserError for an option that is given and means nothing here."""
     for name in names:
         value = options[name]

@@ -32,7 +32,7 @@ def replay(
     from recsim_mnar.log.files import write_table
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
-    from recsim_mnar.replay import UNSUPPORTED, missing_mass
+    from recsim_mnar.replay import UNSUPPORTED, replay_with_support
     from recsim_mnar.replay import replay as replay_policy
     from recsim_mnar.rng import derive_seed
     from recsim_mnar.simulate.executor import workers as pool
@@ -70,9 +70,11 @@ def replay(
             except UserError as error:
                 hint = "" if train is not None else " (name a log to fit it on with --train)"
                 raise UserError(f"{error}{hint}") from None
-            result = result.with_column(name, replay_policy(data, fitted, executor=executor))
-            if logging is not None:
-                result = result.with_column(name + UNSUPPORTED, missing_mass(data, fitted, logging, executor=executor))
+            if logging is None:
+                result = result.with_column(name, replay_policy(data, fitted, executor=executor))
+                continue
+            probability, missing = replay_with_support(data, fitted, logging, executor=executor)
+            result = result.with_column(name, probability).with_column(name + UNSUPPORTED, missing)
     with writing(out, "--out"):
         if out.suffix.lower() == ".csv":
             result.write_csv(out)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("settings", type=click.Path(path_type=Path))
 @click.option("--catalogues", type=int, default=None, help="Instead of the file's number.")
-@click.option("--resume", is_flag=True, help="Take up an interrupted study in --out.")
+@click.option("--resume", is_flag=True, help="Take up the study in --out, which may get more catalogues.")
 @click.option("--workers", type=int, default=None, help="Processes; as many as there are processors unless named.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="A new folder.")
 def study(settings: Path, catalogues: int | None, resume: bool, workers: int | None, out: Path) -> None:

@@ -16,6 +16,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
+from recsim_mnar.numerics.checks import refuse_first
 
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 PARQUET = (".parquet", ".pq")
@@ -218,9 +219,8 @@ def _read_parquet(path: Path, names: list[str]) -> Any:
         raise UserError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
 
 
-def _refuse(bad: NDArray[np.bool_], where: str, name: str, says: str) -> None:
-    if bad.any():
-        raise UserError(f"{where}: row {int(np.flatnonzero(bad)[0]) + 1} (the first is row 1): {name} {says}")
+def _check_rows(bad: NDArray[np.bool_], where: str, name: str, says: str) -> None:
+    refuse_first(bad, lambda row: f"{where}: row {row + 1} (the first is row 1): {name} {says}")
 
 
 def _numbered(column: Any, where: str, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -231,10 +231,10 @@ def _numbered(column: Any, where: str, name: str) -> tuple[NDArray[np.int64], ND
     if pa.types.is_nested(column.type):
         raise UserError(f"{where}: column {name!r} holds {column.type}: ids are numbers or text, one a row")
     if column.null_count:
-        _refuse(column.is_null().to_numpy(), where, name, "is missing")
+        _check_rows(column.is_null().to_numpy(), where, name, "is missing")
     if pa.types.is_floating(column.type):
         values = column.to_numpy()
-        _refuse(~np.isfinite(values), where, name, "is not a finite number")
+        _check_rows(~np.isfinite(values), where, name, "is not a finite number")
         if np.all(values == np.floor(values)) and np.all(np.abs(values) < 2**53):
             column = column.cast(pa.int64())
     if pa.types.is_dictionary(column.type):
@@ -261,7 +261,7 @@ def _seconds(column: Any, where: str, name: str) -> NDArray[np.float64]:
     import pyarrow as pa
 
     if column.null_count:
-        _refuse(column.is_null().to_numpy(), where, name, "is missing")
+        _check_rows(column.is_null().to_numpy(), where, name, "is missing")
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         import pandas as pd
@@ -270,10 +270,12 @@ def _seconds(column: Any, where: str, name: str) -> NDArray[np.float64]:
         numbers = pd.to_numeric(text, errors="coerce")
         dates = pd.to_datetime(text, errors="coerce", utc=True, format="ISO8601")
         if numbers.notna().sum() >= dates.notna().sum():
-            _refuse(numbers.isna().to_numpy(), where, name, "is neither a number nor a date (like 2024-05-31 17:00:00)")
+            _check_rows(
+                numbers.isna().to_numpy(), where, name, "is neither a number nor a date (like 2024-05-31 17:00:00)"
+            )
             values = numbers.to_numpy(dtype=np.float64)
         else:
-            _refuse(dates.isna().to_numpy(), where, name, "is not a date (like 2024-05-31 17:00:00)")
+            _check_rows(dates.isna().to_numpy(), where, name, "is not a date (like 2024-05-31 17:00:00)")
             values = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(dtype=np.float64)
     elif pa.types.is_temporal(kind):
         values = column.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy().astype(np.float64) / 1e6
@@ -281,5 +283,5 @@ def _seconds(column: Any, where: str, name: str) -> NDArray[np.float64]:
         values = column.cast(pa.float64()).to_numpy()
     else:
         raise UserError(f"{where}: column {name!r} holds {kind}: times are numbers or dates")
-    _refuse(~np.isfinite(values), where, name, "is not a finite number")
+    _check_rows(~np.isfinite(values), where, name, "is not a finite number")
     return np.asarray(values, dtype=np.float64)

@@ -208,19 +208,19 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     Raises:
         UserError: an unknown kind, a number that cannot be, or features that the world has not.
     """
-    name, _, text = (kind or ("features" if world.n_user_features else "counts")).partition("=")
-    if name not in KINDS:
-        raise UserError(f"observation={kind!r}: {nearest(name, KINDS)}")
-    if text and name not in ("decayed", "last"):
-        raise UserError(f"observation={kind!r}: {name} takes no number")
-    if name == "features" and not world.n_user_features:
+    sort, _, text = (kind or ("features" if world.n_user_features else "counts")).partition("=")
+    if sort not in KINDS:
+        raise UserError(f"observation={kind!r}: {nearest(sort, KINDS)}")
+    if text and sort not in ("decayed", "last"):
+        raise UserError(f"observation={kind!r}: {sort} takes no number")
+    if sort == "features" and not world.n_user_features:
         raise UserError(f"observation='features': users of the {world.name} world have none")
-    if name == "decayed":
+    if sort == "decayed":
         return Decayed(world, n_lanes, number_in(_number(kind, text, DECAY), "observation's decay", 0, 1, ends="()"))
-    if name == "last":
+    if sort == "last":
         return Last(world, n_lanes, whole_number(_number(kind, text, LENGTH), "observation's length", 1))
     plain: dict[str, type[Any]] = {"counts": Counts, "features": Features, "dict": ByName}
-    made: Observer = plain[name](world, n_lanes)
+    made: Observer = plain[sort](world, n_lanes)
     return made
 
 

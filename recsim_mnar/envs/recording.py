@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
+from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.acting import Acting
@@ -20,47 +21,7 @@ from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulate.items import described, provenance
 from recsim_mnar.simulate.online import online_provenance
 
-__all__ = ["LogBuilder", "RecordLog", "lane_info", "record", "record_vector"]
-
-
-class RecordLog(gym.Wrapper):
-    """Records a single environment's log while anything steps it.
-
-    Gymnasium has no place for propensities in ``step``: an agent that wants its log to be of use to estimators sets
-    ``propensity`` to the probability of its action before each step; it is asked for each time and never guessed.
-
-    Args:
-        env: made by ``gymnasium.make("recsim_mnar/Sessions-v0")`` or wrapping it.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._builder = LogBuilder()
-        self.propensity: float | None = None
-
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin the next user's record."""
-        observation, info = self.env.reset(**arguments)
-        self._builder.begin(info)
-        self._last = info
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step and record; the propensity given beforehand is used up."""
-        if self.propensity is None or not 0.0 < self.propensity <= 1.0:
-            raise UserError(f"set .propensity to P(action | state), in (0, 1], before step(); it is {self.propensity}")
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        last = self._last
-        self._builder.decide(
-            int(last["user"]), int(last["step"]), float(last["time"]), int(action), self.propensity, float(reward)
-        )
-        self._builder.browse(int(last["user"]), int(last["step"]) + 1, info)
-        self._last, self.propensity = info, None
-        return observation, reward, terminated, truncated, info
-
-    def log(self) -> Log:
-        """What has been recorded."""
-        return self._builder.log()
+__all__ = ["LogBuilder", "RecordLog", "RecordVectorLog", "lane_info", "record", "record_vector"]
 
 
 def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:

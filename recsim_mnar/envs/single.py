@@ -56,6 +56,11 @@ class WorldEnv(gym.Env[Any, np.int64]):
         self._waiting = False
         self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
 
+    @property
+    def user_seed(self) -> int | None:
+        """The seed whose users are met; None before the first reset."""
+        return self._queue.seed
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Meet the next user who comes to a decision."""
         user = first_user(checked_options(options, ("user",)))

@@ -29,9 +29,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import SlatePolicy
-from recsim_mnar.worlds.base import Transition, World
+from recsim_mnar.worlds.base import SlateWorld, Transition, World
 from recsim_mnar.worlds.purchases.lanes import checked_slates
-from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 Array = NDArray[Any]
 
@@ -64,9 +63,9 @@ def purchases_vector_env(
     return PurchasesVectorEnv(_world(preset, options, world), num_envs, **faces)
 
 
-def _world(preset: str | None, params: dict[str, Any], world: World | str | None) -> PurchasesWorld:
+def _world(preset: str | None, params: dict[str, Any], world: World | str | None) -> SlateWorld:
     found = world_of("purchases", preset, params, world)
-    if not isinstance(found, PurchasesWorld):
+    if not isinstance(found, SlateWorld):
         raise UserError(
             f"this environment recommends slates, the {found.name} world does not: use recsim_mnar/World-v0"
         )
@@ -104,7 +103,7 @@ class PurchasesEnv(gym.Env[Array, Array]):
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
-    def __init__(self, world: PurchasesWorld, *, observation: str | None = None, info_size: int | None = None) -> None:
+    def __init__(self, world: SlateWorld, *, observation: str | None = None, info_size: int | None = None) -> None:
         self.world = world
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
@@ -113,6 +112,11 @@ class PurchasesEnv(gym.Env[Array, Array]):
         self._queue = UserQueue(world, 1)
         self._lane = np.zeros(1, np.int64)
         self._waiting = False
+
+    @property
+    def user_seed(self) -> int | None:
+        """The seed whose users are met; None before the first reset."""
+        return self._queue.seed
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Meet the next user."""
@@ -166,11 +170,11 @@ class PurchasesVectorEnv(WorldVectorEnv):
     """
 
     _told_of = ("bought",)
-    world: PurchasesWorld
+    world: SlateWorld
 
     def __init__(
         self,
-        world: PurchasesWorld,
+        world: SlateWorld,
         num_envs: int = 1,
         *,
         max_episode_steps: int | None = None,
@@ -198,7 +202,7 @@ class PurchasesVectorEnv(WorldVectorEnv):
         self._tell(infos, which, edges, {"bought": bought})
 
 
-def _sized(slates: Array, n: int, world: PurchasesWorld) -> NDArray[np.int64]:
+def _sized(slates: Array, n: int, world: SlateWorld) -> NDArray[np.int64]:
     checked = checked_slates(slates, n, world.n_items)
     if checked.shape[1] != world.params.slate_size:
         raise UserError(f"a slate must have {world.params.slate_size} items, got {checked.shape[1]}")

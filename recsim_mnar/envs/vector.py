@@ -83,6 +83,12 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         self._ahead = np.zeros(num_envs, np.int64)
         self._seeded = False
 
+    @property
+    def user_seed(self) -> int | None:
+        """The seed whose users all lanes meet; None before the first reset, and where lanes have seeds of their own."""
+        seeds = self._queue.seeds
+        return int(seeds[0]) if self._seeded and (seeds == seeds[0]).all() else None
+
     def reset(
         self, *, seed: int | Iterable[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
 from recsim_mnar.log.ratings import Floats, Ratings
+from recsim_mnar.numerics.checks import refuse_first
 
 METRICS = ("mse", "mae", "accuracy", "cg", "dcg", "dcg@k", "prec@k")
 _LEVEL = 0.95
@@ -340,17 +341,15 @@ def _matrices(first: Any, second: Any) -> tuple[Floats, Floats]:
 
 
 def _positive(p: Floats) -> None:
-    _refuse(~((p > 0.0) & (p < math.inf)), p, "propensity", "must be above 0")
+    _check_entries(~((p > 0.0) & (p < math.inf)), p, "propensity", "must be above 0")
 
 
 def _finite(values: Floats, name: str) -> None:
-    _refuse(~np.isfinite(values), values, name, "must be a finite number")
+    _check_entries(~np.isfinite(values), values, name, "must be a finite number")
 
 
-def _refuse(bad: NDArray[np.bool_], values: Floats, name: str, rule: str) -> None:
-    if bad.any():
-        where = ", ".join(str(x) for x in np.argwhere(bad)[0])
-        raise UserError(f"the {name} at ({where}) is {values[bad][0]:g}: it {rule}")
+def _check_entries(bad: NDArray[np.bool_], values: Floats, name: str, rule: str) -> None:
+    refuse_first(bad, lambda *at: f"the {name} at ({', '.join(map(str, at))}) is {values[at]:g}: it {rule}")
 
 
 def _share(eta: float) -> float:

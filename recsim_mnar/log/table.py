@@ -18,6 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files, part_path, replacing, write_table
 from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.numerics.checks import refuse_first
 
 _META_KEY = b"recsim_mnar"
 
@@ -150,25 +151,25 @@ class Log:
         """
         c = self.columns
         user, step, event = c["user"], c["step"], c["event"]
-        _refuse((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
+        _check_rows((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
         same = np.concatenate([[False], user[1:] == user[:-1]]) if len(user) else np.zeros(0, bool)
         back = np.concatenate([[False], user[1:] < user[:-1]]) if len(user) else np.zeros(0, bool)
-        _refuse(back, user, "user", "is out of order: sort the rows by (user, step)")
+        _check_rows(back, user, "user", "is out of order: sort the rows by (user, step)")
         stuck = same & np.concatenate([[False], step[1:] <= step[:-1]]) if len(user) else same
-        _refuse(stuck, step, "step", "is out of order: a user's steps must increase")
-        _refuse(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
+        _check_rows(stuck, step, "step", "is out of order: a user's steps must increase")
+        _check_rows(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
         bandit = event == schema.BANDIT
         limit = np.iinfo(np.int32).max if n_items is None else n_items - 1
         for name, rows in (("item", ~bandit), ("action", bandit)):
-            _refuse(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must lie in 0..{limit}")
+            _check_rows(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must lie in 0..{limit}")
         p = c["propensity"]
-        _refuse(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
-        _refuse(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
-        _refuse(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
+        _check_rows(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
+        _check_rows(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
+        _check_rows(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
         revealed = c.get("observation_propensity")
         if revealed is not None:
             bad = ~bandit & ~np.isnan(revealed) & ~((revealed > 0) & (revealed <= 1))
-            _refuse(bad, revealed, "observation_propensity", "must lie in (0, 1]")
+            _check_rows(bad, revealed, "observation_propensity", "must lie in (0, 1]")
         return self
 
     # ------------------------------------------------------------------------------------------- in and out of memory
@@ -302,10 +303,8 @@ def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     return provenance
 
 
-def _refuse(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise UserError(f"row {row}: {name} {rule}, got {values[row]}")
+def _check_rows(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
+    refuse_first(bad, lambda row: f"row {row}: {name} {rule}, got {values[row]}")
 
 
 def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any] | None = None) -> Log:

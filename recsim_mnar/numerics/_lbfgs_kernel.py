@@ -3,36 +3,14 @@
 
 from __future__ import annotations
 
-from recsim_mnar.numerics.jit import inlined, kernel
-
-
-@inlined
-def _dot(a, b):
-    """Sum of products in eight fixed lanes: the same bits on every machine."""
-    n = a.size
-    whole = n - n % 8
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for i in range(0, whole, 8):
-        x = a[i : i + 8]
-        y = b[i : i + 8]
-        s0 += x[0] * y[0]
-        s1 += x[1] * y[1]
-        s2 += x[2] * y[2]
-        s3 += x[3] * y[3]
-        s4 += x[4] * y[4]
-        s5 += x[5] * y[5]
-        s6 += x[6] * y[6]
-        s7 += x[7] * y[7]
-    total = ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
-    for i in range(whole, n):
-        total += a[i] * b[i]
-    return total
+from recsim_mnar.numerics._products_kernel import products
+from recsim_mnar.numerics.jit import kernel
 
 
 @kernel
 def dot(a, b):
     """Sum of products of two vectors."""
-    return _dot(a, b)
+    return products(a, b)
 
 
 @kernel
@@ -54,7 +32,7 @@ def remember(x, x_new, g, g_new, s, y, inverse_metric, spare):
         y[i] = g_new[i] - g[i]
     for i in range(x.size):
         spare[i] = y[i] * inverse_metric[i]
-    return _dot(s, y), _dot(y, spare)
+    return products(s, y), products(y, spare)
 
 
 @kernel
@@ -67,7 +45,7 @@ def direction(g, steps, changes, inverse, order, scale, inverse_metric, alpha, o
         out[i] = -g[i]
     for t in range(order.size - 1, -1, -1):
         j = order[t]
-        alpha[j] = inverse[j] * _dot(steps[j], out)
+        alpha[j] = inverse[j] * products(steps[j], out)
         y = changes[j]
         size = alpha[j]
         for i in range(out.size):
@@ -76,7 +54,7 @@ def direction(g, steps, changes, inverse, order, scale, inverse_metric, alpha, o
         out[i] *= scale * inverse_metric[i]
     for t in range(order.size):
         j = order[t]
-        size = alpha[j] - inverse[j] * _dot(changes[j], out)
+        size = alpha[j] - inverse[j] * products(changes[j], out)
         s = steps[j]
         for i in range(out.size):
             out[i] += size * s[i]
@@ -87,7 +65,7 @@ def penalise(x, penalty, g):
     """G = 2 penalty x; returns penalty |x|^2."""
     for i in range(x.size):
         g[i] = 2.0 * penalty * x[i]
-    return penalty * _dot(x, x)
+    return penalty * products(x, x)
 
 
 @kernel

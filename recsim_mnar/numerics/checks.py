@@ -1,13 +1,26 @@
-"""What a single argument must be: a whole number, a number in a range, a flag; one line for what it is not."""
+"""What an argument must be: a whole number, a number in a range, a flag, an array; one line for what it is not."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+
+
+def refuse_first(bad: NDArray[np.bool_], says: Callable[..., str]) -> None:
+    """Raise UserError for the first entry that is bad.
+
+    Args:
+        bad: of any shape.
+        says: the message, from the entry's place: an int for each dimension.
+    """
+    if bad.any():
+        raise UserError(says(*(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))))
 
 
 def whole_number(value: Any, name: str, least: int = 0, most: int | None = None) -> int:

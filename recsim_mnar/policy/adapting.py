@@ -28,7 +28,7 @@ _HANDED_ON = (
 )  # fmt: skip
 """Methods of a policy that are called as the user wrote them."""
 
-_OPTIONAL_LAST = {"learn"}
+OPTIONAL_LAST = {"learn"}
 """Methods whose last argument an object may do without."""
 
 _FLAGS = {"batches_decisions": False, "is_uniform": False, "predicts_ratings": False, "replayable": True}
@@ -119,7 +119,7 @@ class AdaptedPolicy(Policy):
         for name in self._offered:
             method = getattr(own, name)
             problem = misfit(name, method, getattr(Policy, name))
-            if problem and name in _OPTIONAL_LAST and binds(method, range(3), {}):
+            if problem and name in OPTIONAL_LAST and binds(method, range(3), {}):
                 method, problem = WithoutPropensities(method), None
             if problem:
                 raise UserError(f"{who}: {problem}")

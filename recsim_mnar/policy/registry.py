@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.errors import UserError, described, nearest
-from recsim_mnar.policy.adapting import as_policy, binds, misfit, role_of
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.plugins import announced, imported
+from recsim_mnar.policy.adapting import OPTIONAL_LAST, as_learner, as_policy, binds, misfit, role_of
 from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.capabilities import LearnerWrapper
+from recsim_mnar.policy.checks import name_of
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
 
 if TYPE_CHECKING:
@@ -23,23 +23,19 @@ GROUP = "recsim_mnar.agents"
 _SOFTENERS: dict[str, type[Policy]] = {"epsilon": EpsilonMixture, "temperature": SoftmaxPolicy}
 
 
-@functools.cache
-def _announced() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
 def agents() -> list[tuple[str, str]]:
     """Name and one-line description of every announced agent, by name."""
-    return [(name, (inspect.getdoc(_class_of(name)) or "").partition("\n")[0]) for name in sorted(_announced())]
+    return [(name, (inspect.getdoc(_found(name)) or "").partition("\n")[0]) for name in sorted(announced(GROUP))]
 
 
 def learner(spec: str) -> Learner:
     """The learner that a name stands for.
 
     Args:
-        spec: an announced name or ``package.module:Class`` (a :class:`Learner`, or a :class:`Policy` made by
-            ``Class(n_items=...)``), followed by any of ``+epsilon=0.1``, ``+temperature=0.5`` (softened in the order
-            given) and ``+parameter=value`` for the class's own parameters.
+        spec: an announced name or ``package.module:Class``, followed by any of ``+epsilon=0.1``, ``+temperature=0.5``
+            (softened in the order given) and ``+parameter=value`` for the class's own parameters. The class is a
+            :class:`Learner` or anything with ``fit``, or a :class:`Policy` or anything with ``act``, made by
+            ``Class(n_items=...)``. An object of such a class may be named in its place.
 
     Returns:
         A learner whose ``name``, and the name of the policies it fits, is ``spec``.
@@ -48,7 +44,7 @@ def learner(spec: str) -> Learner:
         UserError: unknown name, parameter or class, or a value that is refused.
     """
     name, *options = [part.strip() for part in spec.split("+")]
-    kind = _class_of(name)
+    kind = _found(name)
     named = [name]
     softeners: list[tuple[str, float]] = []
     parameters: dict[str, Any] = {}
@@ -63,13 +59,23 @@ def learner(spec: str) -> Learner:
         else:
             parameters[key] = _value(text)
             named.append(option)
-    _check_parameters(spec, kind, parameters)
-    _check_methods(spec, kind)
+    return _Named(_made(spec, kind, parameters), softeners, spec, "+".join(named))
+
+
+def _made(spec: str, found: Any, parameters: dict[str, Any]) -> Learner:
+    """A learner of what was found under a name."""
+    if not inspect.isclass(found):
+        if parameters:
+            raise UserError(f"agent {spec!r} is an object, made already: {next(iter(parameters))} has no effect")
+        return as_learner(found, name=spec) if _fits(found) else _Ready(found)
+    _check_parameters(spec, found, parameters)
+    _check_methods(spec, found)
+    if not _fits(found):
+        return _Untrained(found, parameters)
     try:
-        inner = kind(**parameters) if issubclass(kind, Learner) else _Untrained(kind, parameters)
+        return as_learner(found(**parameters), name=spec)
     except TypeError as error:
         raise UserError(f"agent {spec!r} cannot be made: {error}") from error
-    return _Named(inner, softeners, spec, "+".join(named))
 
 
 class _Untrained(Learner):
@@ -77,14 +83,35 @@ class _Untrained(Learner):
 
     ignores_own_views = True
 
-    def __init__(self, kind: type[Policy], parameters: dict[str, Any]) -> None:
+    def __init__(self, kind: type[Any], parameters: dict[str, Any]) -> None:
         self.kind = kind
         self.parameters = parameters
-        self.name = kind.name
+        self.name = getattr(kind, "name", kind.__name__)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read."""
-        return self.kind(n_items=n_items, **self.parameters)  # type: ignore[call-arg]
+        return self.kind(n_items=n_items, **self.parameters)
+
+
+class _Ready(Learner):
+    """Hands out a policy that was made elsewhere, without the users that it has met."""
+
+    ignores_own_views = True
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+        self.name = name_of(policy)
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read.
+
+        Raises:
+            UserError: the policy is for another number of items.
+        """
+        policy = as_policy(self.policy)
+        if policy.n_items != n_items:
+            raise UserError(f"its n_items is {policy.n_items}, the log's world has {n_items} items")
+        return policy.fresh()
 
 
 class _Named(LearnerWrapper):
@@ -118,19 +145,19 @@ class _Named(LearnerWrapper):
         return policy
 
 
-def _class_of(name: str) -> type[Any]:
-    """The Learner or Policy class behind a name."""
+def _found(name: str) -> Any:
+    """The class of policies or learners behind a name, or an object of one."""
+    known = announced(GROUP)
     if ":" in name:
-        kind = _own_class(name)
-    elif name in _announced():
-        kind = _announced()[name].load()
+        kind = imported("agent", name, wanted=_is_agent)
+    elif name in known:
+        kind = known[name].load()
     else:
+        raise UserError(f"unknown agent {name!r}; {nearest(name, known)} (an agent of your own: package.module:Class)")
+    if not _is_agent(kind):
         raise UserError(
-            f"unknown agent {name!r}; {nearest(name, _announced())} (an agent of your own: package.module:Class)"
-        )
-    if not (inspect.isclass(kind) and issubclass(kind, (Learner, Policy))):
-        raise UserError(
-            f"agent {name!r} must be a class derived from recsim_mnar.policy.Learner or Policy, got {kind!r}"
+            f"agent {name!r} must have act(users, uniforms), a policy, or fit(log, *, n_items, seed), what makes one; "
+            f"got {kind!r}"
         )
     if inspect.isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
@@ -138,30 +165,22 @@ def _class_of(name: str) -> type[Any]:
     return kind
 
 
-def _own_class(name: str) -> Any:
-    """What ``package.module:Class`` names."""
-    path, _, attribute = name.partition(":")
-    if not (path and attribute) or path.startswith("."):
-        raise UserError(f"agent {name!r}: write it as package.module:Class")
-    try:
-        module = importlib.import_module(path)
-    except ImportError as error:
-        raise UserError(f"agent {name!r}: module {path!r} cannot be imported: {error}") from error
-    except SyntaxError as error:
-        raise UserError(f"agent {name!r}: {error.filename}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:  # a module's own code may raise anything
-        raise UserError(f"agent {name!r}: importing {path!r} raised {described(error)}") from error
-    if not hasattr(module, attribute):
-        known = [n for n, v in vars(module).items() if inspect.isclass(v) and issubclass(v, (Learner, Policy))]
-        hint = nearest(attribute, known) if known else "nor any other Policy or Learner"
-        raise UserError(f"agent {name!r}: {path} has no {attribute!r}; {hint}")
-    return getattr(module, attribute)
+def _is_agent(thing: Any) -> bool:
+    return (inspect.isclass(thing) and issubclass(thing, (Learner, Policy))) or role_of(thing) is not None
+
+
+def _fits(found: Any) -> bool:
+    """Whether a class of agents, or an object of one, makes policies; one that fits and acts is asked to fit."""
+    kind = found if inspect.isclass(found) else type(found)
+    if issubclass(kind, (Learner, Policy)):
+        return issubclass(kind, Learner)
+    return callable(getattr(found, "fit", None))
 
 
 def _check_parameters(spec: str, kind: type[Any], parameters: dict[str, Any]) -> None:
     """Raise UserError for a parameter that the class has not, and for one that it needs and is not given."""
     accepted = dict(inspect.signature(kind).parameters)
-    handed = set(parameters) if issubclass(kind, Learner) else {"n_items", *parameters}
+    handed = set(parameters) if _fits(kind) else {"n_items", *parameters}
     if "n_items" in handed and not binds(kind, (), {"n_items": 1}, partial=True):
         raise UserError(f"agent {spec!r}: its __init__ must take n_items, the number of items")
     for name, parameter in accepted.items():
@@ -182,13 +201,14 @@ def _check_parameters(spec: str, kind: type[Any], parameters: dict[str, Any]) ->
 
 def _check_methods(spec: str, kind: type[Any]) -> None:
     """Raise UserError for a method that cannot be called as :class:`Policy` and :class:`Learner` say."""
-    base = Learner if issubclass(kind, Learner) else Policy
+    base = Learner if _fits(kind) else Policy
     for name, wanted in inspect.getmembers(base, inspect.isfunction):
-        own = getattr(kind, name)
+        own = getattr(kind, name, None)
         if name.startswith("_") or own is wanted or not inspect.isfunction(own):
             continue
-        problem = misfit(name, functools.partial(own, None), wanted)
-        if problem:
+        bound = functools.partial(own, None)
+        problem = misfit(name, bound, wanted)
+        if problem and not (name in OPTIONAL_LAST and binds(bound, range(3), {})):
             raise UserError(f"agent {spec!r}: {problem}")
 
 

@@ -70,7 +70,7 @@ class Deployment(Protocol):
     @property
     def params(self) -> SlateRules: ...  # noqa: D102
 
-    def house_propensities(self, seed: int, users: Any) -> Floats:
+    def deployed_propensities(self, seed: int, users: Any) -> Floats:
         """(n, I) P(shown) of every item for users of a seed, in any period."""
 
 
@@ -175,7 +175,7 @@ class DeployedPolicy(SlatePolicy):
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
         """See :meth:`SlatePolicy.probabilities`."""
-        return self.world.house_propensities(seed, users)
+        return self.world.deployed_propensities(seed, users)
 
     changes = False
 

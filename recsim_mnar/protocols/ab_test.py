@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,9 @@ from recsim_mnar.worlds.base import World
 
 Floats = NDArray[np.float64]
 
+CTR, REWARD = "ctr", "reward"
+"""Metrics: mean reward of a recommendation, where rewards are clicks and where they are not."""
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -45,6 +48,12 @@ class Arm:
     decisions: Floats
     rewards: Floats
     means: Floats
+
+
+def rate_of(world: World | None) -> tuple[str, str]:
+    """What an arm is judged by: the metric, and how sentences name it; by what the world's users give."""
+    name = "click" if world is None else world.reward_name
+    return (CTR, "CTR") if name == "click" else (REWARD, f"mean {name}")
 
 
 def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None) -> Arm:
@@ -95,7 +104,7 @@ def ab_test(
 
     Metrics: ``ctr`` from clicks, and ``ctr_exact`` from the click probabilities of what was shown, which have less
     variance. Paired arms also give ``ctr_exact_difference`` from the best arm, whose interval is that of the
-    difference.
+    difference. Where rewards are no clicks ``reward`` stands for ``ctr``.
 
     Args:
         world: where they run.
@@ -107,13 +116,14 @@ def ab_test(
         executor: to spread users over.
     """
     records: list[Record] = []
+    rate, _ = rate_of(world)
     arms: dict[str, Arm] = {}
     for name, policy in policies.items():
         began = time.perf_counter()
         arm_seed = derive_seed(seed, "ab_test" if paired else f"ab_test/{name}")
         arm = arms[name] = run_arm(world, policy, n_users, arm_seed, executor=executor)
         seconds = time.perf_counter() - began
-        for metric, sums in (("ctr", arm.rewards), ("ctr_exact", arm.means)):
+        for metric, sums in ((rate, arm.rewards), (f"{rate}_exact", arm.means)):
             value, low, high = ratio_interval(sums, arm.decisions, level)
             details = {"users": n_users, "paired": paired, **judged(len(arm.user), value, low, high).to_dict()}
             n = int(arm.decisions.sum())
@@ -141,24 +151,24 @@ def judged(users: int, scale: float, low: float, high: float) -> Verdict:
     """The verdict of an arm's rate, or of a difference measured by the rate ``scale``."""
     findings = few_users(users)
     ratio = (high - low) / 2.0 / scale if scale > 0.0 else math.inf
-    message = f"the interval reaches {100.0 * ratio:.3g} % of the rate to either side"
+    message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
     findings.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, "run it on more users"))
     return Verdict.of(findings)
 
 
 def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float) -> list[Record]:
-    """Each arm's exact CTR minus the best arm's, user by user."""
-    ctr = {name: float(arm.means.sum() / arm.decisions.sum()) for name, arm in arms.items()}
-    best = max(ctr, key=lambda name: ctr[name])
+    """Each arm's exact rate minus the best arm's, user by user."""
+    rates = {name: float(arm.means.sum() / arm.decisions.sum()) for name, arm in arms.items()}
+    best = max(rates, key=lambda name: rates[name])
     base = _influence(arms[best], n_users)
     records = []
     for name, arm in arms.items():
         if name == best:
             continue
-        value = ctr[name] - ctr[best]
+        value = rates[name] - rates[best]
         residual = _influence(arm, n_users) - base
         _, low, high = ratio_interval(residual, np.ones(n_users), level)
-        verdict = judged(len(arm.user), max(ctr.values()), low, high)
+        verdict = judged(len(arm.user), max(rates.values()), low, high)
         details = {"users": n_users, "paired": True, "against": best, **verdict.to_dict()}
         n = int(arm.decisions.sum())
         records.append(
@@ -166,7 +176,7 @@ def _differences(world: World, arms: dict[str, Arm], n_users: int, level: float)
                 world=world.name,
                 protocol="ab_test",
                 agent=name,
-                metric="ctr_exact_difference",
+                metric=f"{rate_of(world)[0]}_exact_difference",
                 value=value,
                 low=value + low,
                 high=value + high,
@@ -196,7 +206,7 @@ def truth(
     level: float = 0.95,
     executor: Executor | None = None,
 ) -> list[Record]:
-    """Long-run CTR of each policy: exact click probabilities of what it shows, the same ``n_users`` users for all.
+    """Long-run rate of each policy: exact expected rewards of what it shows, the same ``n_users`` users for all.
 
     A record's details tell how well its difference from each other policy's is known, user by user.
     """
@@ -214,7 +224,7 @@ def truth(
                 world=world.name,
                 protocol="truth",
                 agent=name,
-                metric="ctr",
+                metric=rate_of(world)[0],
                 value=value,
                 low=low,
                 high=high,
@@ -228,16 +238,18 @@ def truth(
 
 
 class ABTest(Protocol):
-    """Every agent runs on users of its own, and clicks are counted; or on the same users, with ``paired``."""
+    """Every agent runs on users of its own, and rewards are counted; or on the same users, with ``paired``."""
 
     name = "ab_test"
-    summary = "an A/B test: every agent runs on users, clicks are counted"
-    metrics = ("ctr",)
+    summary = "an A/B test: every agent runs on users, rewards are counted"
+    metrics: Sequence[str] = (CTR, REWARD)
     needs = frozenset({"users"})
+    rate = "CTR"
 
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         sizes = study.settings
+        self.rate = rate_of(study.world)[1]
         study.report(f"A/B test, {sizes.arm_users:,} users an arm")
         return ab_test(
             study.world,
@@ -255,4 +267,6 @@ class ABTest(Protocol):
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return {"ctr": "A/B CTR", "ctr_exact": "A/B CTR, exact"}.get(metric, metric)
+        heading = f"A/B {self.rate}"
+        names = dict.fromkeys(self.metrics, heading) | {f"{name}_exact": f"{heading}, exact" for name in self.metrics}
+        return names.get(metric, metric)

@@ -192,10 +192,10 @@ def _class_of(name: str, own: Mapping[str, str]) -> type[Protocol]:
 
 
 def _checked(name: str, kind: Any) -> type[Protocol]:
-    if not (inspect.isclass(kind) and issubclass(kind, Protocol)):
-        raise UserError(
-            f"protocol {name!r} must be a class derived from recsim_mnar.protocols.base.Protocol, got {kind!r}"
-        )
+    if not (inspect.isclass(kind) and callable(getattr(kind, "judge", None))):
+        raise UserError(f"protocol {name!r} must be a class with judge(study), got {kind!r}")
+    if not issubclass(kind, Protocol):  # what it lacks is the base class's
+        kind = type(kind.__name__, (kind, Protocol), {"__module__": kind.__module__, "__doc__": kind.__doc__})
     if inspect.isabstract(kind):
         raise UserError(f"protocol {name!r} lacks {', '.join(sorted(kind.__abstractmethods__))}")
     return kind

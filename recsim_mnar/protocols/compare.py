@@ -65,7 +65,11 @@ class Comparison:
 
 def experiment_of(world: type[World] | World) -> Experiment:
     """How recommenders are compared in a world, which its entry or the class that it derives from says."""
-    made: Experiment = comparison_of(world if inspect.isclass(world) else type(world))()
+    if inspect.isclass(world):
+        made: Experiment = comparison_of(world)()
+        return made
+    made = comparison_of(type(world))()
+    made.world = world
     return made
 
 
@@ -176,7 +180,7 @@ def _columns(
         judged = [(ranking.protocol, ranking.metric) for ranking in rankings]
         columns = [*judged, *(("truth", target.metric) for target in targets)]
     there = {(r.protocol, r.metric) for r in records}
-    columns = [*columns, (online.PROTOCOL, online.METRIC)]
+    columns = [*columns, *((r.protocol, r.metric) for r in records if r.protocol == online.PROTOCOL)]
     return [key for key in dict.fromkeys(columns) if key in there]
 
 
@@ -185,5 +189,5 @@ def _headings(chosen: list[Protocol], records: list[Record], targets: Sequence[T
     by_name = {one.name: one for one in chosen}
     keys = dict.fromkeys((r.protocol, r.metric) for r in records)
     found = {key: by_name[key[0]].heading(key[1]) for key in keys if key[0] in by_name}
-    found |= {key: "CTR while learning" for key in keys if key == (online.PROTOCOL, online.METRIC)}
+    found |= {key: f"{targets[0].title} while learning" for key in keys if key[0] == online.PROTOCOL}
     return found | {("truth", target.metric): f"true {target.title}" for target in targets}

@@ -11,7 +11,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.policy.capabilities import learning_of
-from recsim_mnar.protocols.ab_test import truth
+from recsim_mnar.protocols.ab_test import CTR, rate_of, truth
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Target
@@ -30,7 +30,7 @@ class Settings(Params):
         train_users: users on whose uniformly logged data learners are fitted.
         test_users: users whose log leave-one-out and off-policy evaluation read.
         arm_users: users of each arm of the A/B test.
-        truth_users: users over whom the true CTR is averaged.
+        truth_users: users over whom the truth is averaged.
         folds: of leave-one-out.
         logging: the agent under which the test log is collected.
         estimators: of off-policy evaluation, with commas.
@@ -68,7 +68,8 @@ class DecisionExperiment(Experiment):
     """Learners are fitted on a log of other users under the uniform policy.
 
     Leave-one-out and off-policy evaluation read one log of ``test_users`` users under the logging policy; A/B arms and
-    truth have users of their own. The truth is each policy's long-run CTR, by the world's own click probabilities.
+    truth have users of their own. The truth is each policy's long-run mean reward, the CTR where rewards are clicks, by
+    the world's own expected rewards.
     """
 
     settings_type = Settings
@@ -80,7 +81,7 @@ class DecisionExperiment(Experiment):
 
     def targets(self, settings: Settings) -> tuple[Target, ...]:
         """See :meth:`Experiment.targets`."""
-        return (Target("ctr", "CTR"),)
+        return (Target(*rate_of(self.world)),)
 
     def further_agents(self, settings: Settings) -> list[str]:
         """See :meth:`Experiment.further_agents`."""
@@ -139,14 +140,16 @@ class DecisionExperiment(Experiment):
 
     def pictures(self, records: Sequence[Record]) -> list[Picture]:
         """See :meth:`Experiment.pictures`."""
+        metric, title = rate_of(self.world)
+        rate = "click-through rate" if metric == CTR else title
         return [
             HIT_RATES,
             Picture(
                 "Clipped IPS beside the A/B test",
-                "Click-through rates; whiskers are intervals from sample size alone. How much clipping may hide beside "
-                "them stands in the next table.",
-                "click-through rate",
-                (("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")),
+                f"{rate.capitalize()} of each agent; whiskers are intervals from sample size alone. How much clipping "
+                "may hide beside them stands in the next table.",
+                rate,
+                (("off_policy", "clipped_ips"), ("ab_test", metric), ("truth", metric)),
             ),
         ]
 

@@ -50,6 +50,7 @@ class Experiment(abc.ABC):
         protocols: run unless named.
         own_protocols: names of protocols that only this kind of world has: where they are defined.
         provides: of :data:`recsim_mnar.protocols.base.NEEDS`.
+        world: that is compared in; None before there is one.
     """
 
     settings_type: ClassVar[type[Params]] = Params
@@ -60,6 +61,7 @@ class Experiment(abc.ABC):
     protocols: ClassVar[Sequence[str]] = ()
     own_protocols: ClassVar[Mapping[str, str]] = {}
     provides: ClassVar[frozenset[str]] = frozenset()
+    world: World | None = None
 
     def settings(self, preset: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
         """The settings of a preset with options changed; texts are parsed.

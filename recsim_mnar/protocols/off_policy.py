@@ -17,7 +17,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.replay import missing_mass, replay
+from recsim_mnar.replay import replay, replay_with_support
 from recsim_mnar.truth import value_on_log
 
 
@@ -55,8 +55,12 @@ def off_policy(
     records = []
     for name, policy in policies.items():
         began = time.perf_counter()
-        target = replay(log, policy, executor=executor)[shown]
-        lost = None if logging is None else missing_mass(log, policy, logging, executor=executor)[shown]
+        lost = None
+        if logging is None or not logging.replayable:
+            target = replay(log, policy, executor=executor)[shown]
+        else:
+            probability, missing = replay_with_support(log, policy, logging, executor=executor)
+            target, lost = probability[shown], missing[shown]
         replayed = time.perf_counter() - began
         for estimator in estimators:
             began = time.perf_counter()

@@ -13,13 +13,14 @@ import numpy as np
 
 from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
 from recsim_mnar.policy.base import Policy
+from recsim_mnar.protocols.ab_test import rate_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate.executor import run_in_order
 from recsim_mnar.simulate.online import simulate_online
 from recsim_mnar.worlds.base import World
 
-PROTOCOL, METRIC = "online", "ctr"
+PROTOCOL = "online"
 LEAST_RUNS = 5
 """Runs from which the t interval over runs is trusted: with four, one run in twenty decides its width."""
 WIDE, USELESS = 0.4, 1.0
@@ -53,9 +54,9 @@ def online_arms(
         executor: to spread runs over.
 
     Returns:
-        One record a policy, of protocol ``online`` and metric ``ctr``. Its details hold ``per_run``, the mean reward of
-        each run, and ``last_tenth``, the mean over runs of the mean reward in the last tenth of the rounds: what the
-        policy earns once it has learned.
+        One record a policy, of protocol ``online`` and metric ``ctr`` (``reward`` where rewards are no clicks). Its
+        details hold ``per_run``, the mean reward of each run, and ``last_tenth``, the mean over runs of the mean reward
+        in the last tenth of the rounds: what the policy earns once it has learned.
     """
     records = []
     for name, policy in policies.items():
@@ -81,7 +82,7 @@ def online_arms(
                 world=world.name,
                 protocol=PROTOCOL,
                 agent=name,
-                metric=METRIC,
+                metric=rate_of(world)[0],
                 value=value,
                 low=low,
                 high=high,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.log.files import replacing, write_json
+from recsim_mnar.log.files import write_json
 from recsim_mnar.protocols.judgement import BEST, COSTS, INDISTINGUISHABLE
 from recsim_mnar.report.figures import Figure, axes_of, svg_of
 from recsim_mnar.report.files import write_results
+from recsim_mnar.report.template import write_from
 from recsim_mnar.studies.result import Study, percent
 
 OUTCOMES = {
@@ -36,28 +37,16 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
 
 
 def _write_page(path: Path, study: Study) -> None:
-    import json
-
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    from recsim_mnar import __version__
-
-    environment = Environment(
-        loader=PackageLoader("recsim_mnar.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    summary = study.summary()
-    page = environment.get_template("study.html").render(
+    write_from(
+        "study.html",
+        path,
+        study.settings,
+        figures_of(study),
         heads=HEADS,
-        rows=[cells_of(row) for row in summary],
+        rows=[cells_of(row) for row in study.summary()],
         sentences=study.sentences(),
-        figures=[(f.title, Markup(f.svg), f.caption) for f in figures_of(study)],
         agents=agents_table(study),
-        settings=json.dumps(study.settings, indent=2),
-        version=__version__,
     )
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
 
 
 HEADS = (

@@ -107,7 +107,7 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
         UserError: as :func:`recsim_mnar.policy.adapting.as_policy`, or it learns from all users.
     """
     if isinstance(world, SlateWorld):
-        return as_slate_policy(policy, world.params)  # type: ignore[arg-type]
+        return as_slate_policy(policy, world.params)
     if isinstance(policy, SlatePolicy):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
     full = as_policy(policy)

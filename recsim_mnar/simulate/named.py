@@ -14,8 +14,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.worlds.base import DecisionWorld, PlatformWorld, World
-from recsim_mnar.worlds.purchases.world import PurchasesWorld
+from recsim_mnar.worlds.base import DecisionWorld, PlatformWorld, SlateWorld, World
 
 DEPLOYED_NAMES = ("deployed", "house")
 """Names of the policy that a world brings along, its own recommender; the second is what version 0.1.0 called it."""
@@ -76,7 +75,7 @@ def decisions(world: DecisionWorld, request: Request) -> Written:
     return _to_folder(world, _fitted(world, request), request, _training(request))
 
 
-def slates(world: PurchasesWorld, request: Request) -> Written:
+def slates(world: SlateWorld, request: Request) -> Written:
     """Users of a world of slates meet a policy, or the world's own recommender; writes the exposures, too.
 
     Raises:

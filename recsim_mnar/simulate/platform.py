@@ -15,12 +15,13 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_policy, fitted
 from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.slates import DEPLOYED
-from recsim_mnar.rng import derive_seed
+from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulate.items import made_by
+from recsim_mnar.worlds.base import PLATFORM, PlatformWorld
+from recsim_mnar.worlds.checks import as_world
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.campaigns.platform import Campaign, Platform
-    from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 Floats = NDArray[np.float64]
 
@@ -92,14 +93,14 @@ def run_campaign(
     Args:
         platform: on the day of the campaign.
         recommender: a learner whose scores are not negative (with a sharpness), -inf for never.
-        weights: (n_items,); the world's ``house_weights`` by default.
+        weights: (n_items,); the world's ``deployed_weights`` by default.
         sharpness: see above.
         seed: of the recommender's training.
 
     Raises:
         UserError: nobody is present, or the scores cannot be used as weights.
     """
-    weights = platform.world.house_weights if weights is None else np.asarray(weights, np.float64)
+    weights = platform.world.deployed_weights if weights is None else np.asarray(weights, np.float64)
     if recommender is None:
         return platform.recommend(*platform.draw_lists(weights))
     log, users = additions_log(platform), platform.present()
@@ -121,7 +122,7 @@ def run_campaign(
 
 
 def run_campaigns(
-    world: CampaignsWorld,
+    world: PlatformWorld,
     seed: int,
     *,
     recommender: Learner | None = None,
@@ -130,7 +131,7 @@ def run_campaigns(
     until: float | None = None,
 ) -> Platform:
     """A platform on its last day, after campaigns on the world's days (or on given ones)."""
-    platform = world.open_platform(seed)
+    platform = opened(world, seed)
     for number, day in enumerate(world.campaign_days() if days is None else days):
         platform.advance(day)
         run_campaign(platform, recommender, sharpness=sharpness, seed=derive_seed(seed, f"campaign/{number}"))
@@ -138,8 +139,31 @@ def run_campaigns(
     return platform
 
 
+def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platform:
+    """A platform on its first day, after a look at whether campaigns can be run on it.
+
+    Args:
+        world: of platforms.
+        seed: of its users.
+        also: what else the platform must have.
+
+    Raises:
+        UserError: the world's parameters have no ``n_days``, or the platform lacks a method.
+    """
+    advice = "derive from recsim_mnar.worlds.campaigns.CampaignsWorld, or define it"
+    if not hasattr(as_world(world).params, "n_days"):
+        raise UserError(
+            f"the parameters of the {world.name} world have no n_days, after which a platform ends: {advice}"
+        )
+    platform: Platform = world.open_platform(check_seed(seed))
+    lacking = [name for name in (*PLATFORM, *also) if not hasattr(platform, name)]
+    if lacking:
+        raise UserError(f"the platform of the {world.name} world has no {', '.join(lacking)}: {advice}")
+    return platform
+
+
 def platform_to(
-    folder: Path, world: CampaignsWorld, seed: int, recommender: Learner | None = None, *, keep_truth: bool = False
+    folder: Path, world: PlatformWorld, seed: int, recommender: Learner | None = None, *, keep_truth: bool = False
 ) -> int:
     """Run a platform and write its log as ``folder/log``; the recommender shows its best items.
 
@@ -155,6 +179,8 @@ def platform_to(
     from recsim_mnar.simulate.run_folder import refuse_occupied
 
     refuse_occupied(folder)
+    if keep_truth:
+        opened(world, seed, ("acceptance",))
     platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
     log = platform_log(platform)
     log.provenance["recommender"] = DEPLOYED if recommender is None else recommender.name
@@ -177,18 +203,10 @@ def _write_truth(folder: Path, platform: Platform, log: Log) -> None:
             probability[np.searchsorted(shown, part)] = table[np.arange(len(part)), log["action"][part]]
     columns = {"user": log["user"][shown], "step": log["step"][shown], "acceptance_probability": probability}
     write_table(pa.table(columns), folder / "truth.parquet")
-    world = platform.world
-    with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
-        np.savez(
-            file,
-            item_cluster=world.item_cluster,
-            appeal=world.appeal,
-            log_popularity=world.log_popularity,
-            house_weights=world.house_weights,
-            birth=world.birth,
-            user_cluster=platform.cluster,
-            arrival=platform.arrival,
-        )
+    truth = platform.world.platform_truth(platform)
+    if truth:
+        with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
+            np.savez(file, **truth)  # type: ignore[arg-type]  # arrays by name
 
 
 def _chunks(users: NDArray[np.int64], n_items: int) -> list[NDArray[np.int64]]:

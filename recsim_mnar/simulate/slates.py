@@ -16,8 +16,8 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import as_slate_policy, draw
 
 if TYPE_CHECKING:
+    from recsim_mnar.worlds.base import SlateWorld
     from recsim_mnar.worlds.purchases.lanes import PurchasesLanes
-    from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 Columns = dict[str, NDArray[Any]]
 
@@ -29,7 +29,7 @@ _TABLE_BYTES = 1 << 31
 
 
 def simulate_shard(
-    world: PurchasesWorld, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: SlateWorld, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Columns:
     """The columns of a few users, ordered by (user, step); see :func:`recsim_mnar.simulate.items.simulate_shard`."""
     parts: list[Columns] = []
@@ -51,7 +51,7 @@ def simulate_shard(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def exposures_of(world: PurchasesWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
+def exposures_of(world: SlateWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
     """The exposures of a log that ``simulate`` made, with the propensity of every cell.
 
     Args:
@@ -68,7 +68,7 @@ def exposures_of(world: PurchasesWorld, policy: Any, log: Log, n_users: int, see
     return Exposures.from_log(log, **sizes, propensities=propensity_table(world, policy, log, n_users, seed))
 
 
-def propensity_table(world: PurchasesWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
+def propensity_table(world: SlateWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
     """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
     recommender = as_slate_policy(policy, world.params).fresh()
     n_periods = world.params.n_periods if recommender.changes else 1
@@ -92,9 +92,7 @@ def propensity_table(world: PurchasesWorld, policy: Any, log: Log, n_users: int,
     return table
 
 
-def write_exposures(
-    folder: Path, world: PurchasesWorld, policy: Any, n_users: int, seed: int, keep_truth: bool
-) -> None:
+def write_exposures(folder: Path, world: SlateWorld, policy: Any, n_users: int, seed: int, keep_truth: bool) -> None:
     """Write the second part of a log that lies in ``folder / "log"``, and with ``keep_truth`` ``outcomes.npz``.
 
     That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.

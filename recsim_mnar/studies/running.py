@@ -50,7 +50,7 @@ def run_study(
         options: of the comparisons.
         tie: share of the best true value that counts as nothing.
         folder: for the tasks' results; nothing is written where None.
-        resume: keep the results that the folder holds.
+        resume: keep the results that the folder holds; there may be more catalogues than the folder's study has.
         executor: to spread tasks over: processes, as a task's agents learn in Python; the results do not depend on it.
         report: called with a line as tasks end.
 
@@ -132,7 +132,13 @@ def _claim(folder: Path, settings: dict[str, Any], resume: bool) -> None:
     manifest = folder / MANIFEST
     if resume and manifest.exists():
         before = json.loads(manifest.read_text())
-        changed = differences(before, wanted)
+        there, here = (_count(study["seeds"]) for study in (before, wanted))
+        changed = differences(_first(before, min(there, here)), _first(wanted, min(there, here)))
+        if not changed and here < there:
+            raise UserError(
+                f"--resume: {folder} holds a study of {there} catalogues, of which {here} are asked for: ask for at "
+                "least as many, or name another folder"
+            )
         if changed:
             raise UserError(
                 f"--resume: {folder} holds a study that differs in {', '.join(changed)}: name another folder"
@@ -142,6 +148,16 @@ def _claim(folder: Path, settings: dict[str, Any], resume: bool) -> None:
         raise UserError(f"--out {folder} exists and is not empty: name another folder, or remove it first{hint}")
     (folder / TASKS).mkdir(parents=True, exist_ok=True)
     write_json(manifest, wanted)
+
+
+def _count(seeds: int | list[int]) -> int:
+    return seeds if isinstance(seeds, int) else len(seeds)
+
+
+def _first(settings: dict[str, Any], count: int) -> dict[str, Any]:
+    """The settings of a study of the first catalogues alone; they do not depend on how many follow."""
+    seeds = settings["seeds"]
+    return {**settings, "seeds": count if isinstance(seeds, int) else seeds[:count]}
 
 
 def differences(before: Any, wanted: Any, path: str = "") -> list[str]:

@@ -4,16 +4,20 @@ from recsim_mnar.worlds.base import DecisionWorld, Lanes, PlatformWorld, SlateWo
 from recsim_mnar.worlds.checks import as_world
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.plain import PlainLanes
+from recsim_mnar.worlds.purchases.lanes import Outcomes
 from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world, worlds
+from recsim_mnar.worlds.slate_params import SlateParams
 
 __all__ = [
     "WORLDS",
     "DecisionWorld",
     "Entry",
     "Lanes",
+    "Outcomes",
     "Params",
     "PlainLanes",
     "PlatformWorld",
+    "SlateParams",
     "SlateWorld",
     "Transition",
     "World",

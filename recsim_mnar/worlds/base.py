@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,9 @@ from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.lanes import Lanes, Transition
 from recsim_mnar.worlds.params import Params
+
+if TYPE_CHECKING:
+    from recsim_mnar.worlds.purchases.lanes import Outcomes, PurchasesLanes
 
 __all__ = ["DecisionWorld", "LaneWorld", "Lanes", "PlatformWorld", "SlateWorld", "Transition", "World"]
 
@@ -33,7 +38,12 @@ class World(abc.ABC):
         presets: parameters by name, each with a line for a person; the first is the default.
         truth_column: name of the column that ``keep_truth`` adds to a log: the expected reward of the action shown, NaN
             on organic rows. None for a world that does not say.
+        reward_name: what a recommendation earns, as reports name it: ``click``, whose mean is the CTR, ``minutes``.
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
+        simulated_by: ``package.module:function`` that writes a log into a folder, see
+            :mod:`recsim_mnar.simulate.named`; empty: as worlds of its kind are.
+        compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.experiment.Experiment` that compares
+            recommenders in it; empty: as in worlds of its kind.
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.
     """
@@ -42,7 +52,10 @@ class World(abc.ABC):
     params_class: ClassVar[type[Params]] = Params
     presets: ClassVar[Mapping[str, tuple[Params, str]]] = {}
     truth_column: ClassVar[str | None] = None
+    reward_name: str = "reward"
     in_parts: ClassVar[bool] = True
+    simulated_by: ClassVar[str] = ""
+    compared_by: ClassVar[str] = ""
     params: Params = Params()
     n_items: int
 
@@ -153,19 +166,88 @@ class DecisionWorld(LaneWorld):
 class SlateWorld(LaneWorld):
     """Users live apart, and are recommended several items at a time; both potential outcomes of each are known.
 
-    Only one such world is there, purchases: simulation, environments and protocols of slates ask it by the methods of
-    :class:`recsim_mnar.worlds.purchases.world.PurchasesWorld`.
+    In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
+    with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
+    :class:`recsim_mnar.worlds.slate_params.SlateParams`; all else follows, and may be defined otherwise.
     """
 
+    truth_column: ClassVar[str | None] = "purchase_probability"
+    params: Any
+
     @abc.abstractmethod
+    def outcomes_of(self, seed: int, users: Any) -> Outcomes:
+        """Truth: both probabilities of every item for users (n,) of a seed, (n, n_items) each.
+
+        They must depend on the seed and on each user alone, not on who else is asked for.
+        """
+
+    def deployed_propensities(self, seed: int, users: Any) -> NDArray[np.float64]:
+        """P(shown) of every item to users of a seed in any period, by the world's own recommender; (n, n_items).
+
+        Uniform unless defined. Where the parameter ``slates`` is ``fixed``, rows sum to ``slate_size``.
+        """
+        return np.full((len(np.atleast_1d(users)), self.n_items), self.params.slate_size / self.n_items)
+
     def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
+        from recsim_mnar.worlds.purchases import _purchases_kernel
+        from recsim_mnar.worlds.purchases.lanes import addresses
+
+        users = np.asarray(users, np.int64)
+        truth = self._checked_outcomes(seed, users)
+        y = np.empty((2, *truth.control.shape), np.uint8)
+        with np.errstate(over="ignore"):
+            _purchases_kernel.outcomes(
+                *addresses(seed, users, np.full(len(users), period)), truth.control, truth.treated, y[0], y[1]
+            )
+        return y[0].astype(bool), y[1].astype(bool)
+
+    def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
+        """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
+        from recsim_mnar.worlds.purchases.lanes import checked_slates, flags_of
+
+        slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
+        shown = flags_of(slates, self.n_items)
+        return np.where(shown, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
+
+    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Truth: (n, n_items) P(Y^T), what a recommended item earns; it is the lanes' state."""
+        return np.asarray(state, np.float64)
+
+    def lasting(self, n_periods: int) -> Self:
+        """The same world, users and draws, with lives of ``n_periods``."""
+        longer = copy.copy(self)
+        longer.params = dataclasses.replace(self.params, n_periods=n_periods)
+        return longer
+
+    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
+        """See :meth:`LaneWorld.open_lanes`."""
+        from recsim_mnar.worlds.purchases.lanes import PurchasesLanes
+
+        truth_column = self.truth_column if keep_truth else None
+        return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
+
+    def _checked_outcomes(self, seed: int, users: NDArray[np.int64]) -> Outcomes:
+        found, shape = self.outcomes_of(seed, users), (len(users), self.n_items)
+        for name in ("control", "treated"):
+            values = np.asarray(getattr(found, name, None), np.float64)
+            if values.shape != shape or not np.all((values >= 0) & (values <= 1)):
+                raise UserError(
+                    f"the {self.name} world: outcomes_of() must return Outcomes(control, treated), probabilities of "
+                    f"shape {shape} each; its {name} is {_shape_or_value(values, shape)}"
+                )
+        return found
 
 
 class PlatformWorld(World):
-    """Users of one platform do not live apart: what is recommended to some changes what others see."""
+    """Users of one platform do not live apart: what is recommended to some changes what others see.
+
+    Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
+    what :class:`recsim_mnar.worlds.campaigns.platform.Platform` has: :data:`PLATFORM`.
+    """
 
     in_parts: ClassVar[bool] = False
+    params: Any
 
     @abc.abstractmethod
     def open_platform(self, seed: int) -> Any:
@@ -174,6 +256,31 @@ class PlatformWorld(World):
     @abc.abstractmethod
     def with_users(self, n_users: int) -> PlatformWorld:
         """The same world with so many users."""
+
+    @property
+    def deployed_weights(self) -> NDArray[np.float64]:
+        """(n_items,) weights by which the platform's own campaigns recommend; 0: never. Uniform unless defined."""
+        return np.ones(self.n_items)
+
+    def campaign_days(self) -> Sequence[float]:
+        """Days of the platform's campaigns; none unless defined."""
+        return []
+
+    def platform_truth(self, platform: Any) -> dict[str, NDArray[Any]]:
+        """Truth: what ``catalogue.npz`` holds beside the log of a platform."""
+        return {}
+
+
+PLATFORM = (
+    "world", "seed", "day", "campaigns", "advance", "present", "draw_lists", "best_lists", "recommend", "log_columns",
+)  # fmt: skip
+"""What a platform has, so that campaigns can be run on it."""
+
+
+def _shape_or_value(values: NDArray[np.float64], shape: tuple[int, int]) -> str:
+    if values.shape != shape:
+        return f"of shape {values.shape}"
+    return f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
 
 
 class _Fixed:

@@ -10,6 +10,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.base import DecisionWorld, PlatformWorld, SlateWorld, World
+from recsim_mnar.worlds.slate_params import RULES
 
 
 def as_world(world: Any) -> World:
@@ -36,6 +37,13 @@ def as_world(world: Any) -> World:
         raise UserError(
             f"world {name!r}: truth_column must be None or the name of a column that a log has not yet, got {truth!r}"
         )
+    if isinstance(world, SlateWorld):
+        lacking = [rule for rule in RULES if not hasattr(world.params, rule)]
+        if lacking:
+            raise UserError(
+                f"world {name!r}: its parameters lack {', '.join(lacking)}: derive its params_class from "
+                "recsim_mnar.worlds.SlateParams"
+            )
     _check_description(world)
     return world
 

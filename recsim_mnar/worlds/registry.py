@@ -41,9 +41,10 @@ class Entry:
         default: the preset where none is named; empty where the class has none.
         summary: one line for a person.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
-            :mod:`recsim_mnar.simulate.named`; empty: by the class that the world derives from (:data:`SIMULATED_BY`).
-        compared_by: ``package.module:Class`` that compares recommenders in this world; empty: by the class that the
-            world derives from (:data:`COMPARED_BY`).
+            :mod:`recsim_mnar.simulate.named`; empty: as its class says, or the class that it derives from
+            (:data:`SIMULATED_BY`).
+        compared_by: ``package.module:Class`` that compares recommenders in this world; empty: likewise
+            (:data:`COMPARED_BY`).
     """
 
     name: str
@@ -64,7 +65,8 @@ class Entry:
 
     def simulator(self) -> Any:
         """The function that :attr:`simulated_by` names."""
-        return imported("world", self.simulated_by or _of_class(SIMULATED_BY, self.world_class()))
+        kind = self.world_class()
+        return imported("simulation", self.simulated_by or kind.simulated_by or _of_class(SIMULATED_BY, kind))
 
 
 WORLDS: dict[str, Entry] = {
@@ -157,10 +159,10 @@ def entry_of(name: str) -> Entry:
 
 
 def comparison_of(kind: type[World]) -> Any:
-    """The class that compares recommenders in worlds of a class: of its entry, or by what it derives from."""
+    """The class that compares recommenders in worlds of a class: its own, of its entry, or by what it derives from."""
     places = {(base.__module__, base.__name__) for base in kind.__mro__}
     named = [e.compared_by for e in worlds().values() if e.compared_by and (e.module, e.kind) in places]
-    return imported("comparison", named[0] if named else _of_class(COMPARED_BY, kind))
+    return imported("comparison", kind.compared_by or (named[0] if named else _of_class(COMPARED_BY, kind)))
 
 
 def make_world(name: str, preset: str | None = None, settings: Sequence[str] | Mapping[str, Any] = ()) -> World:

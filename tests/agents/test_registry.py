@@ -6,7 +6,7 @@ import pytest
 from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import EpsilonMixture, Learner, Policy, SoftmaxPolicy, registry
+from recsim_mnar.policy import EpsilonMixture, Learner, Policy, SoftmaxPolicy, as_policy, registry
 from twins.logs import random_log
 
 
@@ -127,11 +127,14 @@ def test_a_class_of_ones_own():
         ("svd+rank=0", "rank must be a whole number"),
         ("no_such_module_at_all:X", "cannot be imported"),
         ("recsim_mnar.agents.neighbours.knn:ItemKN", "did you mean 'ItemKNN"),
-        ("recsim_mnar.agents.neighbours.similarity:inverse_norms", "must be a class"),
+        (
+            "recsim_mnar.agents.neighbours.similarity:inverse_norms",
+            r"must have act\(users, uniforms\), a policy, or fit",
+        ),
         (f"{__name__}:Unfinished", "lacks act, probabilities"),
-        (":X", "write it as package.module:Class"),
-        ("os:", "write it as package.module:Class"),
-        ("os.path:Nothing", "os.path has no 'Nothing'; nor any other Policy or Learner"),
+        (":X", "write it as package.module:name"),
+        ("os:", "write it as package.module:name"),
+        ("os.path:Nothing", "os.path has no 'Nothing'$"),
         (f"{__name__}:WithoutItems", "must take n_items"),
         (f"{__name__}:WithMore", "needs foo"),
         (f"{__name__}:SeesUsersOnly", r"define observe\(self, users, items\)"),
@@ -183,3 +186,106 @@ def test_a_fresh_softened_policy_keeps_its_name():
 def test_strengths_out_of_range(spec):
     with pytest.raises(UserError, match=r"epsilon|temperature"):
         registry.learner(spec).fit(random_log(1, 20, 6, 5), n_items=6)
+
+
+class Bare:
+    """A policy that derives from nothing; its learn does without propensities."""
+
+    def __init__(self, n_items, favourite=1):
+        self.n_items, self.favourite, self.earned = n_items, favourite, 0.0
+
+    def act(self, users, uniforms):
+        return np.full(len(users), self.favourite), np.ones(len(users))
+
+    def probabilities(self, users):
+        return np.tile(np.arange(self.n_items) == self.favourite, (len(users), 1)).astype(float)
+
+    def learn(self, users, actions, rewards):
+        self.earned += float(np.sum(rewards))
+
+
+class ThreeArguments(Mine):
+    learn = Bare.learn
+    earned = 0.0
+
+
+class BareLearner:
+    def __init__(self, favourite=0):
+        self.favourite = favourite
+
+    def fit(self, log, *, n_items, seed=0):
+        return Bare(n_items, self.favourite)
+
+
+class FitsAndActs(Bare):
+    """As models of other libraries are: fit hands back the object itself."""
+
+    def __init__(self, favourite=3):
+        super().__init__(0, favourite)
+
+    def fit(self, log, *, n_items, seed=0):
+        self.n_items = n_items
+        return self
+
+
+class BareOnTheLogAlone:
+    def fit(self, log):
+        return Bare(5)
+
+
+ready, ready_learner = Bare(4), BareLearner(2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "favourite"),
+    [
+        ("Bare", 1),
+        ("Bare+favourite=2", 2),
+        ("ThreeArguments+favourite=3", 3),
+        ("BareLearner", 0),
+        ("BareLearner+favourite=3", 3),
+        ("FitsAndActs", 3),
+        ("ready", 1),
+        ("ready_learner", 2),
+    ],
+)
+@pytest.mark.parametrize("softened", ["", "+epsilon=0.5"])
+def test_what_derives_from_nothing_is_an_agent_by_name_too(spec, favourite, softened):
+    """And becomes the policy that as_policy makes of it."""
+    name = f"{__name__}:{spec}{softened}"
+    policy = registry.learner(name).fit(Log({}), n_items=4)
+    assert isinstance(policy, Policy)
+    assert policy.name == name
+    expected = np.eye(4)[favourite]
+    if softened:
+        expected = 0.5 * expected + 0.125
+    assert policy.probabilities(np.array([9]))[0].tolist() == expected.tolist()
+    actions, _ = policy.act(np.arange(3), np.array([0.7, 0.8, 0.9]))
+    assert actions.shape == (3,)
+    users = np.arange(3)
+    as_policy(policy).learn(users, actions, np.ones(3), np.ones(3))  # with or without propensities of its own
+
+
+def test_an_object_that_is_named_is_not_used_up():
+    first = registry.learner(f"{__name__}:ready").fit(Log({}), n_items=4)
+    as_policy(first).learn(np.arange(2), np.zeros(2, int), np.ones(2), np.ones(2))
+    assert ready.earned == 0.0
+    with pytest.raises(UserError, match="its n_items is 4, the log's world has 5 items"):
+        registry.learner(f"{__name__}:ready").fit(Log({}), n_items=5)
+    with pytest.raises(UserError, match="is an object, made already: favourite has no effect"):
+        registry.learner(f"{__name__}:ready+favourite=2")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("Bar", "did you mean 'Bare'"),
+        ("Bare+favorite=2", "did you mean 'favourite'"),
+        ("BareOnTheLogAlone", r"define fit\(self, log, n_items=..., seed=...\)"),
+        ("test_mistakes_are_named", r"must have act\(users, uniforms\), a policy, or fit"),
+    ],
+)
+def test_mistakes_of_what_derives_from_nothing(spec, message):
+    with pytest.raises(UserError, match=message) as caught:
+        registry.learner(f"{__name__}:{spec}")
+    assert "\n" not in str(caught.value)

@@ -81,7 +81,7 @@ def test_the_benchmarks_logs_are_those_of_simulate(study):
     )
     for name in ("user", "item", "time", "recommended", "purchased"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    np.testing.assert_allclose(ours.propensity_matrix(), world.house_propensities(5, np.arange(N_USERS)), rtol=1e-6)
+    np.testing.assert_allclose(ours.propensity_matrix(), world.deployed_propensities(5, np.arange(N_USERS)), rtol=1e-6)
 
 
 def test_a_window_judges_as_the_package_does(study, log):

@@ -148,7 +148,7 @@ def study(deployment, n_logs):
     )  # fmt: skip
     truth = PurchasesWorld(params).outcomes_of(0, np.arange(N_USERS))
     world = PurchasesWorld(params, control=truth.control, treated=truth.treated)
-    e = world.house_propensities(0, np.arange(N_USERS))[:, :, None]
+    e = world.deployed_propensities(0, np.arange(N_USERS))[:, :, None]
     lists = top_items(truth.treated, 10)
     true = {"list": causal_precision(truth.uplift, lists).value, "all": float(truth.uplift.mean())}
     values, covered = {}, {}

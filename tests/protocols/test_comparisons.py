@@ -18,6 +18,9 @@ from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import weighted_leave_one_out
 from recsim_mnar.simulate.platform import platform_log, true_quality
 from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
+
+SIZES = ("train_users", "test_users", "arm_users", "truth_users")
 
 
 def learners(*names):
@@ -183,6 +186,34 @@ class MostClicks(Protocol):
         ]  # fmt: skip
 
 
+class Minutes(FeatureWorld):
+    """Its rewards are no clicks."""
+
+    name, reward_name = "radio", "minutes"
+
+
+def test_reports_name_the_reward_as_the_world_does():
+    world = Minutes(params=FeatureParams(reward="linear", noise=0.5))
+    settings = experiment_of(world).settings(None, {**dict.fromkeys(SIZES, 60), "logging": "random"})
+    found = compare(
+        world,
+        learners("random", "constant-list+items=3"),
+        protocols=["off_policy", "ab_test"],
+        settings=settings,
+        seed=2,
+    )
+    assert found.headings[("ab_test", "reward")] == "A/B mean minutes"
+    assert found.headings[("truth", "reward")] == "true mean minutes"
+    assert {r.metric for r in found.records if r.protocol == "truth"} == {"reward"}
+    assert {j.target for j in found.judgements} == {"mean minutes"}
+    said = " ".join([*found.sentences(), *found.notes, *found.headings.values(), *map(str, found.pictures)])
+    assert "CTR" not in said
+    assert "lick" not in said.replace("Clipped", "")
+    assert any(("truth", "reward") in picture.keys for picture in found.pictures)
+    clicks = experiment_of(make_world("features", "clicks"))
+    assert [t.title for t in clicks.targets(clicks.settings())] == ["CTR"]
+
+
 def test_a_protocol_of_ones_own_stands_beside_the_others():
     world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
     settings = experiment_of(world).settings(
@@ -220,7 +251,7 @@ def test_protocols_are_found_by_name_and_checked():
         ("loocv+fold=3", "did you mean 'folds'"),
         ("no.such:Thing", "module 'no.such' cannot be imported"),
         (f"{__name__}:MostClick", "did you mean 'MostClicks'"),
-        (f"{__name__}:learners", "must be a class derived from"),
+        (f"{__name__}:learners", "must be a class with judge"),
     ):
         with pytest.raises(UserError, match=words):
             protocol(spec)

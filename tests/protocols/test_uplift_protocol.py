@@ -74,12 +74,21 @@ def test_the_ab_test_agrees_with_the_truth_and_paired_arms_agree_better():
         assert narrow < wide
 
 
+def test_an_ab_test_of_few_users_is_not_to_be_used():
+    few, many = (values(compared(world(), ["popularity"], protocols=["ab_test"], users=n)) for n in (40, 2000))
+    for metric in ("uplift@5", "purchases"):
+        codes = {finding["code"] for finding in few["popularity", metric].details["findings"]}
+        assert (few["popularity", metric].details["verdict_level"], "few_users" in codes) == ("do_not_use", True)
+        codes = {finding["code"] for finding in many["popularity", metric].details["findings"]}
+        assert "few_users" not in codes
+
+
 def test_precision_expects_what_the_deployed_recommender_sells():
     of = world()
     comparison = compared(of, ["popularity"], protocols=["uplift"], users=1000)
     record = values(comparison)["popularity", "precision@5"]
     seed, users = derive_seed(0, "users"), np.arange(1000)
-    truth, shown = of.outcomes_of(seed, users), of.house_propensities(seed, users)
+    truth, shown = of.outcomes_of(seed, users), of.deployed_propensities(seed, users)
     probability = shown * truth.treated + (1 - shown) * truth.control
     top = np.argsort(-np.bincount(_past_purchases(comparison), minlength=20), kind="stable")[:5]
     assert errors_from(record, probability[:, top].mean()) < 5

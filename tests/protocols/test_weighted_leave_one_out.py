@@ -41,7 +41,7 @@ def log():
     platform = world.open_platform(1)
     for day in (330, 430, 480):
         platform.advance(day)
-        weights = world.house_weights if day < 480 else np.ones(N)
+        weights = world.deployed_weights if day < 480 else np.ones(N)
         platform.recommend(*platform.draw_lists(weights))
     platform.advance(500)
     return platform_log(platform)

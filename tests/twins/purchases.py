@@ -51,7 +51,7 @@ def scaled(weights, size, low, high):
 
 def rows(world, seed, user):
     """What ``simulate`` logs of a user under the house: (time, event, item or action, propensity, reward)."""
-    probability = world.house_propensities(seed, [user])[0]
+    probability = world.deployed_propensities(seed, [user])[0]
     out = []
     for period in range(world.params.n_periods):
         if world.params.slates == "fixed":

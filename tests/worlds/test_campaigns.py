@@ -143,7 +143,7 @@ def test_a_campaign_changes_nobody_whom_it_does_not_reach():
         for day in days:
             platform.advance(day)
             some = np.arange(0, 40, 2)
-            platform.recommend(*platform.draw_lists(world.house_weights, some), some)
+            platform.recommend(*platform.draw_lists(world.deployed_weights, some), some)
         platform.advance(500)
         log = platform_log(platform)
         logs.append(log.select(log["user"] % 2 == 1))
@@ -221,7 +221,7 @@ def test_quality_is_the_expected_share_of_accepted_recommendations():
     world = small(n_users=3000, user_growth=0.0, item_growth=0.0, fatigue=1.0)
     platform = world.open_platform(0)
     platform.advance(330)
-    lists, probabilities = platform.draw_lists(world.house_weights)
+    lists, probabilities = platform.draw_lists(world.deployed_weights)
     expected = platform.quality(lists)
     campaign = platform.recommend(lists, probabilities)
     assert abs(campaign.accepted.mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / lists.size)
@@ -241,7 +241,7 @@ def test_a_personalised_campaign_hits_tastes_more_often():
         platform.advance(330)
         campaign = run_campaign(platform, recommender and registry.learner(recommender), sharpness=4.0)
         rates.append(campaign.accepted.mean())
-        assert (world.house_weights[campaign.lists[campaign.lists >= 0]] > 0).all()
+        assert (world.deployed_weights[campaign.lists[campaign.lists >= 0]] > 0).all()
     assert rates[1] > 1.1 * rates[0]
 
 

@@ -56,7 +56,7 @@ def test_cells_are_shown_and_bought_as_often_as_stated():
     n = 6 * 2000
     users = np.arange(n)
     for mode in ("independent", "fixed"):
-        probability = world.house_propensities(0, users)
+        probability = world.deployed_propensities(0, users)
         shown = draw(3, users, 1, probability, PurchasesParams(**{**SMALL, "slates": mode}))
         share = shown.reshape(2000, 6, 9).mean(axis=0)
         error = np.sqrt(probability[:6] * (1 - probability[:6]) / 2000)
@@ -167,7 +167,7 @@ def test_wrong_matrices_and_policies_are_refused():
 
 def test_presets_hold_up():
     for params, _text in PRESETS.values():
-        probability = PurchasesWorld(params).house_propensities(0, np.arange(5))
+        probability = PurchasesWorld(params).deployed_propensities(0, np.arange(5))
         assert np.allclose(probability.sum(axis=1), params.slate_size)
         assert params.smallest_propensity <= probability.min() < probability.max() <= params.largest_propensity or (
             params.deployment == "uniform"

@@ -22,7 +22,7 @@ def test_smoothing_is_the_published_formula():
     c, w = counts_of(), 0.4
     world = smoothed_world(c, weight=w)
     truth = world.outcomes_of(0, np.arange(30))
-    e = world.house_propensities(0, np.arange(30))
+    e = world.deployed_propensities(0, np.arange(30))
     for u, i in ((0, 0), (7, 3), (29, 11)):
         v, t, y, ty = c.visits[u], c.treatments[u, i], c.purchases[u, i], c.treated_purchases[u, i]
         mean_t, mean_ty = c.treatments[:, i].mean(), c.treated_purchases[:, i].mean()
@@ -50,7 +50,7 @@ def test_personalised_propensities_fall_with_the_rank_and_keep_their_number():
     log = np.sort(ranked_propensities(preference, 5, rank_decay="log"), axis=1)[:, ::-1]
     assert np.allclose(log * np.log2(np.arange(2, 52)), log[:, :1])
     personal = smoothed_world(counts_of(), deployment="personalised", n_recommended=4)
-    assert np.allclose(personal.house_propensities(0, np.arange(30)).sum(axis=1), 4)
+    assert np.allclose(personal.deployed_propensities(0, np.arange(30)).sum(axis=1), 4)
 
 
 def test_a_world_from_ratings_follows_them():
@@ -65,7 +65,7 @@ def test_a_world_from_ratings_follows_them():
     assert np.corrcoef(made.ratings.ravel(), stars.ravel())[0, 1] > 0.5
     assert np.corrcoef(made.watching.mean(axis=0), observed.mean(axis=0))[0, 1] > 0.95
     assert made.watching.mean() == pytest.approx(observed.mean(), rel=0.1)
-    assert np.allclose(made.world.house_propensities(0, np.arange(60)).sum(axis=1), 5)
+    assert np.allclose(made.world.deployed_propensities(0, np.arange(60)).sum(axis=1), 5)
 
 
 def test_the_descent_is_that_of_the_plain_twin():

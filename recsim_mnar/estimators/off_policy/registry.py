@@ -157,7 +157,9 @@ def _own(name: str, function: Any) -> EstimatorInfo:
     parameters = list(inspect.signature(function).parameters.values())
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if not places or any(p.default is p.empty for p in places[1:]):
-        raise UserError(f"estimator {name!r}: define {function.__name__}(rows, *, ...), its own takes other arguments")
+        raise UserError(
+            f"estimator {name!r}: define {name.rpartition(':')[2]}(rows, *, ...), its own takes other arguments"
+        )
     options = [p for p in parameters if p is not places[0] and p.kind is not p.VAR_KEYWORD]
     return EstimatorInfo(
         name,

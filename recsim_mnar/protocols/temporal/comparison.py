@@ -22,11 +22,12 @@ from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.protocols import AfterCampaigns
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import notes
 from recsim_mnar.simulate.named import DEPLOYED_NAMES
-from recsim_mnar.simulate.platform import additions_log, platform_log
-from recsim_mnar.worlds.campaigns.world import CampaignsWorld
+from recsim_mnar.simulate.platform import additions_log, opened, platform_log
+from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.params import Params
 
 _OWN = "recsim_mnar.protocols.temporal.protocols:"
+_PARAMS = ("n_users", "n_days", "list_length", "n_campaigns", "reference_day")
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,14 @@ class CampaignsExperiment(Experiment):
     def prepare(self, trial: Trial) -> None:
         """See :meth:`Experiment.prepare`."""
         world, sizes = trial.world, trial.settings
-        assert isinstance(world, CampaignsWorld)
+        assert isinstance(world, PlatformWorld)
         params = world.params
+        lacking = [name for name in _PARAMS if not hasattr(params, name)]
+        if lacking:
+            raise UserError(
+                f"the {world.name} world cannot be compared in as the campaigns world is: its parameters lack "
+                f"{', '.join(lacking)}. Define them, or name a comparison of its own in its class's compared_by"
+            )
         k = sizes.length or params.list_length
         if k > world.n_items:
             raise UserError(f"lists of {k} items cannot be made of {world.n_items} items")
@@ -105,6 +112,7 @@ class CampaignsExperiment(Experiment):
         campaigns = Campaigns(by, sizes.sharpness)
         trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
         trial.test_seed = trial.seed_of("users")
+        opened(world, trial.test_seed, ("acceptance",))
         platform = campaigns.platform(world, trial.test_seed)
         trial.test_log = log = platform_log(platform)
         trial.train_log = additions = additions_log(platform)

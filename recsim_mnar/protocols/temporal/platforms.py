@@ -15,8 +15,8 @@ from recsim_mnar.policy.base import Learner
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.simulate.platform import lists_of, platform_log, run_campaigns
+from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.campaigns.platform import Platform
-from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class Campaigns:
     """How a platform's campaigns recommend.
 
     Attributes:
-        recommender: by which lists are drawn beside the house's weights; None: the same weights for everybody.
+        recommender: by which lists are drawn beside the deployed weights; None: the same weights for everybody.
         sharpness: see :func:`recsim_mnar.simulate.platform.run_campaign`.
     """
 
@@ -34,14 +34,14 @@ class Campaigns:
     sharpness: float = 1.0
 
     def platform(
-        self, world: CampaignsWorld, seed: int, *, days: Sequence[float] | None = None, until: float | None = None
+        self, world: PlatformWorld, seed: int, *, days: Sequence[float] | None = None, until: float | None = None
     ) -> Platform:
         """A platform after campaigns on these days (the world's own where None; ``[]``: none), on day ``until``."""
         return run_campaigns(
             world, seed, recommender=self.recommender, sharpness=self.sharpness, days=days, until=until
         )
 
-    def log_with_random_campaign(self, world: CampaignsWorld, seed: int, *, day: float, share: float) -> Log:
+    def log_with_random_campaign(self, world: PlatformWorld, seed: int, *, day: float, share: float) -> Log:
         """The log of the same platform, where a share of users gets one more campaign, of uniformly random items.
 
         Args:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import abc
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,15 +53,23 @@ class AfterCampaigns:
 
 
 class WeighedLeaveOneOut(Protocol):
-    """Leave-one-out on what users hold, each pair held out with the probability that a scheme says."""
+    """Leave-one-out on what users hold, each pair held out with the probability that a scheme says.
+
+    Attributes:
+        words: on the scheme, for titles.
+        weighs_by: makes the scheme.
+        parameters: of the scheme.
+    """
 
     metrics = ("hr",)
     needs = frozenset({"platform"})
     words: ClassVar[str] = ""
+    weighs_by: ClassVar[Callable[..., schemes.Scheme]]
+    parameters: tuple[Any, ...] = ()
 
-    @abc.abstractmethod
     def scheme(self, study: Trial) -> schemes.Scheme:
         """How pairs are weighed."""
+        return type(self).weighs_by(*self.parameters)
 
     def log(self, study: Trial) -> Log:
         """Whose pairs are held out."""
@@ -112,10 +120,7 @@ class UnweightedLOO(WeighedLeaveOneOut):
     name = "unweighted"
     summary = "leave-one-out, unweighted: a user, then one of their items (campaigns)"
     words = "unweighted"
-
-    def scheme(self, study: Trial) -> schemes.Scheme:
-        """See :meth:`WeighedLeaveOneOut.scheme`."""
-        return schemes.Unweighted()
+    weighs_by = schemes.Unweighted
 
 
 class WeightedLOO(WeighedLeaveOneOut):
@@ -128,13 +133,10 @@ class WeightedLOO(WeighedLeaveOneOut):
     name = "weights"
     summary = "leave-one-out, item weights optimised against campaigns (campaigns)"
     words = "weighted"
+    weighs_by = schemes.Weights
 
     def __init__(self, p: int = 0) -> None:
-        self.p = p
-
-    def scheme(self, study: Trial) -> schemes.Scheme:
-        """See :meth:`WeighedLeaveOneOut.scheme`."""
-        return schemes.Weights(self.p)
+        self.parameters = (p,)
 
 
 class AtReferenceLOO(WeighedLeaveOneOut):
@@ -143,10 +145,7 @@ class AtReferenceLOO(WeighedLeaveOneOut):
     name = "at-t0"
     summary = "leave-one-out on the data of before the campaigns (campaigns)"
     words = "before campaigns"
-
-    def scheme(self, study: Trial) -> schemes.Scheme:
-        """See :meth:`WeighedLeaveOneOut.scheme`."""
-        return schemes.AtReference()
+    weighs_by = schemes.AtReference
 
 
 class ItemFirstLOO(WeighedLeaveOneOut):
@@ -155,10 +154,7 @@ class ItemFirstLOO(WeighedLeaveOneOut):
     name = "item-first"
     summary = "leave-one-out, an item by its former share, then a holder (campaigns)"
     words = "item first"
-
-    def scheme(self, study: Trial) -> schemes.Scheme:
-        """See :meth:`WeighedLeaveOneOut.scheme`."""
-        return schemes.ItemFirst()
+    weighs_by = schemes.ItemFirst
 
 
 class StratifiedRecallLOO(WeighedLeaveOneOut):
@@ -171,13 +167,10 @@ class StratifiedRecallLOO(WeighedLeaveOneOut):
     name = "stratified-recall"
     summary = "leave-one-out, popularity-stratified recall of Steck 2011 (campaigns)"
     words = "stratified recall"
+    weighs_by = schemes.StratifiedRecall
 
     def __init__(self, beta: float = 0.5) -> None:
-        self.beta = beta
-
-    def scheme(self, study: Trial) -> schemes.Scheme:
-        """See :meth:`WeighedLeaveOneOut.scheme`."""
-        return schemes.StratifiedRecall(self.beta)
+        self.parameters = (beta,)
 
 
 class PopularitySNIPSLOO(WeighedLeaveOneOut):
@@ -190,13 +183,10 @@ class PopularitySNIPSLOO(WeighedLeaveOneOut):
     name = "snips"
     summary = "leave-one-out, popularity propensities of Yang et al. 2018 (campaigns)"
     words = "popularity SNIPS"
+    weighs_by = schemes.PopularitySNIPS
 
     def __init__(self, gamma: float = 1.5) -> None:
-        self.gamma = gamma
-
-    def scheme(self, study: Trial) -> schemes.Scheme:
-        """See :meth:`WeighedLeaveOneOut.scheme`."""
-        return schemes.PopularitySNIPS(self.gamma)
+        self.parameters = (gamma,)
 
 
 class WTDLOO(WeighedLeaveOneOut):
@@ -205,10 +195,7 @@ class WTDLOO(WeighedLeaveOneOut):
     name = "wtd"
     summary = "leave-one-out, pairs weighted as Carraro & Bridge 2020 (campaigns)"
     words = "WTD"
-
-    def scheme(self, study: Trial) -> schemes.Scheme:
-        """See :meth:`WeighedLeaveOneOut.scheme`."""
-        return schemes.WTD()
+    weighs_by = schemes.WTD
 
 
 class RandomPhaseLOO(WeighedLeaveOneOut):

@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.ab_test import ABTest, judged
+from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulate.executor import run_in_order
-from recsim_mnar.worlds.purchases.world import PurchasesWorld
+from recsim_mnar.worlds.base import SlateWorld
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,7 +29,7 @@ _BATCH_CELLS = 1 << 22
 
 
 def ab_test(
-    world: PurchasesWorld,
+    world: SlateWorld,
     lists: Mapping[str, Ints],
     users_seed: int,
     periods: Sequence[int],
@@ -71,7 +72,10 @@ def ab_test(
                 value, low, high = _mean_interval([y - rest], level)
             else:
                 value, low, high = _mean_interval([y[arms[0]], -rest[arms[1]]], level)
-            details = {"users": len(drawn), "treated": int(arms[0].sum()), "paired": paired}
+            treated = int(arms[0].sum())
+            users = len(drawn) if paired else min(treated, len(drawn) - treated)
+            found = judged(users, abs(value), low, high)
+            details = {"users": len(drawn), "treated": treated, "paired": paired, **found.to_dict()}
             n = len(drawn) * len(periods)
             records.append(
                 Record(
@@ -91,7 +95,7 @@ def ab_test(
     return records
 
 
-def one_period(world: PurchasesWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
+def one_period(world: SlateWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
     """(A, 4, U) purchases of listed items shown, of the same not shown, of everything with and without the list."""
     n_users = len(next(iter(lists.values())))
     out = np.empty((len(lists), 4, n_users))
@@ -123,10 +127,9 @@ def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float
     return value, value - half, value + half
 
 
-class UpliftABTest(Protocol):
+class UpliftABTest(ABTest):
     """Every agent's lists are shown to half of the users, and nothing to the others."""
 
-    name = "ab_test"
     summary = "an A/B test: lists are shown to half of the users (purchases)"
     metrics = ("uplift",)
     needs = frozenset({"users", "exposures"})
@@ -147,10 +150,6 @@ class UpliftABTest(Protocol):
             executor=study.executor,
         )
         return [replace(r, details={**r.details, **own.rankings[r.agent].details}) for r in records]
-
-    def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return "the A/B test"
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""

@@ -30,8 +30,8 @@ from recsim_mnar.protocols.uplift.metrics import record_of
 from recsim_mnar.simulate.executor import checked_users, run_in_order
 from recsim_mnar.simulate.items import simulate
 from recsim_mnar.simulate.slates import exposures_of
+from recsim_mnar.worlds.base import SlateWorld
 from recsim_mnar.worlds.params import Params
-from recsim_mnar.worlds.purchases.world import PurchasesWorld
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
 REFERENCES = (DEPLOYED, "oracle")
@@ -99,7 +99,7 @@ class Lists:
         lists: (U, N) items by agent.
     """
 
-    world: PurchasesWorld
+    world: SlateWorld
     users_seed: int
     first: int
     last: int
@@ -141,7 +141,7 @@ class PurchasesExperiment(Experiment):
     def prepare(self, trial: Trial) -> None:
         """See :meth:`Experiment.prepare`."""
         world, sizes = trial.world, trial.settings
-        assert isinstance(world, PurchasesWorld)
+        assert isinstance(world, SlateWorld)
         check_length(sizes.length, world.n_items)
         users_seed, first = trial.seed_of("users"), world.params.n_periods
         longer = world.lasting(first + sizes.test_periods)
@@ -153,7 +153,7 @@ class PurchasesExperiment(Experiment):
         truth = world.outcomes_of(users_seed, users)
         rankings = self._rankings(trial, first)
         trial.policies = {name: own.policy for name, own in rankings.items() if own.policy is not None}
-        rankings[DEPLOYED] = RankedItems(world.house_propensities(users_seed, users), {"reference": True})
+        rankings[DEPLOYED] = RankedItems(world.deployed_propensities(users_seed, users), {"reference": True})
         rankings["oracle"] = RankedItems(truth.uplift, {"reference": True})
         lists = {
             name: top_items(r.scores, sizes.length, seed=tie_seed(trial.seed, name)) for name, r in rankings.items()

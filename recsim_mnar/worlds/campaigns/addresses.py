@@ -19,7 +19,7 @@ class Item(enum.IntEnum):
     RANK = 0
     APPEAL = 2
     PROMOTION = 3
-    HOUSE_WEIGHT = 4
+    DEPLOYED_WEIGHT = 4
     NEVER_SHOWN = 5
 
 

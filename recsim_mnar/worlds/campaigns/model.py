@@ -94,18 +94,23 @@ class CampaignsModel(PlatformWorld):
         return weights
 
     @functools.cached_property
-    def house_weights(self) -> Floats:
+    def deployed_weights(self) -> Floats:
         """(I,) weights by which the platform's own campaigns recommend; 0: never."""
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
         focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
-        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.HOUSE_WEIGHT)
+        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.DEPLOYED_WEIGHT)
         spread = elementary.exp(p.weight_sd * own)
         weights *= np.where(focus, p.focus_boost, spread)
         order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.NEVER_SHOWN)
         tail = np.flatnonzero(self._ranks >= p.never_from)
         weights[tail[np.argsort(order[tail], kind="stable")[: p.n_never]]] = 0.0
         return weights
+
+    @property
+    def house_weights(self) -> Floats:
+        """The older name of :attr:`deployed_weights`."""
+        return self.deployed_weights
 
     def campaign_days(self) -> list[int]:
         """Days of the campaigns that the parameters name."""

@@ -39,11 +39,11 @@ class CampaignsParams(Params):
         appeal_sd: standard deviation of the items' appeal, the part of affinity that users share.
         appeal_popularity: how far appeal follows log popularity.
         delay: probability a day that an accepted item is added at last; 1 adds it on the day of the campaign.
-        n_never: items that the house never recommends, drawn among ranks of at least ``never_from``.
+        n_never: items that the deployed policy never recommends, drawn among ranks of at least ``never_from``.
         never_from: see ``n_never``.
-        weight_exponent: the house recommends by popularity ** exponent times a log-normal factor.
+        weight_exponent: the deployed policy recommends by popularity ** exponent times a log-normal factor.
         weight_sd: standard deviation of that factor's logarithm.
-        n_focus: items that the house favours, of ranks 1, 3, 5, ...
+        n_focus: items that the deployed policy favours, of ranks 1, 3, 5, ...
         focus_boost: factor on their weight.
         n_promoted: items on promotion (the paper's other cause of bias), drawn among all.
         promotion_boost: factor on how often they are chosen then.

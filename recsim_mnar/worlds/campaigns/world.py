@@ -7,6 +7,9 @@ what a campaign makes people add changes the data by which recommenders are late
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+from numpy.typing import NDArray
 
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.campaigns.model import CampaignsModel
@@ -25,4 +28,16 @@ class CampaignsWorld(CampaignsModel):
 
     def with_users(self, n_users: int) -> CampaignsWorld:
         """See :meth:`PlatformWorld.with_users`."""
-        return CampaignsWorld(dataclasses.replace(self.params, n_users=n_users))
+        return type(self)(dataclasses.replace(self.params, n_users=n_users))
+
+    def platform_truth(self, platform: Platform) -> dict[str, NDArray[Any]]:
+        """See :meth:`PlatformWorld.platform_truth`: what items and users are."""
+        return {
+            "item_cluster": self.item_cluster,
+            "appeal": self.appeal,
+            "log_popularity": self.log_popularity,
+            "house_weights": self.deployed_weights,  # the file's own name of them
+            "birth": self.birth,
+            "user_cluster": platform.cluster,
+            "arrival": platform.arrival,
+        }

@@ -54,6 +54,11 @@ class FeatureWorld(DecisionWorld):
     presets = PRESETS
     params: FeatureParams
 
+    @property
+    def reward_name(self) -> str:  # type: ignore[override]  # by its parameters
+        """See :class:`World`: rewards of 0 or 1 are clicks."""
+        return "reward" if self.params.noise else "click"
+
     def __init__(
         self,
         user_features: Any = None,

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.rng import Stream
-from recsim_mnar.worlds.base import Lanes, Transition
-from recsim_mnar.worlds.purchases.params import PurchasesParams
+from recsim_mnar.worlds.lanes import Lanes, Transition
 from recsim_mnar.worlds.rows import null_columns
 
 Floats = NDArray[np.float64]
@@ -70,13 +69,13 @@ def addresses(seeds: Any, users: Ints, periods: Ints) -> tuple[NDArray[np.uint64
 
 
 class PurchasesLanes(Lanes):
-    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`PurchasesWorld.open_lanes`.
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SlateWorld.open_lanes`.
 
     A decision is a slate. Its rows come first, items ascending, then the purchases without recommendation, items
     ascending; ``time`` is the period.
 
     Args:
-        params: of the world.
+        params: of the world: ``n_items`` and ``n_periods``.
         outcomes_of: truth of users (n,) of a seed.
         n_lanes: users side by side.
         truth_column: name of the column of P(Y^T) of what is shown; None to leave it out.
@@ -86,7 +85,7 @@ class PurchasesLanes(Lanes):
 
     def __init__(
         self,
-        params: PurchasesParams,
+        params: Any,
         outcomes_of: Callable[[int, NDArray[np.int64]], Outcomes],
         n_lanes: int,
         *,

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.numerics import slates as ranked
-from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.slate_params import check_slates
 
 DEPLOYMENTS = ("uniform", "popularity", "personalised")
-LAWS = ("power", "log")
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,14 @@ class PurchasesParams(Params):
         effect: mean of what a recommendation adds to the log odds.
         effect_popularity: what it adds for each unit of the item's offset; below 0, popular items gain less.
         sigma_effect: standard deviation of the rest of what it adds, personal to user and item.
-        deployment: the house recommender shows items by chance ``uniform``, by the item's rank of offset
+        deployment: the deployed policy shows items by chance ``uniform``, by the item's rank of offset
             (``popularity``) or by the rank of the user's (P(Y^T) + P(Y^C)) / 2 (``personalised``).
         rank_decay: weight of rank r from 1: ``power`` r^-exponent, ``log`` 1 / log2(1 + r).
         exponent: of the power law.
-        smallest_propensity: no cell is recommended by the house with a smaller probability; above 0.
+        smallest_propensity: no cell is recommended by the deployed policy with a smaller probability; above 0.
         largest_propensity: nor with a larger one; below 1.
-        slates: the house draws each item by itself (``independent``) or slates of exactly N items (``fixed``).
+        slates: the deployed policy draws each item by itself (``independent``), or slates of exactly N items
+            (``fixed``).
         catalogue_seed: of the items.
     """
 
@@ -61,37 +61,14 @@ class PurchasesParams(Params):
 
     def check(self) -> None:
         """Raise UserError naming the parameter that breaks a rule."""
-        for name, least in (("n_items", 1), ("n_periods", 1), ("slate_size", 1), ("n_factors", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if self.slate_size > self.n_items:
-            raise UserError(
-                f"slate_size = {self.slate_size} is larger than the number of items, n_items = {self.n_items}"
-            )
-        if self.n_items * self.n_periods >= 2**32:
-            raise UserError("n_items times n_periods must be below 2**32: lower one of them")
-        for name in ("sigma_item", "sigma_taste", "sigma_effect", "exponent"):
+        check_slates(self)
+        if self.n_factors < 1:
+            raise UserError(f"n_factors must be at least 1, got {self.n_factors}")
+        for name in ("sigma_item", "sigma_taste", "sigma_effect"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, got {getattr(self, name):g}")
-        for name, known in (
-            ("deployment", DEPLOYMENTS),
-            ("rank_decay", LAWS),
-            ("slates", ("independent", "fixed")),
-        ):
-            if getattr(self, name) not in known:
-                raise UserError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-        low, high = self.smallest_propensity, self.largest_propensity
-        if not 0 < low <= high < 1:
-            raise UserError(
-                f"smallest_propensity and largest_propensity must satisfy 0 < smallest <= largest < 1, got {low:g} and "
-                f"{high:g}: uplift needs a probability of both to be shown and not to be shown"
-            )
-        if not low * self.n_items <= self.slate_size <= high * self.n_items:
-            raise UserError(
-                f"slate_size = {self.slate_size} of {self.n_items} items cannot be reached with propensities in "
-                f"[{low:g}, {high:g}]: change slate_size or the bounds"
-            )
-        check_seed(self.catalogue_seed, "catalogue_seed")
+        if self.deployment not in DEPLOYMENTS:
+            raise UserError(f"deployment must be one of {', '.join(DEPLOYMENTS)}, got {self.deployment!r}")
 
 
 PRESETS: dict[str, tuple[PurchasesParams, str]] = {

@@ -206,7 +206,7 @@ def describe(world: PurchasesWorld, seed: int, n_users: int, lengths: Sequence[i
     The means are expectations, not draws; the oracle ranks by E[tau].
     """
     users = np.arange(n_users)
-    truth, e = world.outcomes_of(seed, users), world.house_propensities(seed, users)
+    truth, e = world.outcomes_of(seed, users), world.deployed_propensities(seed, users)
     tau = truth.uplift
     best = -np.sort(-tau, axis=1)
     return {

@@ -6,10 +6,8 @@ recommended, Y^C where it is not. Uplift is tau = Y^T - Y^C; only one of the two
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,8 +19,9 @@ from recsim_mnar.log.rows import consecutive
 from recsim_mnar.numerics import slates as ranked
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.base import SlateWorld
-from recsim_mnar.worlds.purchases.lanes import Outcomes, PurchasesLanes, addresses, checked_slates, flags_of
-from recsim_mnar.worlds.purchases.params import DEPLOYMENTS, LAWS, PRESETS, PurchasesParams, rank_weights
+from recsim_mnar.worlds.purchases.lanes import Outcomes, PurchasesLanes
+from recsim_mnar.worlds.purchases.params import DEPLOYMENTS, PRESETS, PurchasesParams, rank_weights
+from recsim_mnar.worlds.slate_params import LAWS
 
 __all__ = [
     "DEPLOYMENTS",
@@ -58,7 +57,6 @@ class PurchasesWorld(SlateWorld):
     """
 
     name: ClassVar[str] = "purchases"
-    truth_column: ClassVar[str | None] = "purchase_probability"
     params_class = PurchasesParams
     presets = PRESETS
     params: PurchasesParams
@@ -74,7 +72,7 @@ class PurchasesWorld(SlateWorld):
         self.params = params or PurchasesParams()
         self.n_items = self.params.n_items
         self._given: Outcomes | None = None
-        self._house: Floats | None = None
+        self._deployed: Floats | None = None
         if (control is None) != (treated is None):
             raise UserError("P(Y^C) and P(Y^T) belong together: give both control and treated")
         if control is not None:
@@ -85,8 +83,8 @@ class PurchasesWorld(SlateWorld):
                     "they must be the same"
                 )
         if propensities is not None:
-            self._house = self._matrix(propensities, "propensities")
-            if not np.all((self._house > 0) & (self._house < 1)):
+            self._deployed = self._matrix(propensities, "propensities")
+            if not np.all((self._deployed > 0) & (self._deployed < 1)):
                 raise UserError("propensities must lie in (0, 1): uplift needs a probability of both")
 
     def _matrix(self, values: Any, name: str) -> Floats:
@@ -103,12 +101,6 @@ class PurchasesWorld(SlateWorld):
         n_items = np.asarray(control).shape[1]
         sizes = {"n_items": n_items, "n_periods": 1, "slate_size": min(10, (n_items + 1) // 2)}
         return cls(PurchasesParams(**{**sizes, **params}), control=control, treated=treated, propensities=propensities)
-
-    def lasting(self, n_periods: int) -> PurchasesWorld:
-        """The same world, users and draws, with lives of ``n_periods``."""
-        longer = copy.copy(self)
-        longer.params = replace(self.params, n_periods=n_periods)
-        return longer
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -145,17 +137,21 @@ class PurchasesWorld(SlateWorld):
         _purchases_kernel.logistic(odds + gain, treated)
         return Outcomes(control, treated)
 
-    def house_propensities(self, seed: int, users: Any) -> Floats:
-        """Chance with which the house recommender shows every item to users of a seed in any period, (n, I)."""
+    def deployed_propensities(self, seed: int, users: Any) -> Floats:
+        """See :meth:`SlateWorld.deployed_propensities`: as ``deployment`` says, or as given."""
         users = np.asarray(users, np.int64)
         p = self.params
-        if self._house is not None:
-            return self._house[users % len(self._house)]
+        if self._deployed is not None:
+            return self._deployed[users % len(self._deployed)]
         weights = self._law[self._ranks(seed, users)]
         return ranked.scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
+    def house_propensities(self, seed: int, users: Any) -> Floats:
+        """The older name of :meth:`deployed_propensities`."""
+        return self.deployed_propensities(seed, users)
+
     def _ranks(self, seed: int, users: Ints) -> Ints:
-        """(n, I) rank of every item from 0 by which the house recommends."""
+        """(n, I) rank of every item from 0 by which the deployed policy recommends."""
         if self.params.deployment == "personalised":
             truth = self.outcomes_of(seed, users)
             order = np.argsort(-(truth.control + truth.treated), axis=1, kind="stable")
@@ -171,37 +167,7 @@ class PurchasesWorld(SlateWorld):
         """(I,) weight of each rank from 0."""
         return rank_weights(self.n_items, self.params)
 
-    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[Flags, Flags]:
-        """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, I) flags."""
-        from recsim_mnar.worlds.purchases import _purchases_kernel
-
-        users = np.asarray(users, np.int64)
-        truth = self.outcomes_of(seed, users)
-        y = np.empty((2, *truth.control.shape), np.uint8)
-        with np.errstate(over="ignore"):
-            _purchases_kernel.outcomes(
-                *addresses(seed, users, np.full(len(users), period)), truth.control, truth.treated, y[0], y[1]
-            )
-        return y[0].astype(bool), y[1].astype(bool)
-
     def hidden_classes(self, seed: int, users: Any, period: int) -> NDArray[np.uint8]:
         """Truth: index into :data:`HIDDEN` of every item for users of a seed in one period, (n, I)."""
         control, treated = self.potential_outcomes(seed, users, period)
         return (treated + 2 * control.astype(np.uint8)).astype(np.uint8)
-
-    def slate_uplift(self, seed: int, users: Any, slates: Any) -> Floats:
-        """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
-        slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
-        shown = flags_of(slates, self.n_items)
-        return np.where(shown, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
-
-    def reward_means(self, state: Floats) -> Floats:
-        """See :meth:`SlateWorld.reward_means`: the state is P(Y^T), what a recommended item earns."""
-        return np.asarray(state, np.float64)
-
-    # --------------------------------------------------------------------------------------------------- the dynamics
-
-    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
-        """See :meth:`SlateWorld.open_lanes`."""
-        truth_column = self.truth_column if keep_truth else None
-        return PurchasesLanes(self.params, self.outcomes_of, n_lanes, truth_column=truth_column)

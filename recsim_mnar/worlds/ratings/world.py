@@ -52,6 +52,7 @@ class RatingsWorld(DecisionWorld):
 
     name: ClassVar[str] = "ratings"
     rates: ClassVar[bool] = True
+    reward_name = "stars"
     truth_column: ClassVar[str | None] = "expected_reward"
     params_class = RatingsParams
     presets = PRESETS

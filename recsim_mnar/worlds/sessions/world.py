@@ -30,6 +30,7 @@ class SessionsWorld(DecisionWorld):
 
     name: ClassVar[str] = "sessions"
     truth_column: ClassVar[str | None] = "click_probability"
+    reward_name = "click"
     params_class = SessionsParams
     presets = PRESETS
     params: SessionsParams

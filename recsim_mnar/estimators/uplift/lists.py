@@ -1,0 +1,214 @@
+"""What lists of N items a user would have caused, from the log of another recommender."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.uplift.influences import Flags, Floats, estimate_of, ratio_difference
+from recsim_mnar.estimators.uplift.rankings import checked_lists
+from recsim_mnar.estimators.uplift.weights import confounding, inverse_propensities, kish, propensity_range
+from recsim_mnar.estimators.verdict import CAUTION, Finding, scaled
+from recsim_mnar.log.exposures import Exposures
+
+LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
+COUNTED = {"leave_out": "are left out", "zero": "count 0", "half": "count their other half"}
+EMPTY = tuple(COUNTED)
+WEIGHTED = ("uplift_snips", "uplift_ips", "uplift_pooled")
+
+
+def evaluate_lists(
+    exposures: Exposures,
+    lists: Any,
+    *,
+    metrics: Sequence[str] = ("uplift", "uplift_snips", "uplift_ips", "precision"),
+    periods: Sequence[int] | None = None,
+    present: Any = "all",
+    empty: str = "leave_out",
+    clip: float = 0.0,
+    level: float = 0.95,
+) -> dict[str, Estimate]:
+    """What lists of N items a user would have caused, from the log of another recommender.
+
+    Every metric is computed in each period and averaged over the periods, each weighing the same, as in the paper.
+
+    - ``uplift`` (equation 4): mean purchases of the list's items that were recommended, minus that of the others;
+    - ``uplift_snips`` (5): the same with weights 1/e and 1/(1 - e), a ratio in each user;
+    - ``uplift_ips``: (1/N) (sum of Y/e over the recommended - sum of Y/(1 - e) over the others);
+    - ``uplift_pooled``: weights as in (5), one ratio over all users of a period;
+    - ``precision``: mean purchases of the list's items; ``precision_recommended``: of those that were recommended.
+
+    Where recommendations are random the first three are unbiased. Where they are personal, ``uplift`` takes for an
+    effect that what was recommended is what the user would rather buy; ``uplift_snips`` takes that out only as far as a
+    ratio of a few weighted items in each user can (its denominator varies with the recommendations, which the weights
+    do not undo); ``uplift_ips`` is unbiased given the true propensities, ``uplift_pooled`` for many users.
+
+    A user whose list lies wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: the
+    paper only assumes that neither half is empty. ``empty`` says what such users count; the diagnostics number them.
+
+    Args:
+        exposures: the log.
+        lists: (U, N) distinct items of each user, or (P, U, N) for the periods.
+        metrics: of :data:`LIST_METRICS`.
+        periods: which; all by default.
+        present: users who count: ``all``, ``active`` (who bought something in the period), or (U, n_periods) flags.
+        empty: ``leave_out``: the mean is over the others, so that a list of which almost nothing is ever recommended
+            is judged by few users; ``zero``: such users count 0; ``half``: the half without items counts 0, the other
+            stays.
+        clip: as :func:`average_effect`.
+        level: nominal coverage of the intervals, whose independent parts are users.
+
+    Raises:
+        UserError: an unknown metric or ``empty``, lists that are not distinct items of all users, no propensities, one
+            of 0 or 1 where its inverse is needed, or a period in which no user has an estimate.
+    """
+    for metric in metrics:
+        if metric not in LIST_METRICS:
+            raise UserError(f"unknown list metric {metric!r}; {nearest(metric, LIST_METRICS)}")
+    if empty not in EMPTY:
+        raise UserError(f"unknown way to count lists without an estimate, {empty!r}; {nearest(empty, EMPTY)}")
+    chosen = np.arange(exposures.n_periods) if periods is None else np.asarray(periods, np.int64)
+    table = checked_lists(lists, exposures, len(chosen))
+    if set(metrics) & set(WEIGHTED):
+        exposures.need_propensities()
+    sums: dict[str, list[tuple[float, Floats]]] = {metric: [] for metric in metrics}
+    counts = {"user_periods": 0, "without_treated": 0, "without_control": 0}
+    largest, ess, rewarded = 1.0, 0.0, np.zeros(exposures.n_users, bool)
+    bought, spread = 0.0, propensity_range(exposures, 0, 0, 0)
+    span: list[float] = []
+    steps: dict[str, float] = dict.fromkeys(metrics, 0.0)
+    for k, t in enumerate(chosen.tolist()):
+        users = _present(exposures, present, t)
+        own = table[min(k, len(table) - 1), users]
+        z, y = exposures.flags(users[:, None], own, t)
+        counts["user_periods"] += len(users)
+        counts["without_treated"] += int((~z.any(axis=1)).sum())
+        counts["without_control"] += int(z.all(axis=1).sum())
+        rewarded[users] |= y.any(axis=1)
+        bought += float(y.mean()) / len(chosen)
+        if spread is not None:
+            e = exposures.propensity_of(users[:, None], own, t)
+            span += [float(np.min(e)), float(np.max(e))]
+        weight = np.ones(own.shape)
+        if set(metrics) & set(WEIGHTED):
+            weight = inverse_propensities(exposures, users[:, None], own, t, z, clip)
+            largest, ess = max(largest, float(weight.max())), ess + kish(weight)
+        for metric in metrics:
+            value, influence = _in_period(metric, z, y, weight, t, empty)
+            steps[metric] = max(steps[metric], _list_step(metric, weight, len(users)))
+            everyone = np.zeros(exposures.n_users)
+            everyone[users] = influence
+            sums[metric].append((value, everyone))
+    out = {}
+    for metric, parts in sums.items():
+        influence = np.mean([part for _, part in parts], axis=0)
+        details: dict[str, Any] = {**counts, "empty": empty, "periods": len(chosen), "list_length": int(table.shape[2])}
+        if metric in WEIGHTED:
+            details["largest_weight"] = largest
+        value = float(np.mean([value for value, _ in parts]))
+        step = steps[metric] / len(chosen)
+        findings = _list_findings(metric, (min(span), max(span)) if span else None, details)
+        out[metric] = estimate_of(
+            value, influence, rewarded, level, metric,
+            n=counts["user_periods"] * int(table.shape[2]),
+            ess=ess if metric in WEIGHTED else counts["user_periods"] * float(table.shape[2]),
+            diagnostics=details, steps=(step, step), scale=abs(value) if metric.startswith("precision") else bought,
+            findings=findings,
+        )  # fmt: skip
+    return out
+
+
+def _list_step(metric: str, weight: Floats, users: int) -> float:
+    """What one more purchase could add to a metric of one period, or take away."""
+    if metric in ("uplift", "uplift_snips", "precision_recommended"):
+        return 1.0 / users  # of a ratio within one user
+    if metric == "uplift_pooled":
+        return float(weight.max()) / float(weight.sum())
+    return float(weight.max()) / (weight.shape[1] * users)
+
+
+def _list_findings(metric: str, spread: tuple[float, float] | None, details: dict[str, Any]) -> list[Finding]:
+    """What speaks against a list metric whatever its interval."""
+    findings: list[Finding] = []
+    if metric == "uplift":
+        findings = confounding(spread, "uplift@N", "use uplift_ips")
+    elif metric == "uplift_snips" and spread is not None and spread[1] - spread[0] > 1e-6 * spread[1]:
+        message = "a ratio within each user's list undoes varying propensities only in part"
+        findings = [Finding("ratio_in_user", CAUTION, spread[1] - spread[0], message, "compare with uplift_ips")]
+    left = details["without_treated"] + details["without_control"]
+    if metric in ("uplift", "uplift_snips") and left:
+        share = left / details["user_periods"]
+        message = (
+            f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {COUNTED[details['empty']]}"
+        )
+        findings.append(Finding("left_out", min(scaled(share, 0.1, np.inf), CAUTION), share, message, "see uplift_ips"))
+    return findings
+
+
+def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int, empty: str) -> tuple[float, Floats]:
+    """A metric's value in one period and each user's share of its error; (n, N) flags and weights."""
+    length = z.shape[1]
+    bought = weight * y
+    if metric == "uplift_pooled":
+        if z.all() or not z.any():
+            which = "everything" if z.any() else "nothing"
+            raise UserError(f"period {period}: {which} in the lists was recommended, there is nothing to compare with")
+        a, b, c, d = ((x * flag).sum(axis=1) for flag in (z, ~z) for x in (bought, weight))
+        return ratio_difference(a, b, c, d)
+    if metric in ("uplift", "uplift_snips"):
+        own = halves(z, y, weight if metric == "uplift_snips" else np.ones_like(weight), empty)
+    elif metric == "uplift_ips":
+        own = (np.where(z, bought, -bought)).sum(axis=1) / length
+    elif metric == "precision":
+        own = y.mean(axis=1)
+    else:
+        with np.errstate(invalid="ignore"):
+            own = (y & z).sum(axis=1) / z.sum(axis=1)
+    there = ~np.isnan(own)
+    if not there.any():
+        raise UserError(
+            f"period {period}: no user's list has both a recommended and an unrecommended item, so {metric} has no "
+            "estimate; use uplift_ips, or longer lists"
+        )
+    value = float(own[there].mean())
+    return value, np.where(there, own - value, 0.0) / there.sum()
+
+
+def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floats:
+    """Each user's uplift: weighted mean purchases of the recommended items of the list less that of the others.
+
+    Args:
+        z: (n, N) whether recommended.
+        y: (n, N) whether purchased.
+        weight: (n, N) of each item in its half.
+        empty: of :data:`EMPTY`; with ``leave_out`` a user without an estimate has NaN.
+    """
+    bought = weight * y
+    with np.errstate(invalid="ignore"):
+        treated = (bought * z).sum(axis=1) / (weight * z).sum(axis=1)
+        control = (bought * ~z).sum(axis=1) / (weight * ~z).sum(axis=1)
+    if empty == "half":
+        return np.nan_to_num(treated) - np.nan_to_num(control)
+    own = treated - control
+    return np.nan_to_num(own) if empty == "zero" else own
+
+
+def _present(exposures: Exposures, present: Any, period: int) -> NDArray[np.int64]:
+    if isinstance(present, str):
+        if present == "all":
+            return np.arange(exposures.n_users)
+        if present == "active":
+            return exposures.active_users(period)
+        raise UserError(f"present must be 'all', 'active' or flags, got {present!r}")
+    flags = np.asarray(present, bool)
+    if flags.shape != (exposures.n_users, exposures.n_periods):
+        raise UserError(f"present must have shape {(exposures.n_users, exposures.n_periods)}, got {flags.shape}")
+    users = np.flatnonzero(flags[:, period])
+    if len(users) == 0:
+        raise UserError(f"period {period} has no user who is present: leave it out of the periods used")
+    return users
