@@ -17,8 +17,8 @@ from recsim_mnar.numerics.jit import cache_folders
 
 SESSIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sessions", {"n_items": 10}),
-    ("sessions of 400 items and more", {"n_items": 500}),
-    ("sessions of uneven popularity", {"n_items": 300, "sigma_mu_organic": 3.0}),
+    ("sessions of 200 items and more", {"n_items": 300}),
+    ("sessions of 400 items and more, even popularity", {"n_items": 500, "sigma_mu_organic": 0.5}),
 )
 """Catalogues of the sessions world, one for each way in which views are sampled: each has kernels of its own."""
 

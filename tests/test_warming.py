@@ -30,7 +30,7 @@ def test_a_catalogue_compiles_what_its_sampler_uses():
     """None in place of a sampler is another signature: nothing of it is in the kernel."""
     sizes = {10: (None, None), 300: (None, None), 500: (32, None)}
     for n_items, expected in sizes.items():
-        lanes = SessionsWorld(SessionsParams(n_items=n_items)).open_lanes(1)
+        lanes = SessionsWorld(SessionsParams(n_items=n_items, sigma_mu_organic=0.5)).open_lanes(1)
         assert (lanes.boxes, lanes.tiers) == expected
     uneven = SessionsWorld(SessionsParams(n_items=300, sigma_mu_organic=3.0)).open_lanes(1)
     assert uneven.boxes is None

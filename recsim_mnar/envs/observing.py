@@ -51,11 +51,26 @@ class Observer(abc.ABC):
     def one(self, lane: int) -> Any:
         """That of one lane, newly made."""
 
+    def alone(self) -> Any:
+        """That of the only lane there is: at every step of a single environment."""
+        return self.one(0)
+
 
 class _OfArray(Observer):
     """An observation that is one row of an array."""
 
     array: Array
+
+    def keep(self, array: Array) -> None:
+        """Let observations stand in this array, a row a lane."""
+        self.array, self._flat = array, array.reshape(-1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_flat"}
+
+    def __setstate__(self, held: dict[str, Any]) -> None:
+        vars(self).update(held)
+        self._flat = self.array.reshape(-1)  # of a copy it is another array's
 
     def all(self) -> Array:
         """See :meth:`Observer.all`."""
@@ -66,6 +81,10 @@ class _OfArray(Observer):
         row: Array = self.array[lane].copy()
         return row
 
+    def alone(self) -> Array:
+        """See :meth:`Observer.alone`."""
+        return self._flat.copy()
+
 
 class Counts(_OfArray):
     """Views so far of each item; in a world of ratings the rating that each item got, 0 for none."""
@@ -73,7 +92,7 @@ class Counts(_OfArray):
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         high = RATING_LIMIT if world.rates else COUNT_LIMIT
         self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
-        self.array = np.zeros((n_lanes, world.n_items), np.float32)
+        self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
         """See :meth:`Observer.begin`."""
@@ -93,7 +112,7 @@ class Features(_OfArray):
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         self.space = gym.spaces.Box(-_LARGEST, _LARGEST, (world.n_user_features,), np.float32)
-        self.array = np.zeros((n_lanes, world.n_user_features), np.float32)
+        self.keep(np.zeros((n_lanes, world.n_user_features), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
         """See :meth:`Observer.begin`."""
@@ -113,7 +132,7 @@ class Decayed(_OfArray):
         self._decay = np.float32(decay)
         high = (RATING_LIMIT if world.rates else 1.0) / (1.0 - decay)
         self.space = gym.spaces.Box(0.0, min(high * 1.001, COUNT_LIMIT), (world.n_items,), np.float32)
-        self.array = np.zeros((n_lanes, world.n_items), np.float32)
+        self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
         """See :meth:`Observer.begin`."""
@@ -138,7 +157,7 @@ class Last(_OfArray):
 
     def __init__(self, world: LaneWorld, n_lanes: int, length: int) -> None:
         self.space = gym.spaces.MultiDiscrete(np.full(length, world.n_items + 1))
-        self.array = np.zeros((n_lanes, length), np.int64)
+        self.keep(np.zeros((n_lanes, length), np.int64))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
         """See :meth:`Observer.begin`."""

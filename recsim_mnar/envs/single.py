@@ -82,7 +82,8 @@ class WorldEnv(gym.Env[Any, np.int64]):
             self._step += 1
             self._time += 1.0
             info = {"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()}
-            return self._observer.one(0), 0.0, False, False, self._told(info)
+            told = info if self._info_size is None else self._told(info)
+            return self._observer.alone(), 0.0, False, False, told
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward, alive = rewards_of(transition).item(), transition.alive.item()
@@ -110,10 +111,10 @@ class WorldEnv(gym.Env[Any, np.int64]):
             items = np.array(info["views"])
             ratings = np.array(info["ratings"]) if self.world.rates else None
             self._observer.see(np.zeros(len(items), np.int64), items, ratings)
-        return self._observer.one(0)
+        return self._observer.alone()
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """``info`` as it was asked for."""
+        """``info`` as it was asked for: of a fixed size, where there is one."""
         if self._info_size is None:
             return info
         return fixed(info, tuple(key for key, _ in self._queue.entries), self._info_size)

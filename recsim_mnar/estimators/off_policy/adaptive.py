@@ -22,7 +22,7 @@ def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
     lanes = int(run.get("lanes", 1))
     message = (
         f"the logging policy learned from all users while it acted ({lanes} at a time), so users are not independent "
-        "and the interval, which takes them as such, may be too narrow"
+        "and the interval, which takes them as such, is not derived for this log"
     )
     action = "log under a policy that does not learn, or repeat the whole run with several seeds"
     return [Finding("users_not_independent", CAUTION, float(lanes), message, action)]

@@ -56,7 +56,7 @@ def click_curve(x):
     return _logistic(5.0 * _logistic(2.0 * _logistic(0.3 * x) - 2.0) - 6.0)
 
 
-@kernel
+@inner
 def click_probability(click_factors, click_offsets, omega, n_factors, action):
     """Click probability of one item for a user with interests ``omega``."""
     x = click_offsets[action]
@@ -128,7 +128,7 @@ def write_answer(rows, r, user, step, time, action, propensity, reward):
     rows.reward[r] = reward
 
 
-@inlined
+@spliced
 def _move(dynamics, lanes, lane, next_state):
     """Move the clock and, where the state drawn asks for it, the user's interests."""
     dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
