@@ -155,13 +155,19 @@ _OF_OTHER_WORLDS = frozenset(
 def _agent(name: str) -> None:
     """Fit an agent on a small log and let it act; one that this log cannot serve has nothing to compile here."""
     from recsim_mnar.policy import registry
+    from recsim_mnar.policy.capabilities import learning_of
     from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.simulate.online import simulate_online
     from recsim_mnar.worlds import make_world
 
     world: Any = make_world("ratings" if name.endswith("-ratings") else "sessions", "quick")
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     log = simulate(world, uniform, 60, 0)
     try:
-        simulate(world, registry.learner(name).fit(log, n_items=world.n_items, seed=0), 3, 0)
+        policy = registry.learner(name).fit(log, n_items=world.n_items, seed=0)
+        if learning_of(policy) == "all users":
+            simulate_online(make_world("features", "quick"), name, 3, 0)  # fewer items: models of each are large
+        else:
+            simulate(world, policy, 3, 0)
     except UserError:
         return
