@@ -28,6 +28,8 @@ _MODULES = (
     "envs",
     "errors",
     "estimators",
+    "export",
+    "integrations",
     "log",
     "models",
     "policy",
@@ -73,6 +75,7 @@ _gymnasium.register(
 _gymnasium.register(
     id="recsim_mnar/Campaigns-v0",
     entry_point="recsim_mnar.envs:campaigns_env",
+    vector_entry_point="recsim_mnar.envs:campaigns_vector_env",
 )
 
 _gymnasium.register(

@@ -89,6 +89,12 @@ def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | No
 def _replayed(
     log: Log, policy: Policy, logging: Policy | None, executor: Executor | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    for one in (policy, logging):
+        if one is not None and not one.replayable:
+            raise UserError(
+                f"policy {one.name!r} is not replayable: it draws by a generator of its own, so nobody can say again "
+                "what it would have done; use the propensities that it logged"
+            )
     top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")

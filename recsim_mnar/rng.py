@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from recsim_mnar.errors import UserError
 
+_FEW = 512
+"""Normals that are made without a kernel: some 20 ms of plain Python."""
+
 
 class Stream(enum.IntEnum):
     """What a draw is for; each purpose has a stream of its own, so that adding draws to one changes no other."""
@@ -34,6 +37,7 @@ class Stream(enum.IntEnum):
     BOOTSTRAP = 12  # resampling weights
     PURCHASE = 13  # both potential outcomes of an item in a period: index = period * n_items + item
     EXPOSURE = 14  # which items a deployed recommender shows: index as PURCHASE
+    SAMPLE = 15  # draws of a policy that can only draw: index = the user's events so far
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
@@ -98,8 +102,11 @@ def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> 
     from recsim_mnar.numerics import _rng_kernel
 
     out = np.empty(shape)
+    fill = _rng_kernel.fill_normals
+    if out.size <= _FEW:  # done in plain Python before the kernel could be compiled; the same bits
+        fill = getattr(fill, "py_func", fill)
     with np.errstate(over="ignore"):
-        _rng_kernel.fill_normals(np.uint64(seed), np.uint64(stream), np.int64(first_user), np.int64(0), out)
+        fill(np.uint64(seed), np.uint64(stream), np.int64(first_user), np.int64(0), out)
     return out
 
 

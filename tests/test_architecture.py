@@ -38,10 +38,14 @@ MAY = {
     "models": GROUND | {"log", "estimators.ratings"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"log", "policy", "worlds"},
+    "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "envs"},
     "replay": GROUND | {"log", "policy", "simulate.executor"},
+    "export": GROUND | {"log", "policy", "replay"},
+    "integrations": GROUND | {"log", "policy"},
     "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
-    "testing": GROUND | {"log", "policy", "worlds", "simulate", "replay", "world_checks"},
-    "world_checks": GROUND | {"log", "policy", "worlds", "simulate", "envs"},
+    "testing": {"contracts"},
+    "contracts": GROUND
+    | {"plugins", "replay", "log", "policy", "estimators", "worlds", "simulate", "envs", "protocols"},
     "envs": GROUND | {"log", "policy", "worlds", "simulate"},
     "protocols": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
@@ -50,7 +54,7 @@ MAY = {
     "report": GROUND | {"log", "estimators", "protocols", "studies"},
     "cli": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
-    | {"envs", "protocols", "studies", "report", "testing", "_start"},
+    | {"envs", "protocols", "studies", "report", "contracts", "plugins", "warming", "_start"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
@@ -64,8 +68,13 @@ NEVER = {
     "worlds": {"policy", "simulate", "replay", "truth", "envs", "protocols"},
     "envs": {"protocols", "truth", "replay", "report", "cli"},
     "replay": {"worlds", "truth", "envs", "protocols"},
+    "export": {"truth", "envs", "estimators", "protocols"},
+    "integrations": {"worlds", "simulate", "replay", "truth", "envs", "estimators", "protocols"},
     "agents": {"worlds", "simulate", "replay", "truth", "envs", "protocols", "studies", "report", "cli", "testing"},
-    **{place: {"agents"} for place in ("simulate", "truth", "testing", "protocols", "studies", "report", "cli")},
+    **{
+        place: {"agents"}
+        for place in ("simulate", "truth", "testing", "contracts", "protocols", "studies", "report", "cli")
+    },
 }
 
 

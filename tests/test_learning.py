@@ -142,12 +142,10 @@ def test_another_word_is_refused(base, world):
     "run",
     [
         lambda world, policy, log: simulate(world, policy, 3),
-        lambda world, policy, log: record(WorldEnv(world), policy, 3, 0),
-        lambda world, policy, log: record_vector(WorldVectorEnv(world, 2), policy, 3, 0),
         lambda world, policy, log: replay(log, policy),
         lambda world, policy, log: value_on_log(world, log, {"it": policy}, 0),
     ],
-    ids=["simulate", "record", "record_vector", "replay", "value_on_log"],
+    ids=["simulate", "replay", "value_on_log"],
 )
 @pytest.mark.parametrize("policy", [Undeclared(), Plain(), EpsilonMixture(Undeclared(), 0.2)], ids=lambda p: p.name)
 def test_learners_from_all_users_are_refused_where_users_are_taken_apart(world, run, policy):

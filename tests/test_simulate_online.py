@@ -8,6 +8,8 @@ import itertools
 import numpy as np
 import pytest
 
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policy import EpsilonMixture, Policy, registry
@@ -134,8 +136,68 @@ def test_a_learner_over_two_thousand_users_is_one_object_and_replays_on_every_ro
     assert again.log.digest() == run.log.digest()
     np.testing.assert_array_equal(again.log["round"], run.log["round"])
     assert again.log.provenance == run.log.provenance
-    assert run.log.provenance["online"] == {"lanes": lanes, "rounds": len(run.curve.rewards), "rows": len(run.log)}
+    told = {"learns": "all users", "lanes": lanes, "rounds": len(run.curve.rewards), "rows": len(run.log)}
+    assert run.log.provenance["online"] == told
     assert run.curve.decisions[-1] == len(shown)
+
+
+@pytest.mark.parametrize("kind", [Greedy, InOrder])
+def test_the_single_environment_records_the_run_of_one_lane(world, kind):
+    untrained = kind()
+    untrained.strict = True
+    log = record(WorldEnv(world), untrained, 500, 7)
+    run = simulate_online(world, kind(), 500, 7, lanes=1)
+    assert log.digest() == run.log.digest()
+    np.testing.assert_array_equal(log["round"], run.log["round"])
+    assert log.provenance == run.log.provenance
+    shown_equal(log, replay(log, untrained))
+    assert not untrained.calls
+
+
+@pytest.mark.parametrize("lanes", [2, 32, 700])
+@pytest.mark.parametrize("kind", [Greedy, InOrder])
+def test_the_vector_environment_records_a_learner_that_replays_on_every_row(world, kind, lanes):
+    untrained = kind()
+    untrained.strict = True
+    log = record_vector(WorldVectorEnv(world, lanes), untrained, 500, 7)
+    log.validate(P)
+    shown_equal(log, replay(log, untrained))
+    assert np.bincount(log["round"][log.is_bandit]).max() <= lanes
+    assert log.provenance["online"]["rows"] == len(log)
+    with pytest.raises(UserError, match="whole log only"):
+        replay(log.select(log["user"] < 400), untrained)
+    again = record_vector(WorldVectorEnv(world, lanes), kind(), 500, 7)
+    assert again.digest() == log.digest()
+
+
+def test_recorders_call_a_learner_in_the_order_of_a_run(world):
+    seen = []
+
+    class Watched(Greedy):
+        def fresh(self):
+            seen.append(Watched())
+            return seen[-1]
+
+    def without_questions(policy):
+        """The calls; before the first decision one user is asked often."""
+        return [
+            call for call, then in itertools.pairwise([*policy.calls, ("end",)]) if call[0] != "act" or then[0] != "act"
+        ]
+
+    record(WorldEnv(world), Watched(), 40, 3)
+    expected = simulate_online(world, Greedy(), 40, 3, lanes=1).policy
+    assert without_questions(seen[0]) == without_questions(expected)
+    record_vector(WorldVectorEnv(world, 8), Watched(), 40, 3)
+    calls = without_questions(seen[1])
+    assert all(users == sorted(users) for _, users in calls)
+    for kind in ("reset", "forget"):
+        told = [user for call, users in calls if call == kind for user in users]
+        assert sorted(told) == [user for call, users in expected.calls if call == "reset" for user in users]
+
+
+def test_only_one_mode_is_recorded(world):
+    with pytest.raises(UserError, match="NextStep"):
+        record_vector(WorldVectorEnv(world, 2, autoreset_mode="SameStep"), Greedy(), 5, 3)
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 50])

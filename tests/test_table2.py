@@ -105,3 +105,27 @@ def test_what_is_chosen_does_not_depend_on_the_test_file(real, tmp_path):
 def test_without_data_one_line_says_what_is_needed(real, tmp_path):
     with pytest.raises(UserError, match="--coat DIR or --yahoo DIR"):
         real.main(None, None, tmp_path)
+
+
+def test_what_the_paper_says_of_yahoo_is_asked(real):
+    """Made-up figures: the published ones pass every check, with MF-IPS and MF-Naive exchanged some fail."""
+    table = real.real_table
+    told = table.PUBLISHED["yahoo"]
+    tests = {f"{name}, {m}": {"t": -9.0, "p": 1e-9} for name in told if name != "MF-IPS" for m in ("mse", "mae")}
+
+    def rows(of):
+        return {name: {m: {"mean": value} for m, value in of[name].items()} for name in of}
+
+    good = table.check_yahoo({"rows": rows(told), "tests": tests})
+    assert all(good.values())
+    assert len(good) == 2 + 2 + 1 + len(tests)
+    other = {**told, "MF-IPS": told["MF-Naive"], "MF-Naive": told["MF-IPS"]}
+    tests["MF-Naive, mse"] = {"t": 9.0, "p": 1e-9}
+    bad = {
+        text.split(":")[1].strip()[:20]: ok
+        for text, ok in table.check_yahoo({"rows": rows(other), "tests": tests}).items()
+    }
+    assert not bad["MF-IPS first in MSE"]
+    assert not bad["MF-IPS MSE 1.891 bel"]
+    assert bad["MF-Naive before HL i"]
+    assert sum(bad.values()) < len(bad)

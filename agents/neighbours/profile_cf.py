@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.neighbours.similarity import compressed
 from recsim_mnar.agents.state.acting import GreedyPolicy
-from recsim_mnar.errors import UserError
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.views import view_counts, views_of
 from recsim_mnar.policy.base import Ints, Learner, Policy
@@ -22,8 +21,8 @@ Int64s = NDArray[np.int64]
 _BITS = 32
 """Fraction bits of 1 / sqrt(n): sums of such numbers are exact, and fit in 62 bits for a thousand million terms."""
 
-_MOST_ITEMS = 20_000
-"""Items times items of 8 bytes: 3.2 GB."""
+MOST_DENSE = 10_000
+"""Items of which a table of all pairs is kept (.8 GB); of more, the pairs that somebody holds, with the same sums."""
 
 _CHUNK = 64
 
@@ -33,11 +32,22 @@ def _units(lengths: Int64s) -> Int64s:
     return np.rint(2.0**_BITS / np.sqrt(np.maximum(lengths, 1).astype(np.float64))).astype(np.int64)
 
 
-def _check_size(agent: str, n_items: int) -> None:
-    if n_items > _MOST_ITEMS:
-        raise UserError(
-            f"{agent} keeps a number for every pair of items: at most {_MOST_ITEMS:,} items, got {n_items:,}"
-        )
+def pairs_met(
+    starts: Int64s, items: NDArray[np.int32], unit: Int64s, n_items: int
+) -> tuple[Int64s, NDArray[np.int32], Int64s]:
+    """Sum of unit[u] over the users who hold both items, for the pairs that somebody holds, i = j included.
+
+    Returns:
+        (I + 1,) where each item's partners begin, the partners ascending, and the sums.
+    """
+    from scipy import sparse
+
+    shape = (len(starts) - 1, n_items)
+    held = sparse.csr_array((np.ones(len(items), np.int64), items, starts), shape)
+    weighted = sparse.csr_array((np.repeat(unit, np.diff(starts)), items, starts), shape)
+    table = sparse.csr_array(held.T @ weighted)
+    table.sort_indices()
+    return table.indptr.astype(np.int64), table.indices.astype(np.int32), table.data
 
 
 def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | None:
@@ -79,7 +89,6 @@ class CosineCF(Learner):
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
-        _check_size(self.name, n_items)
         counts, users = view_counts(log, n_items)
         starts, items, _ = compressed(counts)
         return CosineCFPolicy(n_items, self.name, starts=starts, items=items, users=users)
@@ -96,14 +105,20 @@ class CosineCF(Learner):
             (E,) how many of the items that the user does not hold score above it, and (E,) how many level with it;
             None, there being no closed form, where known items are candidates or a user has an item twice.
         """
-        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel, _sparse_profile_cf_kernel
 
-        _check_size(self.name, n_items)
         distinct = distinct_rows(log, n_items) if unseen else None
         if distinct is None:
             return None
         starts, items = distinct
         unit = _units(np.diff(starts))
+        if n_items > MOST_DENSE:
+            places = np.empty(len(items), np.int64), np.empty(len(items), np.int64)
+            _sparse_profile_cf_kernel.cosine_places(
+                starts, items, unit, *pairs_met(starts, items, unit, n_items), np.zeros(n_items, np.int64),
+                np.zeros(n_items, np.int64), np.zeros(n_items, np.bool_), np.empty(n_items, np.int64), *places,
+            )  # fmt: skip
+            return places
         table = np.zeros((n_items, n_items), np.int64)
         _profile_cf_kernel.cooccurrence(starts, items, unit, table)
         above, level = np.empty(len(items), np.int64), np.empty(len(items), np.int64)
@@ -130,8 +145,12 @@ class CosineCFPolicy(_ProfilePolicy):
         self._rows = (np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(items, np.int32))
         self._unit = _units(np.diff(self._rows[0]))
         self._users = np.asarray(users, np.int64)
-        self._table = np.zeros((n_items, n_items), np.int64)
-        _profile_cf_kernel.cooccurrence(*self._rows, self._unit, self._table)
+        self._table: tuple[NDArray[Any], ...]
+        if n_items > MOST_DENSE:
+            self._table = pairs_met(*self._rows, self._unit, n_items)
+        else:
+            self._table = (np.zeros((n_items, n_items), np.int64),)
+            _profile_cf_kernel.cooccurrence(*self._rows, self._unit, self._table[0])
         super().__init__(n_items, name)
 
     def _start(self) -> None:
@@ -155,12 +174,14 @@ class CosineCFPolicy(_ProfilePolicy):
         self._own_row[self._slots.find(users)] = np.where(self._users[row] == ids, row, -1)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
-        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel, _sparse_profile_cf_kernel
 
         histories = self._histories
         out = np.empty((len(slots), self.n_items))
-        _profile_cf_kernel.cosine_scores(
-            histories.pool, histories.start, histories.length, slots, self._own_row, self._table, *self._rows,
+        dense = len(self._table) == 1
+        score = _profile_cf_kernel.cosine_scores if dense else _sparse_profile_cf_kernel.cosine_scores
+        score(
+            histories.pool, histories.start, histories.length, slots, self._own_row, *self._table, *self._rows,
             self._unit, self._held, self._sums, out,
         )  # fmt: skip
         # A power of two keeps every bit; the norm of the user's own profile scales a row alone and is left out.
@@ -181,19 +202,30 @@ class NaiveCF(Learner):
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
-        _check_size(self.name, n_items)
         starts, items, _ = compressed(view_counts(log, n_items)[0])
+        if n_items > MOST_DENSE:
+            begins, partners, met = pairs_met(starts, items, np.ones(len(starts) - 1, np.int64), n_items)
+            return NaiveCFPolicy(n_items, self.name, begins=begins, partners=partners, counts=met)
         return NaiveCFPolicy(n_items, self.name, counts=_pair_counts(starts, items, n_items))
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
         """As :meth:`CosineCF.leave_one_out_ranks`."""
-        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel, _sparse_profile_cf_kernel
 
-        _check_size(self.name, n_items)
         distinct = distinct_rows(log, n_items) if unseen else None
         if distinct is None:
             return None
         starts, items = distinct
+        if n_items > MOST_DENSE:
+            places = np.empty(len(items), np.int64), np.empty(len(items), np.int64)
+            begins, partners, met = pairs_met(starts, items, np.ones(len(starts) - 1, np.int64), n_items)
+            holders = np.bincount(items, minlength=n_items)
+            _sparse_profile_cf_kernel.ratio_places(
+                starts, items, begins, partners, met, _ratios_met(begins, met, holders), holders, np.zeros(n_items),
+                np.zeros(n_items), np.empty(n_items, np.int64), np.zeros(n_items, np.int64),
+                np.zeros(n_items, np.bool_), np.empty(n_items, np.int64), *places,
+            )  # fmt: skip
+            return places
         counts = _pair_counts(starts, items, n_items)
         above, level = np.empty(len(items), np.int64), np.empty(len(items), np.int64)
         scratch = np.empty(n_items), np.empty(n_items), np.empty(n_items, np.int64)
@@ -207,12 +239,27 @@ class NaiveCFPolicy(_ProfilePolicy):
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        counts: (n_items, n_items) users who hold both items; on the diagonal, who hold the item.
+        counts: (n_items, n_items) users who hold both items; on the diagonal, who hold the item. With ``begins`` and
+            ``partners`` those of the pairs that somebody holds, as :func:`pairs_met` has them.
+        begins: (n_items + 1,) where each item's partners begin.
+        partners: of each item, ascending.
     """
 
-    def __init__(self, n_items: int, name: str, *, counts: NDArray[Any]) -> None:
+    def __init__(
+        self, n_items: int, name: str, *, counts: NDArray[Any], begins: NDArray[Any] | None = None,
+        partners: NDArray[Any] | None = None,
+    ) -> None:  # fmt: skip
         self._counts = np.ascontiguousarray(counts, np.int64)
-        self._ratios = _ratios(self._counts)
+        if begins is None or partners is None:
+            self._met: tuple[NDArray[Any], ...] = ()
+            self._ratios = _ratios(self._counts)
+        else:
+            self._met = (np.ascontiguousarray(begins, np.int64), np.ascontiguousarray(partners, np.int32))
+            item = np.repeat(np.arange(n_items), np.diff(self._met[0]))
+            holders = np.zeros(n_items, np.int64)
+            itself = item == self._met[1]
+            holders[item[itself]] = self._counts[itself]
+            self._ratios = _ratios_met(self._met[0], self._counts, holders)
         super().__init__(n_items, name)
 
     def _start(self) -> None:
@@ -220,18 +267,19 @@ class NaiveCFPolicy(_ProfilePolicy):
         super()._start()
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
-        from recsim_mnar.agents.neighbours import _profile_cf_kernel
+        from recsim_mnar.agents.neighbours import _profile_cf_kernel, _sparse_profile_cf_kernel
 
         histories = self._histories
         out = np.empty((len(slots), self.n_items))
-        _profile_cf_kernel.best_ratios(
-            histories.pool, histories.start, histories.length, slots, self._ratios, self._held, out
-        )
+        score = _sparse_profile_cf_kernel.best_ratios if self._met else _profile_cf_kernel.best_ratios
+        score(
+            histories.pool, histories.start, histories.length, slots, *self._met, self._ratios, self._held, out
+        )  # fmt: skip
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
-        return {"counts": self._counts}, {}
+        return {"counts": self._counts, **dict(zip(("begins", "partners"), self._met, strict=False))}, {}
 
 
 def _pair_counts(starts: Int64s, items: NDArray[np.int32], n_items: int) -> Int64s:
@@ -248,3 +296,8 @@ def _ratios(counts: Int64s) -> NDArray[np.float64]:
     out = np.zeros(counts.shape)
     np.divide(counts, holders, out=out, where=holders > 0)
     return out
+
+
+def _ratios_met(begins: Int64s, counts: Int64s, holders: Int64s) -> NDArray[np.float64]:
+    """Share of the holders of the item whose partners they are."""
+    return counts / np.repeat(holders, np.diff(begins)).astype(np.float64)

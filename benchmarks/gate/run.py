@@ -143,7 +143,7 @@ def purchased(kind: str, logs: int) -> list[dict[str, Any]]:
     """Uplift by IPS of lists (B) and of the most bought items (A); the truth is the mean effect of the lists."""
     world: Any = make_world("purchases", "quick")
     population = np.arange(2_000)
-    e = world.house_propensities(SEED, population)
+    e = world.deployed_propensities(SEED, population)
     uplift = world.outcomes_of(SEED, population).uplift
     outcomes = [world.potential_outcomes(SEED, population, t) for t in range(PERIODS)]
     rng = np.random.default_rng([SEED, len(kind)])

@@ -253,7 +253,7 @@ def markdown(result: dict[str, Any], found: dict[str, bool | None]) -> str:
 
 def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--catalogues", type=int, default=0, help="of the coverage by agent")
+    parser.add_argument("--catalogues", type=int, default=0, help="of the coverage by agent; two at least")
     parser.add_argument("--split-catalogues", type=int, default=0, help="of the split by time")
     parser.add_argument("--quick", action="store_true", help="the small preset")
     parser.add_argument("--out", type=Path, default=None)
@@ -277,7 +277,7 @@ def main(given: list[str] | None = None) -> int:
         kept("estimates", estimates_of, options.catalogues),
         kept("split", split_of, options.split_catalogues),
     )
-    if estimates:
+    if len(estimates) > 1:  # one has no interval
         result["coverage"] = coverage(estimates, published, settings["agents"])
     if splitted:
         result["splits"] = splits(splitted, settings["agents"])

@@ -32,15 +32,15 @@ KINDS = ("favoured twice", "recommended twice", "favoured at first", "first in t
 
 def weights_of(world: Any) -> tuple[list[Any], dict[str, int]]:
     """Weights of each campaign, and an item of each kind: of the favoured the middle one, else the most popular."""
-    first = world.house_weights.copy()
+    first = world.deployed_weights.copy()
     popular = np.argsort(-world.log_popularity, kind="stable")
     focus = [int(i) for i in popular if first[i] >= world.params.focus_boost * 0.5]
     others = [int(i) for i in popular if 0 < first[i] < world.params.focus_boost * 0.5]
     late, second = others[:N_LATE], first.copy()
     first[late] = 0.0
-    second[late] = world.house_weights.max()
-    second[focus[-1]] = np.median(world.house_weights[world.house_weights > 0])
-    never = [int(i) for i in popular if world.house_weights[i] == 0]
+    second[late] = world.deployed_weights.max()
+    second[focus[-1]] = np.median(world.deployed_weights[world.deployed_weights > 0])
+    never = [int(i) for i in popular if world.deployed_weights[i] == 0]
     return [first, second], dict(
         zip(KINDS, (focus[len(focus) // 2], others[N_LATE], focus[-1], late[0], never[0]), strict=True)
     )

@@ -58,7 +58,8 @@ def main(given: list[str] | None = None) -> int:
     settings, kinds = read["study"], read["kinds"]
     settings["times"], settings["schemes"] = [500], [*settings["schemes"], *MORE]
     if options.quick:
-        settings |= {"preset": "quick", "set": []}
+        settings |= {"preset": "quick", "set": [], "kinds": settings["kinds"][:1]}
+        settings["agents"] = ["popularity", "cosine-cf", "naive-cf"]
         settings["schemes"] = [scheme.replace("p=80", "p=40") for scheme in settings["schemes"]]
     out = options.out or (Path("runs/myttenaere2015-quick") if options.quick else HERE)
     found = []

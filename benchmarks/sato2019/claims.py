@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import real
+import findings
+
+from recsim_mnar.estimators.uplift import EMPTY
 
 HERE = Path(__file__).resolve().parent
 
@@ -20,13 +22,14 @@ def of_log(result: dict[str, Any]) -> dict[str, bool]:
     lengths = [str(n) for n in result["lengths"]]
     counted = "uplift_zero" in result["rows"]["rmf"]["estimates"][lengths[0]]
     out = {text: bool(ok) for text, ok in result["checks"].items() if "cells" not in text or counted}
-    out |= real.headline(result["rows"], lengths, real.EMPTY if counted else real.EMPTY[:1])
-    return out | real.tendencies(result)
+    out |= findings.headline(result["rows"], lengths, EMPTY if counted else EMPTY[:1])
+    out |= findings.headline_chosen_so(result["rows"], lengths) if counted else {}
+    return out | findings.tendencies(result)
 
 
 def main() -> int:
     lines = ["# The claims of Sato et al. 2019, log by log", ""]
-    for name in real.LOGS:
+    for name in ("dunnhumby", "tafeng"):
         path = HERE / "results" / f"{name}.json"
         if not path.exists():
             lines += [f"{name}: not run", ""]

@@ -21,6 +21,7 @@ from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.training import DivergedWarning, Trainer, train
 from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.files import write_json
 
@@ -29,6 +30,7 @@ ACCURACY = {"rmf-accuracy": "rmf", "bpr-accuracy": "bpr"}  # the same learners, 
 NEIGHBOURS = {k.name: k for k in (CUBN, CIBN)}
 OF_THE_PAPER = ("rmf", "bpr", "recresp", "cause", "cause-prod", "ulrmf", "ulbpr")
 METHODS = (*OF_THE_PAPER, "dlce", "cubn", "cibn")
+CELLS = 50_000_000  # scores at a time
 _PURCHASES_ONLY = ("rmf", "bpr", "dlce")  # what was recommended in vain is to these an item like any other
 
 Candidate = dict[str, Any]
@@ -75,7 +77,7 @@ class Fit:
     """A fitted candidate.
 
     Attributes:
-        scores: (U, I) by which it ranks.
+        scores: (U, I) by which it ranks; with ``listed`` (U, listed) items instead, best first.
         updates: samples taken by the model that is kept; None where nothing is sampled.
         curve: (updates, metric) of each look.
         stopped: why training ended.
@@ -90,7 +92,7 @@ class Fit:
 def fit(
     method: str, candidate: Candidate, data: Data, training: dict[str, Any], *,
     seed: int, updates: int | None = None, validate: Callable[[Scores], float] | None = None,
-    factors: int | None = None,
+    factors: int | None = None, listed: int | None = None,
 ) -> Fit:  # fmt: skip
     """Fit one candidate.
 
@@ -103,6 +105,8 @@ def fit(
         updates: samples in all; with ``validate`` at most so many.
         validate: metric of scores by which the best of the looks is kept.
         factors: instead of ``training["factors"]``.
+        listed: so many items a user are kept, and handed to ``validate``, instead of all scores: for catalogues whose
+            scores do not fit into memory.
     """
     users = np.arange(data.exposures.n_users)
     if method in NEIGHBOURS:
@@ -117,11 +121,21 @@ def fit(
     trainer = Trainer(learner.plan(observed), learner.loss(observed, exposures), learner.settings, seed)
     looks = {}
     if validate is not None:
-        looks = {"validate": lambda m: validate(m.scores(users)), "patience": training["patience"]}
+        looks = {"validate": lambda m: validate(ranked(m, users, listed)), "patience": training["patience"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergedWarning)  # the best look before it is kept, and `stopped` says so
         done = train(trainer, n, check_every=max(n // training["checks"], 1), **looks)
-    return Fit(done.model.scores(users), done.updates, done.curve, done.stopped)
+    return Fit(ranked(done.model, users, listed), done.updates, done.curve, done.stopped)
+
+
+def ranked(model: Any, users: Any, listed: int | None) -> Any:
+    """Scores of all items, or the ``listed`` best of each user, a bounded number of users at a time."""
+    if listed is None:
+        return model.scores(users)
+    step = max(1, CELLS // model.n_items)
+    scorer = model.scorer()
+    parts = [top_items(scorer.of(users[k : k + step]), listed) for k in range(0, len(users), step)]
+    return np.concatenate(parts)
 
 
 class Search:
@@ -133,12 +147,15 @@ class Search:
         settings: of the study.
         path: of the file.
         identity: whatever the fits depend on; a file of another is not read.
+        listed: see :func:`fit`.
     """
 
     def __init__(
-        self, data: Data, validate: Callable[[Scores], float], settings: dict[str, Any], path: Path, identity: Any
-    ) -> None:
+        self, data: Data, validate: Callable[[Scores], float], settings: dict[str, Any], path: Path, identity: Any,
+        *, listed: int | None = None,
+    ) -> None:  # fmt: skip
         self.data, self.validate, self.settings, self.path = data, validate, settings, path
+        self.listed = listed
         self.identity = json.loads(json.dumps(identity))
         kept = json.loads(path.read_text()) if path.exists() else {}
         self.fits: dict[str, Any] = kept["fits"] if kept.get("identity") == self.identity else {}
@@ -185,7 +202,7 @@ class Search:
         try:
             done = fit(
                 method, candidate, self.data, training, seed=self.settings["seed"], validate=self.validate,
-                factors=training["search_factors"],
+                factors=training["search_factors"], listed=self.listed,
             )  # fmt: skip
             looks = [value for _, value in done.curve]
             value, updates, curve = (max(looks) if looks else self.validate(done.scores)), done.updates, done.curve

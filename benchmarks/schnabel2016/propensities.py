@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.datasets.rating_studies import load_coat
+from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
@@ -144,12 +145,16 @@ def main(given: list[str] | None = None) -> int:
     out = options.out or (Path("runs/schnabel2016-quick") if options.quick else HERE / "results")
     out.mkdir(parents=True, exist_ok=True)
     size, seeds = (60, 1) if options.quick else (200, 3)
-    result = {
-        "synthetic, a law of feature pairs": world("pairs", size, seeds),
-        "synthetic, a law of thresholds": world("thresholds", size, seeds),
-    }
-    if options.coat is not None:
-        result["Coat (test ratings but for the 232 of naive Bayes)"] = coat(options.coat)
+    try:
+        result = {
+            "synthetic, a law of feature pairs": world("pairs", size, seeds),
+            "synthetic, a law of thresholds": world("thresholds", size, seeds),
+        }
+        if options.coat is not None:
+            result["Coat (test ratings but for the 232 of naive Bayes)"] = coat(options.coat)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     write_json(out / "propensities.json", result)
     text = markdown(result)
     (out / "propensities.md").write_text(text + "\n")

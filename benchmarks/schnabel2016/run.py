@@ -79,7 +79,7 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
         return real.main(arguments.coat, arguments.yahoo, arguments.out, arguments.quick) is not False
     import tables
 
-    settings = settings_of(arguments)
+    settings = settings_of(arguments, part)
     path = arguments.out / f"{part}.json"
     result = json.loads(path.read_text()) if path.exists() and not (arguments.fresh or arguments.quick) else {}
     if result.get("settings") == settings:
@@ -97,12 +97,13 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
     return all(result["checks"].values())
 
 
-def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the semi-synthetic parts depend on; JSON types only."""
+def settings_of(arguments: argparse.Namespace, part: str = "") -> dict[str, Any]:
+    """What a semi-synthetic part depends on; JSON types only."""
     read = tomllib.loads((HERE / "settings.toml").read_text())
     data = "made-up ratings" if arguments.ml100k is None else "ML-100K"
-    settings = {"seed": read["seed"], "data": data, **read["semi_synthetic"]}
+    settings = {"seed": read["seed"], "data": data, **read["semi_synthetic"], **read.get(part, {})}
     if arguments.quick:
+        settings |= read.get(f"quick_{part}", {})
         settings |= read["quick"]
         settings["data"] += ", a small slice (--quick)"
     return settings

@@ -52,6 +52,7 @@ class Setting:
         self.ratings, self.seed, self.settings = ratings, settings["seed"], settings
         # A slice says nothing about the best completion: one form is enough.
         few: dict[str, Any] = {"ranks": (5,), "penalties": (1e-3,)} if "shape" in settings else {}
+        few |= {"marginals": settings["marginals"]} if "marginals" in settings else {}
         done = complete(ratings, seed=self.seed, **few)
         self.truth, self.form, self.accuracy = done.ratings, done.form, done.accuracy
         self.predictions = prediction_matrices(self.truth, self.seed)

@@ -88,7 +88,7 @@ def figure10(result: dict[str, Any]) -> str:
 
 def figure6(result: dict[str, Any]) -> str:
     def penalty(key: str, name: str) -> str:
-        return f"{result['points'][key]['penalty'][name]:g}"
+        return ", ".join(f"{value:g}" for value in sorted(set(result["points"][key]["penalty"][name])))
 
     left = [
         [f"{a:g}", *(interval(result["left"][n], k) for n in ("MF-IPS", "MF-Naive")),
@@ -99,6 +99,15 @@ def figure6(result: dict[str, Any]) -> str:
         [str(n), interval(result["right"], k), penalty(f"sample {n}", "MF-IPS-NB")]
         for k, n in enumerate(result["sizes"])
     ]
+    both = ("MF-IPS", "MF-Naive")
+    absolute = []
+    for k, a in enumerate(result["alphas"]):
+        row = [f"{a:g}", *(interval(result["left_mae"][n], k) for n in both)]
+        if a in result["mae_alphas"]:
+            j = result["mae_alphas"].index(a)
+            row += [interval(result["mae"][n], j) for n in both] + [penalty(f"mae {a:g}", n) for n in both]
+        absolute.append(row + ["-"] * (7 - len(row)))
+    redrawn = [[n, interval(result["redrawn"][n], 0), penalty("redrawn", n)] for n in both]
     return "\n".join(
         [
             heading("Figure 6: how severe selection, and propensities badly estimated, harm learning", result),
@@ -106,6 +115,18 @@ def figure6(result: dict[str, Any]) -> str:
             grid(["alpha", "MF-IPS", "MF-Naive", "lambda, MF-IPS", "lambda, MF-Naive"], left),
             f"\nalpha = {result['alpha']:g}, propensities from ever smaller MCAR samples:\n",
             grid(["MCAR ratings", "MF-IPS-NB", "lambda"], right),
+            "\nMean absolute error over all cells, of the same models and of models trained for it "
+            f"({result['mae_trials']} trials):\n",
+            grid(
+                [
+                    "alpha",
+                    *(f"{n}{of}" for of in ("", ", trained for MAE") for n in both),
+                    *(f"lambda, {n}" for n in both),
+                ],
+                absolute,
+            ),
+            f"\nalpha = {result['alpha']:g}, lambda chosen on each of {result['redrawn_trials']} draws (MSE):\n",
+            grid(["method", "MSE", "lambdas chosen"], redrawn),
             "",
             verdicts(result),
         ]

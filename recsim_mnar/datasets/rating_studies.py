@@ -77,11 +77,15 @@ def load_ml100k(path: str | Path) -> Ratings:
     _need(path, ML100K_SOURCE)
     # RecBole names and types its columns in a first line, GroupLens does not.
     with open(path, encoding="latin-1") as file:
-        header = int("rating" in file.readline())
-    users, items, values = _triples(path, skip=header)
+        first = file.readline()
+    if "::" in first or ("," in first and "\t" not in first):
+        raise UserError(
+            f"{path} is not ML-100K's u.data, which has tabs between its columns, but looks like a later MovieLens "
+            "release: give u.data, or read a table with commas with read_ratings"
+        )
+    users, items, values = _triples(path, skip=int("rating" in first))
     users, items = users - 1, items - 1
-    ratings = Ratings(users, items, values, int(users.max()) + 1, int(items.max()) + 1)
-    return ratings.check_scale(STARS)
+    return _on_scale(path, Ratings(users, items, values, int(users.max()) + 1, int(items.max()) + 1))
 
 
 def read_ratings(path: str | Path) -> Ratings:
@@ -150,13 +154,16 @@ def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     shape = (train.shape[0], train.shape[1])
     test = _matrix(folder / "test.ascii", shape) if with_test else np.zeros(shape)
     published = folder / "propensities.ascii"
+    propensities = _matrix(published, shape) if published.is_file() else None
+    if propensities is not None and not np.all((propensities > 0) & (propensities <= 1)):
+        raise UserError(f"{published}: propensities must be above 0 and at most 1")
     features = folder / "user_item_features"
     users, items = features / "user_features.ascii", features / "item_features.ascii"
     return RatingStudy(
         "coat",
-        Ratings.from_dense(train).check_scale(STARS),
-        Ratings.from_dense(test).check_scale(STARS),
-        _matrix(published, shape) if published.is_file() else None,
+        _on_scale(folder / "train.ascii", Ratings.from_dense(train)),
+        _on_scale(folder / "test.ascii", Ratings.from_dense(test)),
+        propensities,
         _matrix(users, (shape[0], None)) if users.is_file() else None,
         _matrix(items, (shape[1], None)) if items.is_file() else None,
     )
@@ -174,18 +181,25 @@ def load_yahoo_r3(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
         UserError: a missing file, or a line that is not three whole numbers, or a rating outside 1..5.
     """
     parts = []
-    for name in ("train", "test"):
-        path = Path(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt"
+    paths = [Path(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt" for name in ("train", "test")]
+    for path, wanted in zip(paths, (True, with_test), strict=True):
         _need(path, YAHOO_SOURCE)
-        parts.append(
-            _triples(path) if name == "train" or with_test else (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
-        )
+        parts.append(_triples(path) if wanted else (np.zeros(0, int), np.zeros(0, int), np.zeros(0)))
     n_users = max(int(users.max(initial=0)) for users, _, _ in parts)
     n_items = max(int(items.max(initial=0)) for _, items, _ in parts)
     train, test = (
-        Ratings(users - 1, items - 1, values, n_users, n_items).check_scale(STARS) for users, items, values in parts
+        _on_scale(path, Ratings(users - 1, items - 1, values, n_users, n_items))
+        for path, (users, items, values) in zip(paths, parts, strict=True)
     )
     return RatingStudy("yahoo-r3", train, test)
+
+
+def _on_scale(path: Path, ratings: Ratings) -> Ratings:
+    """The ratings, all of them stars; an error names the file."""
+    try:
+        return ratings.check_scale(STARS)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _need(path: Path, source: str) -> None:
@@ -196,9 +210,13 @@ def _need(path: Path, source: str) -> None:
 def _triples(path: Path, skip: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """User, item and rating, the first three columns of a table without quotes."""
     try:
-        table = np.loadtxt(path, skiprows=skip, usecols=(0, 1, 2), ndmin=2, encoding="latin-1")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a table without rows is refused below
+            table = np.loadtxt(path, skiprows=skip, usecols=(0, 1, 2), ndmin=2, encoding="latin-1")
     except (ValueError, IndexError) as error:
         raise UserError(f"{path}: not a table of user, item, rating: {str(error).splitlines()[0]}") from None
+    if len(table) == 0:
+        raise UserError(f"{path} has no ratings")
     whole = table[:, :2] == np.floor(table[:, :2])
     if not (whole.all() and np.all(table[:, :2] >= 1)):
         row = int(np.flatnonzero(~(whole & (table[:, :2] >= 1)).all(axis=1))[0])
@@ -210,9 +228,13 @@ def _matrix(path: Path, shape: tuple[int, int | None] | None = None) -> Floats:
     """A whitespace-separated matrix, of this shape where it is given."""
     _need(path, COAT_SOURCE)
     try:
-        matrix = np.loadtxt(path, ndmin=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an empty matrix is refused below
+            matrix = np.loadtxt(path, ndmin=2)
     except ValueError as error:
         raise UserError(f"{path} is not a matrix of numbers: {str(error).splitlines()[0]}") from None
+    if matrix.size == 0:
+        raise UserError(f"{path} is empty")
     if shape is not None and (matrix.shape[0] != shape[0] or (shape[1] is not None and matrix.shape[1] != shape[1])):
         raise UserError(f"{path} has shape {matrix.shape}, expected {shape[0]} x {shape[1] or 'features'}")
     return matrix

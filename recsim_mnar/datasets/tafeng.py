@@ -118,9 +118,22 @@ def _read(path: Path) -> dict[str, Any]:
         else:
             table = pacsv.read_csv(path, convert_options=options)
     except KeyError as error:
-        raise UserError(f"{path}: a column is missing: {error.args[0]}") from None
+        raise UserError(
+            f"{path}: a column is missing: {error.args[0]}; the monthly files D01, D02, D11 and D12 are another "
+            "release, and not read"
+        ) from None
     except (pa.ArrowInvalid, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
+    if len(table) == 0:
+        raise UserError(f"{path} has no rows")
+    for name in COLUMNS:
+        if table[name].null_count:
+            row = int(np.flatnonzero(table[name].is_null().to_numpy(zero_copy_only=False))[0])
+            raise UserError(f"{path}: row {row + 1}: {name} has no value")
+    for name in ("AMOUNT", "SALES_PRICE"):
+        kind = table[name].type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise UserError(f"{path}: column {name!r} must hold numbers, it holds {kind}")
     return {name: table[name].to_numpy() for name in COLUMNS}
 
 
@@ -131,5 +144,5 @@ def _dates(texts: Any, path: Path) -> Any:
         parts = [[int(x) for x in name.split("/")] for name in names]
         days = np.array([f"{y:04d}-{m:02d}-{d:02d}" for m, d, y in parts], "datetime64[D]")
     except ValueError:
-        raise UserError(f"{path}: TRANSACTION_DT must be month/day/year, got {names[0]!r}") from None
+        raise UserError(f"{path}: TRANSACTION_DT must be month/day/year, got {str(names[0])!r}") from None
     return days[place]

@@ -48,11 +48,18 @@ def load_xing(folder: str | Path, *, min_periods: int = 13, min_visits: int = 3)
         code = np.where(kind == IMPRESSION, 1, np.where(np.isin(kind, POSITIVE), 2, 0))
         rows = np.stack([batch["user_id"], batch["item_id"], day, code])[:, code > 0]
         parts.append(np.unique(rows, axis=1))
-    rows = np.unique(np.concatenate(parts, axis=1), axis=1) if parts else np.zeros((4, 0), np.int64)
+    if not parts:
+        raise UserError(f"{path} has no rows")
+    rows = np.unique(np.concatenate(parts, axis=1), axis=1)
     days, day = np.unique(rows[2], return_inverse=True)
     users, user = np.unique(rows[0], return_inverse=True)
     items, item = np.unique(rows[1], return_inverse=True)
     bought, shown = rows[3] == 2, rows[3] == 1
+    if not shown.any():
+        raise UserError(
+            f"{path} has no interaction_type {IMPRESSION} (an impression): the files of the 2016 challenge keep "
+            "impressions apart and are not read; this loader reads those of 2017"
+        )
     kept_users = at_least(user, day, len(users)) >= min_visits
     kept_items = at_least(item[bought], day[bought], len(items)) >= min_periods
     kept_items &= np.isin(np.arange(len(items)), item[shown])
@@ -113,21 +120,33 @@ def _batches(path: Path, names: tuple[str, ...]) -> Iterator[dict[str, NDArray[n
             read_options=pacsv.ReadOptions(block_size=1 << 24),
         ) as reader:  # fmt: skip
             for batch in reader:
+                empty = [name for name in names if batch[header[name]].null_count]
+                if empty:
+                    raise UserError(f"{path}: column {empty[0]!r} has rows without a value")
                 yield {name: batch[header[name]].to_numpy() for name in names}
     except pa.ArrowInvalid as error:
         raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
 
 
 def _table(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    import pyarrow as pa
     import pyarrow.csv as pacsv
 
     need_file(path, SOURCE)
     header = _header(path, names)
-    table = pacsv.read_csv(
-        path,
-        parse_options=pacsv.ParseOptions(delimiter="\t", quote_char=False),
-        convert_options=pacsv.ConvertOptions(include_columns=list(header.values()), strings_can_be_null=False),
-    )
+    try:
+        table = pacsv.read_csv(
+            path,
+            parse_options=pacsv.ParseOptions(delimiter="\t", quote_char=False),
+            convert_options=pacsv.ConvertOptions(include_columns=list(header.values()), strings_can_be_null=False),
+        )
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
+    if len(table) == 0:
+        raise UserError(f"{path} has no rows")
+    ids = table[header["id"]]
+    if not pa.types.is_integer(ids.type) or ids.null_count:
+        raise UserError(f"{path}: column 'id' must hold whole numbers without gaps, it holds {ids.type}")
     return {name: table[header[name]].to_numpy() for name in names}
 
 
@@ -136,6 +155,8 @@ def _header(path: Path, names: tuple[str, ...]) -> dict[str, str]:
     with path.open(encoding="utf-8-sig") as file:
         given = file.readline().rstrip("\r\n").split("\t")
     short = {column.rpartition(".")[2]: column for column in given}
+    if not "".join(given):
+        raise UserError(f"{path} is empty")
     for name in names:
         if name not in short:
             raise UserError(f"{path} has no column {name!r}; it has {', '.join(short)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ def check_vector_env(
     make_vector: Callable[[AutoresetMode], gym.vector.VectorEnv[Any, Any, Any]],
     make_single: Callable[[], gym.Env[Any, Any]],
     *,
+    modes: tuple[AutoresetMode, ...] = tuple(AutoresetMode),
     steps: int = 200,
     seed: int = 0,
 ) -> None:
@@ -27,13 +29,14 @@ def check_vector_env(
     Args:
         make_vector: gives a new vector environment of the mode asked for.
         make_single: gives a new single environment of the same kind, without a step limit.
+        modes: of automatic resets, to be checked.
         steps: how long to compare.
         seed: of the actions, and the first of the lanes' seeds.
 
     Raises:
         AssertionError: naming what differs, where.
     """
-    for mode in AutoresetMode:
+    for mode in modes:
         env = make_vector(mode)
         _check_spaces(env, mode)
         seeds = [seed + 1000 + i for i in range(env.num_envs)]
@@ -65,7 +68,7 @@ def _check_deterministic(
     kept = []
     for k in range(30):
         _equal(a, b, f"two copies with seed {seed} differ at step {k}")
-        kept.append((a, a.copy()))
+        kept.append((a, copy.deepcopy(a)))
         actions = first.action_space.sample()
         a, rewards, terminated, truncated, _ = first.step(actions)
         b, rewards_b, terminated_b, truncated_b, _ = second.step(actions)
@@ -84,8 +87,8 @@ def _check_deterministic(
             mask = terminated | truncated
             a, _ = first.reset(options={"reset_mask": mask})
             b, _ = second.reset(options={"reset_mask": mask.copy()})
-    for k, (array, copy) in enumerate(kept):
-        _equal(array, copy, f"the observation handed out at step {k} was changed later: a buffer is used twice")
+    for k, (array, before) in enumerate(kept):
+        _equal(array, before, f"the observation handed out at step {k} was changed later: a buffer is used twice")
 
 
 def _compare(
@@ -100,7 +103,7 @@ def _compare(
     ended = [False] * env.num_envs
     for lane, (single, lane_seed) in enumerate(zip(singles, seeds, strict=True)):
         observation, info = single.reset(seed=lane_seed)
-        _same(observations[lane], observation, lane_info(infos, lane), info, f"lane {lane} at reset")
+        _same(_of_lane(observations, lane), observation, lane_info(infos, lane), info, f"lane {lane} at reset")
     for k in range(steps):
         actions = _random_actions(env, generator)
         observations, rewards, terminated, truncated, infos = env.step(actions)
@@ -111,7 +114,7 @@ def _compare(
                 _true(
                     rewards[lane] == 0 and not terminated[lane], f"{where}: a reset step must have reward 0 and no end"
                 )
-                _same(observations[lane], observation, lane_info(infos, lane), info, where)
+                _same(_of_lane(observations, lane), observation, lane_info(infos, lane), info, where)
                 ended[lane] = False
                 continue
             observation, reward, done, cut, info = single.step(actions[lane])
@@ -123,18 +126,27 @@ def _compare(
                 final = stated.pop("final_info")
                 _same(stated.pop("final_obs"), observation, final, info, f"{where}, final")
                 observation, info = single.reset()
-            _same(observations[lane], observation, stated, info, where)
+            _same(_of_lane(observations, lane), observation, stated, info, where)
             ended[lane] = (done or cut) and mode is AutoresetMode.NEXT_STEP
         over = terminated | truncated
         if mode is AutoresetMode.DISABLED and over.any():
             observations, infos = env.reset(options={"reset_mask": over})
             for lane in np.flatnonzero(over).tolist():
                 observation, info = singles[lane].reset()
-                _same(observations[lane], observation, lane_info(infos, int(lane)), info, f"lane {lane}, masked reset")
+                _same(
+                    _of_lane(observations, lane),
+                    observation,
+                    lane_info(infos, int(lane)),
+                    info,
+                    f"lane {lane}, masked reset",
+                )
 
 
 def _random_actions(env: gym.vector.VectorEnv[Any, Any, Any], generator: np.random.Generator) -> Any:
     space = env.single_action_space
+    if isinstance(space, gym.spaces.Box):
+        low, high = np.asarray(space.low), np.asarray(space.high)
+        return (low + (high - low) * generator.random((env.num_envs, *space.shape))).astype(space.dtype)
     if isinstance(space, gym.spaces.MultiDiscrete):  # a slate: an action for each of its places
         return generator.integers(space.nvec, size=(env.num_envs, *space.nvec.shape))
     return generator.integers(space.n, size=env.num_envs)  # type: ignore[attr-defined]
@@ -157,8 +169,15 @@ def _alike(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b))
 
 
+def _of_lane(observations: Any, lane: int) -> Any:
+    """One lane's observation, of a batch that may be a dictionary."""
+    if isinstance(observations, dict):
+        return {name: _of_lane(part, lane) for name, part in observations.items()}
+    return observations[lane]
+
+
 def _equal(a: Any, b: Any, message: str) -> None:
-    _true(bool(np.array_equal(a, b)), message)
+    _true(_alike(a, b), message)
 
 
 def _true(condition: bool, message: str) -> None:

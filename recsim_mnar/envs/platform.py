@@ -75,7 +75,11 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
             self._episode = 0
         else:
             self._episode += 1
-        current = self._seed if self._episode == 0 else derive_seed(self._seed, f"platform/{self._episode}")
+        return self.open(self._seed, self._episode)
+
+    def open(self, seed: int, episode: int) -> tuple[Observation, dict[str, Any]]:
+        """Open platform number ``episode`` of a seed, as that many calls of :meth:`reset` after its first one do."""
+        current = seed if episode == 0 else derive_seed(seed, f"platform/{episode}")
         self._platform = self.world.open_platform(current)
         self._platform.advance(self.world.params.first_campaign)
         self._waiting = True

@@ -6,211 +6,196 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
+from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
+from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
-from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
+from recsim_mnar.policy.base import observe_events
+from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.rng import policy_uniforms
+from recsim_mnar.simulate.items import described, provenance
+from recsim_mnar.simulate.online import online_provenance
 
-_Row = tuple[int, int, float, int, int, int, float, float, float]
-
-
-class LogBuilder:
-    """Collects events of users from ``info`` dictionaries and gives them as a Log."""
-
-    def __init__(self) -> None:
-        self._rows: dict[int, list[_Row]] = {}
-        self._rated = False
-
-    def begin(self, info: dict[str, Any]) -> None:
-        """A user has arrived; ``info`` as ``reset`` returned it."""
-        for left in info.get("skipped") or ():
-            self._rows[left["user"]] = []
-            self._events(left["user"], 0, left)
-        user = int(info["user"])
-        if user in self._rows:
-            raise UserError(f"user {user} is in this record already: record each seed, and each user of it, once")
-        self._rows[user] = []
-        self._events(user, 0, info)
-
-    def decide(self, user: int, step: int, time: float, action: int, propensity: float, reward: float) -> None:
-        """A recommendation was made at the decision that the last ``info`` announced."""
-        self._rows[user].append((user, step, time, schema.BANDIT, -1, action, propensity, reward, np.nan))
-
-    def browse(self, user: int, first_step: int, info: dict[str, Any]) -> None:
-        """Organic events that followed; ``info`` as ``step`` returned it."""
-        self._events(user, first_step, info)
-
-    def _events(self, user: int, first_step: int, info: dict[str, Any]) -> None:
-        rows = self._rows[user]
-        views, times = info.get("views") or (), info.get("view_times") or ()
-        unknown = (np.nan,) * len(views)
-        self._rated |= "ratings" in info
-        ratings, probabilities = info.get("ratings") or unknown, info.get("observation_propensities") or unknown
-        for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
-            row = (user, first_step + k, float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p))
-            rows.append(row)
-
-    @property
-    def users(self) -> set[int]:
-        """Users met so far, those skipped included."""
-        return set(self._rows)
-
-    def log(self, n_users: int | None = None, provenance: dict[str, Any] | None = None) -> Log:
-        """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
-        rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
-        known = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
-        columns = zip(*rows, strict=True) if rows else [()] * len(known)
-        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(known, columns, strict=True)}
-        if not self._rated:
-            del arrays["observation_propensity"]
-        return Log(arrays, provenance or {})
+__all__ = ["LogBuilder", "RecordLog", "RecordVectorLog", "lane_info", "record", "record_vector"]
 
 
-class RecordLog(gym.Wrapper):
-    """Records a single environment's log while anything steps it.
+def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
+    """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed.
 
-    Gymnasium has no place for propensities in ``step``: an agent that wants its log to be of use to estimators sets
-    ``propensity`` to the probability of its action before each step; it is asked for each time and never guessed.
+    Of a policy that learns from all users it is the log of :func:`recsim_mnar.simulate.online.simulate_online` with one
+    lane: one object throughout, and the column ``round``, by which ``replay`` goes through it again.
 
     Args:
         env: made by ``gymnasium.make("recsim_mnar/Sessions-v0")`` or wrapping it.
+        policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it; it is not changed.
+        n_users: how many.
+        seed: of the users and of the policy's uniforms.
     """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._builder = LogBuilder()
-        self.propensity: float | None = None
-
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin the next user's record."""
-        observation, info = self.env.reset(**arguments)
-        self._builder.begin(info)
-        self._last = info
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step and record; the propensity given beforehand is used up."""
-        if self.propensity is None or not 0.0 < self.propensity <= 1.0:
-            raise UserError(f"set .propensity to P(action | state), in (0, 1], before step(); it is {self.propensity}")
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        last = self._last
-        self._builder.decide(
-            int(last["user"]), int(last["step"]), float(last["time"]), int(action), self.propensity, float(reward)
-        )
-        self._builder.browse(int(last["user"]), int(last["step"]) + 1, info)
-        self._last, self.propensity = info, None
-        return observation, reward, terminated, truncated, info
-
-    def log(self) -> Log:
-        """What has been recorded."""
-        return self._builder.log()
-
-
-def record(env: gym.Env[Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
-    """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed."""
-    original = as_policy(policy)
-    policy = original.fresh()
-    acting = Acting(policy, policy.n_items, original)
-    refuse_common_learning(policy, "record")
-    learns = learning_of(policy) != "nothing"
-    builder = LogBuilder()
+    recorder = _Recorder(env, policy, n_users, seed)
     _observation, info = env.reset(seed=seed)
     while True:
-        builder.begin(info)
-        user = int(info["user"])
-        if user >= n_users:
-            break
-        one = np.array([user])
-        policy.reset(one)
-        _observe(policy, user, info)
-        ended, decision = False, 0
+        recorder.arrive(info)
+        ended = int(info["user"]) >= n_users
         while not ended:
-            uniforms = policy_uniforms(seed, one, decision)
-            actions, propensities = acting(one, uniforms)
-            step, time = int(info["step"]), float(info["time"])
-            _observation, reward, terminated, truncated, info = env.step(actions[0])
-            builder.decide(user, step, time, int(actions[0]), float(propensities[0]), float(reward))
-            builder.browse(user, step + 1, info)
-            if learns:
-                policy.learn(one, actions, np.array([float(reward)]), propensities)
-            _observe(policy, user, info)
-            ended, decision = terminated or truncated, decision + 1
-        if max(builder.users) >= n_users - 1:
-            break
+            actions = recorder.decide([info])
+            _observation, reward, terminated, truncated, after = env.step(actions[0])
+            ended = terminated or truncated
+            recorder.answer([info], [after], np.array([float(reward)]), np.array([ended]))
+            info = after
+        if recorder.all_met:
+            return recorder.log()
         _observation, info = env.reset()
-    return builder.log(n_users)
 
 
-def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Policy, n_users: int, seed: int) -> Log:
-    """:func:`record` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
-    original = as_policy(policy)
-    policy = original.fresh()
-    acting = Acting(policy, policy.n_items, original)
-    refuse_common_learning(policy, "record_vector")
-    learns = learning_of(policy) != "nothing"
-    builder = LogBuilder()
-    n = env.num_envs
+def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users: int, seed: int) -> Log:
+    """:func:`record` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes.
+
+    A policy that learns from all users meets them in another order than in one lane, so its log is another one. Every
+    call that it gets is by ascending user, as in :func:`recsim_mnar.simulate.online.simulate_online`.
+
+    Raises:
+        UserError: an environment of another mode.
+    """
+    mode = env.metadata.get("autoreset_mode")
+    if mode is not AutoresetMode.NEXT_STEP:
+        raise UserError(f"record_vector steps environments whose autoreset_mode is NextStep, this one's is {mode}")
+    recorder = _Recorder(env, policy, n_users, seed)
     _observation, infos = env.reset(seed=seed)
-    user, step = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    time, decision = np.zeros(n), np.zeros(n, np.int64)
-    ended = np.zeros(n, np.bool_)
-
-    def arrive(lanes: Any) -> None:
-        for lane in lanes:
-            info = lane_info(infos, int(lane))
-            builder.begin(info)
-            user[lane], decision[lane] = info["user"], 0
-            policy.reset(user[lane : lane + 1])
-            _observe(policy, int(user[lane]), info)
-
-    arrive(range(n))
-    # A lane that meets a user beyond the last goes on until the others are done; what it did is left out of the log.
+    latest = [lane_info(infos, lane) for lane in range(env.num_envs)]
+    for info in latest:
+        recorder.arrive(info)
+    ended = np.zeros(env.num_envs, np.bool_)
+    # A lane that meets a user beyond the last is shown item 0 until the others are done; nobody is told of it.
     while True:
-        step[:], time[:] = infos["step"], infos["time"]
-        awake = np.flatnonzero(~ended)
-        if np.all(ended | (user >= n_users)) and max(builder.users) >= n_users - 1:
-            break
-        users = user[awake]
-        actions = np.zeros(n, np.int64)
-        if len(awake):
-            drawn = policy_uniforms(seed, users, decision[awake])
-            chosen, propensities = acting(users, drawn)
-            actions[awake] = chosen
+        awake = [lane for lane in np.flatnonzero(~ended).tolist() if int(latest[lane]["user"]) < n_users]
+        if not awake and recorder.all_met:
+            return recorder.log()
+        awake.sort(key=lambda lane: int(latest[lane]["user"]))
+        actions = np.zeros(env.num_envs, np.int64)
+        if awake:
+            actions[awake] = recorder.decide([latest[lane] for lane in awake])
         _observation, rewards, terminated, truncated, infos = env.step(actions)
-        for j, lane in enumerate(awake):
-            info = lane_info(infos, int(lane))
-            u = int(user[lane])
-            builder.decide(
-                u, int(step[lane]), float(time[lane]), int(chosen[j]), float(propensities[j]), float(rewards[lane])
-            )
-            builder.browse(u, int(step[lane]) + 1, info)
-        if learns and len(awake):
-            policy.learn(users, chosen, rewards[awake], propensities)
-        for lane in awake:
-            _observe(policy, int(user[lane]), lane_info(infos, int(lane)))
-        decision[awake] += 1
-        arrive(np.flatnonzero(ended))
-        ended = terminated | truncated
-        policy.forget(user[ended])
-    return builder.log(n_users)
+        after = [lane_info(infos, lane) for lane in range(env.num_envs)]
+        over = terminated | truncated
+        if awake:
+            before, came = [latest[lane] for lane in awake], [after[lane] for lane in awake]
+            recorder.answer(before, came, np.asarray(rewards, np.float64)[awake], over[awake])
+        for lane in np.flatnonzero(ended).tolist():
+            recorder.arrive(after[lane])
+        latest, ended = after, over
 
 
-def lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
-    """The entries of one lane of a vector environment's ``infos``: those whose mask is set; nested where they are."""
-    info = {}
-    for key, values in infos.items():
-        if not key.startswith("_") and infos[f"_{key}"][lane]:
-            info[key] = lane_info(values, lane) if isinstance(values, dict) else values[lane]
-    return info
+class _Recorder:
+    """One policy among the users of an environment, asked and told in rounds, and what is written down of it.
 
+    Args:
+        env: that the users live in.
+        policy: that decides.
+        n_users: users whom it meets.
+        seed: of its uniforms.
+    """
 
-def _observe(policy: Policy, user: int, info: dict[str, Any]) -> None:
-    views = info.get("views")
-    if views is not None and len(views):
-        ratings = np.array(info.get("ratings") or (np.nan,) * len(views))
-        observe_events(policy, np.full(len(views), user), np.array(views, np.int32), ratings)
+    def __init__(self, env: Any, policy: Any, n_users: int, seed: int) -> None:
+        original = as_policy(policy)
+        self.policy = original.fresh()
+        self.n_users, self.seed = n_users, seed
+        self.world = getattr(env.unwrapped, "world", None)
+        self._acting = Acting(self.policy, getattr(self.world, "n_items", self.policy.n_items), original)
+        self._described = described(self.policy)
+        learning = learning_of(self.policy)
+        self._learns, self._online = learning != "nothing", learning == "all users"
+        self._lanes = getattr(env, "num_envs", 1)
+        self._builder = LogBuilder()
+        self._builder.round = 0 if self._online else None
+        self._n_decisions: dict[int, int] = {}
+        self._arrived: list[dict[str, Any]] = []
+        self._gone: list[int] = []
+
+    @property
+    def all_met(self) -> bool:
+        """Whether nobody is left to arrive."""
+        return max(self._builder.users) >= self.n_users - 1
+
+    def arrive(self, info: dict[str, Any]) -> None:
+        """Somebody came, after others who left without a decision; they are told of before the next decision."""
+        self._builder.begin(info)
+        left = [one for one in info.get("skipped") or () if int(one["user"]) < self.n_users]
+        # Users who left without a trace in the log are not met, so that the log tells all that a policy was told.
+        self._arrived += [one for one in left if len(events_of(one, "views"))]
+        self._gone += [int(one["user"]) for one in left if len(events_of(one, "views"))]
+        if int(info["user"]) < self.n_users:
+            self._arrived.append(info)
+            self._n_decisions[int(info["user"])] = 0
+
+    def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int32]:
+        """(n,) actions for those who wait, by ascending user."""
+        self._admit()
+        self._users = np.array([int(info["user"]) for info in infos])
+        drawn = policy_uniforms(self.seed, self._users, [self._n_decisions[user] for user in self._users.tolist()])
+        self._actions, self._propensities = self._acting(self._users, drawn)
+        return self._actions
+
+    def answer(
+        self,
+        before: list[dict[str, Any]],
+        after: list[dict[str, Any]],
+        rewards: NDArray[np.float64],
+        ended: NDArray[np.bool_],
+    ) -> None:
+        """What came of the actions; the round is over."""
+        users = self._users.tolist()
+        decided = zip(users, self._actions.tolist(), self._propensities.tolist(), rewards.tolist(), strict=True)
+        for (user, action, propensity, reward), info, came in zip(decided, before, after, strict=True):
+            step = int(info["step"])
+            self._builder.decide(user, step, float(info["time"]), action, propensity, reward)
+            self._builder.browse(user, step + 1, came)
+            self._n_decisions[user] += 1
+        if self._learns:
+            self.policy.learn(self._users, self._actions, rewards, self._propensities)
+        self._observe(users, after)
+        self._gone += self._users[ended].tolist()
+        self._forget()
+        if self._builder.round is not None:
+            self._builder.round += 1
+
+    def log(self) -> Log:
+        """All of it, once those who came last are told of."""
+        self._admit()
+        self._forget()
+        log = self._builder.log(self.n_users)
+        if self.world is None:
+            return log
+        told = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
+        if self._online:
+            told["online"] = online_provenance(log, self.policy, self._lanes)
+        return Log(log.columns, told)
+
+    def _admit(self) -> None:
+        if self._arrived:
+            self._arrived.sort(key=lambda info: int(info["user"]))
+            users = [int(info["user"]) for info in self._arrived]
+            self.policy.reset(np.array(users))
+            self._observe(users, self._arrived)
+            self._arrived = []
+
+    def _forget(self) -> None:
+        if self._gone:
+            self.policy.forget(np.sort(np.array(self._gone)))
+            self._gone = []
+
+    def _observe(self, users: list[int], infos: list[dict[str, Any]]) -> None:
+        """Let the policy observe what each of these users, ascending, did alone."""
+        counts = [len(events_of(info, "views")) for info in infos]
+        if not sum(counts):
+            return
+        viewing = [info for info, count in zip(infos, counts, strict=True) if count]
+        items = np.concatenate([np.array(events_of(info, "views"), np.int32) for info in viewing])
+        ratings = [
+            np.array(events_of(info, "ratings") or (np.nan,) * len(events_of(info, "views"))) for info in viewing
+        ]
+        observe_events(self.policy, np.repeat(users, counts), items, np.concatenate(ratings))

@@ -8,31 +8,16 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.envs.fixed_info import fixed
+from recsim_mnar.envs.observing import observer
 from recsim_mnar.envs.user_queue import UserQueue, rewards_of
-from recsim_mnar.envs.validation import checked_options, first_user, one_integer, reset_seed
+from recsim_mnar.envs.validation import checked_count, checked_options, first_user, one_integer, reset_seed
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import LaneWorld, World
+from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.checks import decision_world
 
-Observation = NDArray[np.float32]
 
-COUNT_LIMIT = float(2**24)
-"""Upper bound of a view count: float32 counts exactly up to here, and no life comes near it."""
-
-
-RATING_LIMIT = 5.0
-"""Upper bound of a rating."""
-
-
-def observation_space(world: LaneWorld) -> Any:
-    """Flat: the user's features where the world has any; else an entry an item, views or ratings so far (0: none)."""
-    if world.n_user_features:
-        largest = float(np.finfo(np.float32).max)
-        return gym.spaces.Box(-largest, largest, (world.n_user_features,), np.float32)
-    return gym.spaces.Box(0.0, RATING_LIMIT if world.rates else COUNT_LIMIT, (world.n_items,), np.float32)
-
-
-class WorldEnv(gym.Env[Observation, np.int64]):
+class WorldEnv(gym.Env[Any, np.int64]):
     """One user at a time; an episode is a user's life, a step a recommendation.
 
     The observation is the vector of the user's view counts so far, the reward what the world pays (sessions: 1 for a
@@ -47,38 +32,46 @@ class WorldEnv(gym.Env[Observation, np.int64]):
 
     Args:
         world: where users live.
+        observation: ``counts`` of views (or the ratings), ``decayed`` counts (``decayed=0.95``: what a share keeps at
+            each later event), the ``last`` items (``last=20``; the latest first, item + 1, 0 for none), ``features`` of
+            the user, or a ``dict`` of ``counts`` and, where the world has features, ``user`` and ``items``. None:
+            features where the world has any, else counts.
+        info_size: events since the last decision in arrays of this length, for what stores ``info`` in arrays; see
+            :func:`recsim_mnar.envs.fixed_info.fixed`. None: tuples as long as they are.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, observation: str | None = None, info_size: int | None = None) -> None:
         world = decision_world(world, "this environment")
         world.decides()
         self.world = world
-        self.observation_space = observation_space(world)
+        self._observer = observer(world, 1, observation)
+        self.observation_space = self._observer.space
+        self._info_size = None if info_size is None else checked_count("info_size", info_size)
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
-        self._counts = np.zeros(world.n_user_features or world.n_items, np.float32)
         self._waiting = False
         self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    @property
+    def user_seed(self) -> int | None:
+        """The seed whose users are met; None before the first reset."""
+        return self._queue.seed
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Meet the next user who comes to a decision."""
         user = first_user(checked_options(options, ("user",)))
         seed = reset_seed(seed)
         super().reset(seed=seed)
         self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
         info = self._queue.meet(self._lane)
-        self._counts[:] = 0
-        if self.world.n_user_features:
-            self._counts[:] = self._queue.features(self._lane)[0]
-        return self._counts_with(info), self._info(info, waiting=True)
+        self._observer.begin(self._lane, self._queue.features(self._lane) if self.world.n_user_features else None)
+        return self._seen(info), self._info(info, waiting=True)
 
-    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Recommend an item; the user answers and lives on until the next decision or the end."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
@@ -89,16 +82,15 @@ class WorldEnv(gym.Env[Observation, np.int64]):
             self._step += 1
             self._time += 1.0
             info = {"user": self._user, "step": self._step, "time": self._time, "views": (), "view_times": ()}
-            return self._counts.copy(), 0.0, False, False, info
+            told = info if self._info_size is None else self._told(info)
+            return self._observer.alone(), 0.0, False, False, told
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward, alive = rewards_of(transition).item(), transition.alive.item()
-        if (
-            self.world.rates and reward > 0 and not self.world.n_user_features
-        ):  # the answer reveals a rating; 0 says nothing new of it
-            self._counts[chosen] = reward
+        if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
+            self._observer.answered(self._lane, self._action, np.array([reward]))
         info = self._queue.info(transition, 0)
-        return self._counts_with(info), reward, not alive, False, self._info(info, waiting=alive)
+        return self._seen(info), reward, not alive, False, self._info(info, waiting=alive)
 
     def reward_means(self) -> NDArray[np.float64]:
         """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
@@ -113,16 +105,19 @@ class WorldEnv(gym.Env[Observation, np.int64]):
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
         return self.world.reward_means(self._queue.lanes.state)[0].copy()
 
-    def _counts_with(self, info: dict[str, Any]) -> Observation:
-        """A new observation, brought up to date: the item's rating in a world of ratings, else one more view."""
-        if self.world.n_user_features:
-            return self._counts.copy()
-        if self.world.rates:
-            self._counts[list(info["views"])] = info["ratings"]
-        else:
-            for item in info["views"]:
-                self._counts[item] += 1
-        return self._counts.copy()
+    def _seen(self, info: dict[str, Any]) -> Any:
+        """A new observation, brought up to date with what the user did alone."""
+        if info["views"]:
+            items = np.array(info["views"])
+            ratings = np.array(info["ratings"]) if self.world.rates else None
+            self._observer.see(np.zeros(len(items), np.int64), items, ratings)
+        return self._observer.alone()
+
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+        """``info`` as it was asked for: of a fixed size, where there is one."""
+        if self._info_size is None:
+            return info
+        return fixed(info, tuple(key for key, _ in self._queue.entries), self._info_size)
 
     def _info(self, info: dict[str, Any], *, waiting: bool) -> dict[str, Any]:
         """The whole ``info`` after the lane has moved; and what can be foreseen of the decisions that come next."""
@@ -130,7 +125,7 @@ class WorldEnv(gym.Env[Observation, np.int64]):
         self._waiting = waiting
         self._user, self._step, self._time = lanes.user.item(), lanes.step.item(), lanes.time.item()
         self._ahead = lanes.skip_uneventful(self._lane).item() if waiting else 0
-        return {"user": self._user, "step": self._step, "time": self._time, **info}
+        return self._told({"user": self._user, "step": self._step, "time": self._time, **info})
 
     def _checked(self, action: np.int64) -> int:
         kind = type(action)  # almost always one of two: this runs at every step

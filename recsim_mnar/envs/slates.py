@@ -10,10 +10,20 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.recording import LogBuilder, lane_info
-from recsim_mnar.envs.single import COUNT_LIMIT
+from recsim_mnar.envs.fixed_info import fixed
+from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
+from recsim_mnar.envs.observing import observer
 from recsim_mnar.envs.user_queue import UserQueue, organic_rows
-from recsim_mnar.envs.validation import as_array, checked_options, first_user, reset_seed, split_vector_kwargs, world_of
+from recsim_mnar.envs.validation import (
+    as_array,
+    checked_count,
+    checked_options,
+    first_user,
+    reset_seed,
+    split_env_kwargs,
+    split_vector_kwargs,
+    world_of,
+)
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
@@ -31,9 +41,11 @@ def purchases_env(preset: str | None = None, world: World | str | None = None, *
     Args:
         preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
         world: instead, a world of slates that is there already, or a name.
-        **params: fields of :class:`recsim_mnar.worlds.purchases.PurchasesParams` that differ from the preset's.
+        **params: ``observation`` and ``info_size`` of :class:`PurchasesEnv`, or fields of
+            :class:`recsim_mnar.worlds.purchases.PurchasesParams` that differ from the preset's.
     """
-    return PurchasesEnv(_world(preset, params, world))
+    keywords = split_env_kwargs(params)
+    return PurchasesEnv(_world(preset, params, world), **keywords)
 
 
 def purchases_vector_env(
@@ -85,31 +97,39 @@ class PurchasesEnv(gym.Env[Array, Array]):
 
     Args:
         world: where users buy.
+        observation: see :class:`recsim_mnar.envs.WorldEnv`; counted are purchases.
+        info_size: see :class:`recsim_mnar.envs.WorldEnv`.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
-    def __init__(self, world: SlateWorld) -> None:
+    def __init__(self, world: SlateWorld, *, observation: str | None = None, info_size: int | None = None) -> None:
         self.world = world
-        self.observation_space = gym.spaces.Box(0.0, COUNT_LIMIT, (world.n_items,), np.float32)
+        self._observer = observer(world, 1, observation)
+        self.observation_space = self._observer.space
+        self._info_size = None if info_size is None else checked_count("info_size", info_size)
         self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
         self._queue = UserQueue(world, 1)
         self._lane = np.zeros(1, np.int64)
-        self._counts = np.zeros(world.n_items, np.float32)
         self._waiting = False
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    @property
+    def user_seed(self) -> int | None:
+        """The seed whose users are met; None before the first reset."""
+        return self._queue.seed
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Meet the next user."""
         user = first_user(checked_options(options, ("user",)))
         seed = reset_seed(seed)
         super().reset(seed=seed)
         self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
         info = self._queue.meet(self._lane)
-        self._counts[:] = 0
+        self._observer.begin(self._lane, None)
         self._waiting = True
-        return self._counts.copy(), self._info(info)
+        return self._observer.one(0), self._info(info)
 
-    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Recommend a slate; the user lives through a period."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
@@ -118,14 +138,18 @@ class PurchasesEnv(gym.Env[Array, Array]):
         self._waiting = bool(transition.alive[0])
         c = transition.columns
         alone, bought = organic_rows(transition), c["action"][_bought_rows(transition)]
-        np.add.at(self._counts, np.concatenate([c["item"][alone], bought]), np.float32(1))
+        items = np.concatenate([c["item"][alone], bought])
+        self._observer.see(np.zeros(len(items), np.int64), items, None)
         info = {key: tuple(c[name][alone].tolist()) for key, name in self._queue.entries}
         info = self._info({**info, "bought": tuple(bought.tolist())})
-        return self._counts.copy(), float(_purchases(transition)[0]), not self._waiting, False, info
+        return self._observer.one(0), float(_purchases(transition)[0]), not self._waiting, False, info
 
     def _info(self, info: dict[str, Any]) -> dict[str, Any]:
         lanes = self._queue.lanes
-        return {"user": lanes.user.item(), "step": lanes.step.item(), "time": lanes.time.item(), **info}
+        told = {"user": lanes.user.item(), "step": lanes.step.item(), "time": lanes.time.item(), **info}
+        if self._info_size is None:
+            return told
+        return fixed(told, (*(key for key, _ in self._queue.entries), "bought"), self._info_size)
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
@@ -142,8 +166,10 @@ class PurchasesVectorEnv(WorldVectorEnv):
         num_envs: number of lanes.
         max_episode_steps: truncate an episode after so many periods.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
+        **asked: ``observation`` and ``info_size`` of :class:`WorldVectorEnv`.
     """
 
+    _told_of = ("bought",)
     world: SlateWorld
 
     def __init__(
@@ -153,8 +179,9 @@ class PurchasesVectorEnv(WorldVectorEnv):
         *,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **asked: Any,
     ) -> None:
-        super().__init__(world, num_envs, max_episode_steps=max_episode_steps, autoreset_mode=autoreset_mode)
+        super().__init__(world, num_envs, max_episode_steps=max_episode_steps, autoreset_mode=autoreset_mode, **asked)
         self.single_action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
@@ -171,7 +198,7 @@ class PurchasesVectorEnv(WorldVectorEnv):
         c, rows = transition.columns, _bought_rows(transition)
         edges = rows.searchsorted(transition.starts)
         bought = c["action"][rows]
-        np.add.at(self._counts, (which.repeat(edges[1:] - edges[:-1]), bought), np.float32(1))
+        self._observer.see(which.repeat(edges[1:] - edges[:-1]), bought, None)
         self._tell(infos, which, edges, {"bought": bought})
 
 
@@ -255,13 +282,13 @@ class _Recorder:
     def after(self, before: list[dict[str, Any]], after: list[dict[str, Any]], slates: NDArray[np.int64]) -> None:
         for j, (info, came) in enumerate(zip(before, after, strict=True)):
             user, step, time = int(info["user"]), int(info["step"]), float(info["time"])
-            bought = set(came.get("bought") or ())
+            bought = set(events_of(came, "bought"))
             order = np.argsort(slates[j])
             for k, item in enumerate(slates[j][order].tolist()):
                 probability = float(self.probability[j][order[k]])
                 self.builder.decide(user, step + k, time, item, probability, float(item in bought))
             self.builder.browse(user, step + slates.shape[1], came)
-            alone = np.array(came.get("views") or (), np.int32)
+            alone = np.array(events_of(came, "views"), np.int32)
             action = np.concatenate([slates[j][order], np.full(len(alone), -1)]).astype(np.int32)
             self.policy.observe_events(
                 {

@@ -39,6 +39,11 @@ class UserQueue:
         self._next: list[int] = []
         self._certain = np.ones(n_lanes)
 
+    @property
+    def seeds(self) -> NDArray[np.uint64]:
+        """(n_lanes,) from whose users each lane draws."""
+        return self._seeds
+
     def assign(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
         """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
         self._seeds[which] = np.array(seeds, np.uint64)

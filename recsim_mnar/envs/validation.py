@@ -7,7 +7,10 @@ import operator
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.rng import check_seed
@@ -50,9 +53,18 @@ def without_render_mode(keywords: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in keywords.items() if name != "render_mode"}
 
 
+_ASKED = ("observation", "info_size")
+"""What environments, single and vector, are asked beside their world."""
+
+
+def split_env_kwargs(keywords: dict[str, Any]) -> dict[str, Any]:
+    """What of the keywords is a single environment's; taken out of them."""
+    return {name: keywords.pop(name) for name in _ASKED if name in keywords}
+
+
 def split_vector_kwargs(keywords: dict[str, Any]) -> dict[str, Any]:
     """What of the keywords is the vector environment's; taken out of them."""
-    return {name: keywords.pop(name) for name in ("max_episode_steps", "autoreset_mode") if name in keywords}
+    return {name: keywords.pop(name) for name in ("max_episode_steps", "autoreset_mode", *_ASKED) if name in keywords}
 
 
 def checked_count(name: str, count: Any) -> int:
@@ -63,6 +75,40 @@ def checked_count(name: str, count: Any) -> int:
     except TypeError:
         raise UserError(f"{name} must be a whole number of at least 1, got {count!r}") from None
     return operator.index(count)
+
+
+def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
+    """A mode of automatic resets, or a UserError that names those there are."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        known = ", ".join(one.value for one in AutoresetMode)
+        raise UserError(f"unknown autoreset_mode {mode!r}; known: {known}") from None
+
+
+def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> NDArray[np.bool_]:
+    """Which lanes are reset: (num_envs,) flags, all of them where None.
+
+    Args:
+        mask: ``options["reset_mask"]``.
+        num_envs: number of lanes.
+        whole: whether all of them must be.
+
+    Raises:
+        UserError: another shape or type, or no lane at all.
+        ResetNeeded: lanes are left out that have not begun.
+    """
+    if mask is None:
+        return np.ones(num_envs, np.bool_)
+    mask = as_array(mask, "options['reset_mask']")
+    if mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
+        raise UserError(
+            f"options['reset_mask'] must be a boolean array of shape ({num_envs},) with a True in it, "
+            f"got {mask.dtype} of shape {mask.shape}"
+        )
+    if whole and not mask.all():
+        raise gym.error.ResetNeeded("the first reset() must reset every lane")
+    return mask
 
 
 def checked_options(options: Any, known: Collection[str]) -> dict[str, Any]:

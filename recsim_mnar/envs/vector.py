@@ -11,9 +11,18 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.single import observation_space
+from recsim_mnar.envs.fixed_info import fixed_lanes
+from recsim_mnar.envs.observing import observer
 from recsim_mnar.envs.user_queue import UserQueue, organic_rows, rewards_of
-from recsim_mnar.envs.validation import as_array, checked_count, checked_options, first_user, reset_seed
+from recsim_mnar.envs.validation import (
+    as_array,
+    checked_count,
+    checked_mode,
+    checked_options,
+    first_user,
+    reset_mask,
+    reset_seed,
+)
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import LaneWorld, SlateWorld, Transition, World
 from recsim_mnar.worlds.checks import decision_world
@@ -21,7 +30,7 @@ from recsim_mnar.worlds.checks import decision_world
 Array = NDArray[Any]
 
 
-class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
+class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
     """Lanes of one world; see :class:`recsim_mnar.envs.WorldEnv` for what a lane does.
 
     With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
@@ -35,7 +44,11 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         num_envs: number of lanes.
         max_episode_steps: truncate an episode after so many steps; the user is then lost from sight.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
+        observation: see :class:`recsim_mnar.envs.WorldEnv`.
+        info_size: see :class:`recsim_mnar.envs.WorldEnv`; events are then arrays (num_envs, info_size).
     """
+
+    _told_of: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -44,47 +57,52 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         *,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        observation: str | None = None,
+        info_size: int | None = None,
     ) -> None:
         lived: LaneWorld = world if isinstance(world, SlateWorld) else decision_world(world, "this environment")
         lived.decides()
         num_envs = checked_count("num_envs", num_envs)
         if max_episode_steps is not None:
             max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
-        try:
-            self.autoreset_mode = AutoresetMode(autoreset_mode)
-        except ValueError:
-            known = ", ".join(mode.value for mode in AutoresetMode)
-            raise UserError(f"unknown autoreset_mode {autoreset_mode!r}; known: {known}") from None
+        self.autoreset_mode = checked_mode(autoreset_mode)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.world = lived
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.single_observation_space = observation_space(lived)
+        self._observer = observer(lived, num_envs, observation)
+        self.single_observation_space = self._observer.space
         self.single_action_space = gym.spaces.Discrete(world.n_items)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._queue = UserQueue(lived, num_envs)
+        self._info_size = None if info_size is None else checked_count("info_size", info_size)
         self._all = np.ones(num_envs, np.bool_)
-        self._counts = np.zeros((num_envs, lived.n_user_features or lived.n_items), np.float32)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._ended = np.ones(num_envs, np.bool_)
         self._ahead = np.zeros(num_envs, np.int64)
         self._seeded = False
 
+    @property
+    def user_seed(self) -> int | None:
+        """The seed whose users all lanes meet; None before the first reset, and where lanes have seeds of their own."""
+        seeds = self._queue.seeds
+        return int(seeds[0]) if self._seeded and (seeds == seeds[0]).all() else None
+
     def reset(
         self, *, seed: int | Iterable[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Every lane, or those in ``options["reset_mask"]``, meets its next user who comes to a decision."""
         options = checked_options(options, ("user", "reset_mask"))
-        mask = self._reset_mask(options.pop("reset_mask", None))
+        mask = reset_mask(options.pop("reset_mask", None), self.num_envs, whole=not self._seeded)
         which = np.flatnonzero(mask)
         self._seat(which, seed, first_user(options))
         infos: dict[str, Any] = {}
         self._admit(which, infos)
         self._tell_state(infos, mask)
-        return self._counts.copy(), infos
+        return self._observer.all(), self._told(infos)
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """Recommend an item in every lane; in NEXT_STEP mode, a lane that has ended is reset instead."""
         chosen = self._checked(actions)
         infos: dict[str, Any] = {}
@@ -110,7 +128,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         if len(resetting):
             self._admit(resetting, infos)
         self._tell_state(infos, self._all)
-        return self._counts.copy(), rewards, terminated, truncated, infos
+        return self._observer.all(), rewards, terminated, truncated, self._told(infos)
 
     def reward_means(self) -> Array:
         """Truth: (num_envs, n_items) expected reward of every item for each user who waits now; NaN in other lanes.
@@ -127,19 +145,6 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         return np.where(self._ended[:, None], np.nan, means)
 
     # ---------------------------------------------------------------------------------------------------------- inside
-
-    def _reset_mask(self, mask: Any) -> NDArray[np.bool_]:
-        if mask is None:
-            return np.ones(self.num_envs, np.bool_)
-        mask = as_array(mask, "options['reset_mask']")
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-            raise UserError(
-                f"options['reset_mask'] must be a boolean array of shape ({self.num_envs},) with a True in it, "
-                f"got {mask.dtype} of shape {mask.shape}"
-            )
-        if not self._seeded and not mask.all():
-            raise gym.error.ResetNeeded("the first reset() must reset every lane")
-        return mask
 
     def _seat(self, which: NDArray[np.int64], seed: Any, user: int | None) -> None:
         if isinstance(seed, (list, tuple)) or (isinstance(seed, np.ndarray) and seed.ndim):
@@ -200,8 +205,10 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
 
     def _admit(self, which: NDArray[np.int64], infos: dict[str, Any]) -> None:
         """Reset lanes: next users, counts, and what is info of them."""
-        for array in (self._counts, self._elapsed, self._ended, self._ahead):
+        for array in (self._elapsed, self._ended, self._ahead):
             array[which] = 0
+        if not self.world.n_user_features:
+            self._observer.begin(which, None)
         skipped: dict[int, list[dict[str, Any]]] = {}
         for lanes, users, transition in self._queue.admit(which):
             for j in np.flatnonzero(~transition.alive).tolist():
@@ -210,34 +217,28 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
             here = transition if transition.alive.all() else transition.of(transition.alive)
             met = lanes[transition.alive]
             if self.world.n_user_features and len(met):
-                self._counts[met] = self._queue.features(met)
+                self._observer.begin(met, self._queue.features(met))
             self._browse(met, here, infos, empty=self.world.rates)
         for lane, info in skipped.items():
             self._set(infos, "skipped", lane, tuple(info))
 
     def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
         """Bring the observations of lanes up to date after their actions, and tell what was organic."""
-        if self.world.rates and not self.world.n_user_features:  # the answer reveals a rating; 0 says nothing new of it
+        if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
             rewards = rewards_of(transition)
             answered = np.flatnonzero(rewards > 0)
             items = transition.columns["action"][transition.starts[answered]]
-            self._counts[which[answered], items] = rewards[answered]
+            self._observer.answered(which[answered], items, rewards[answered])
         self._browse(which, transition, infos)
 
     def _browse(
         self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any], *, empty: bool = False
     ) -> None:
-        """Organic events: the item's rating in a world of ratings, else one more view; info where there are any."""
+        """Organic events, observed and told: info where there are any."""
         c, rows = transition.columns, organic_rows(transition)
         edges = rows.searchsorted(transition.starts)
         lanes, items = which.repeat(edges[1:] - edges[:-1]), c["item"][rows]
-        if self.world.n_user_features:
-            pass  # what is observed of a user is known from the start
-        elif self.world.rates:
-            self._counts[lanes, items] = c["reward"][rows]
-        else:
-            # One index, not a pair of them: numpy has a fast path for it.
-            np.add.at(self._counts.reshape(-1), lanes * self.world.n_items + items, np.float32(1))
+        self._observer.see(lanes, items, c["reward"][rows] if self.world.rates else None)
         events = {key: c[name][rows] for key, name in self._queue.entries}
         self._tell(infos, which, edges, events, empty=empty)
 
@@ -275,7 +276,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
         """Move what was info of lanes that ended to ``final_obs`` and ``final_info``."""
         final: dict[str, Any] = {}
         for lane in ended:
-            self._set(infos, "final_obs", int(lane), self._counts[lane].copy())
+            self._set(infos, "final_obs", int(lane), self._observer.one(int(lane)))
         for key in [k for k in infos if not k.startswith("_") and k != "final_obs"]:
             values, mask = infos[key], infos[f"_{key}"]
             moved = mask & self._ended
@@ -287,6 +288,13 @@ class WorldVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
             infos[f"_{key}"] = mask & ~self._ended
         infos["final_info"] = final
         infos["_final_info"] = self._ended.copy()
+
+    def _told(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """Infos as they were asked for."""
+        if self._info_size is None:
+            return infos
+        keys = (*(key for key, _ in self._queue.entries), *self._told_of)
+        return fixed_lanes(infos, keys, self._info_size, self.num_envs)
 
     def _set(self, infos: dict[str, Any], key: str, lane: int, value: Any) -> None:
         self._entry(infos, key)[lane] = value

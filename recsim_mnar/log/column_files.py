@@ -90,6 +90,26 @@ def column_names(path: str | Path) -> list[str]:
     return _column_names(part_files(Path(path))[0])
 
 
+def provenance_of(path: str | Path) -> dict[str, Any]:
+    """What a log file, or the first of its parts, says of how it was made; empty where it says nothing, as in CSV.
+
+    Raises:
+        UserError: no such file, or one that cannot be read.
+    """
+    from recsim_mnar.log.table import parsed_provenance
+
+    part = part_files(Path(path))[0]
+    if part.suffix.lower() not in PARQUET:
+        return {}
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return parsed_provenance(pq.read_schema(part).metadata)
+    except (OSError, pa.ArrowException):
+        raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
+
+
 def _column_names(part: Path) -> list[str]:
     import pyarrow as pa
 

@@ -234,9 +234,7 @@ class Log:
                 columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
             else:
                 columns[name] = values.to_numpy()
-        meta = (table.schema.metadata or {}).get(_META_KEY)
-        provenance = json.loads(meta) if meta else {}
-        provenance.pop("schema_version", None)
+        provenance = parsed_provenance(table.schema.metadata)
         missing = [c.name for c in schema.COLUMNS if c.null is None and c.name not in columns]
         if missing:
             raise UserError(f"{source}: no column {missing[0]!r} ({schema.BY_NAME[missing[0]].meaning})")
@@ -295,6 +293,14 @@ class Log:
         target = Path(path)
         with replacing(target) as temporary:
             pacsv.write_csv(table, temporary)
+
+
+def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
+    meta = (metadata or {}).get(_META_KEY)
+    provenance: dict[str, Any] = json.loads(meta) if meta else {}
+    provenance.pop("schema_version", None)
+    return provenance
 
 
 def _check_rows(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:

@@ -11,10 +11,9 @@ import math
 
 import numpy as np
 from numba import types
-from numba.core import config
 from numba.extending import intrinsic
 
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.numerics.jit import compiled_as, inlined, kernel
 
 _U32 = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
@@ -80,37 +79,25 @@ def _single_from_bits(typingctx, bits):
     return types.float32(types.int32), codegen
 
 
-if config.DISABLE_JIT:
-    # An intrinsic has no Python body, so the interpreted mode views the bits through numpy.
+# An intrinsic has no Python body: Python views the bits through numpy.
 
-    def double_from_bits(bits):
-        """The float64 whose bit pattern is the int64 given."""
-        return np.int64(bits).view(np.float64)
 
-    def bits_from_double(value):
-        """The bit pattern of a float64, as int64."""
-        return np.float64(value).view(np.int64)
+@compiled_as(_double_from_bits)
+def double_from_bits(bits):
+    """The float64 whose bit pattern is the int64 given."""
+    return np.int64(bits).view(np.float64)
 
-    def single_from_bits(bits):
-        """The float32 whose bit pattern is the int32 given."""
-        return np.int32(bits).view(np.float32)
 
-else:
+@compiled_as(_bits_from_double)
+def bits_from_double(value):
+    """The bit pattern of a float64, as int64."""
+    return np.float64(value).view(np.int64)
 
-    @inlined
-    def double_from_bits(bits):
-        """The float64 whose bit pattern is the int64 given."""
-        return _double_from_bits(bits)
 
-    @inlined
-    def bits_from_double(value):
-        """The bit pattern of a float64, as int64."""
-        return _bits_from_double(value)
-
-    @inlined
-    def single_from_bits(bits):
-        """The float32 whose bit pattern is the int32 given."""
-        return _single_from_bits(bits)
+@compiled_as(_single_from_bits)
+def single_from_bits(bits):
+    """The float32 whose bit pattern is the int32 given."""
+    return np.int32(bits).view(np.float32)
 
 
 _LOG2E = 1.4426950408889634
@@ -296,15 +283,11 @@ def fill_normals(seed, stream, user, first, out):
     """Write the normals of user ``user + i`` to row i of ``out`` (n x k), four to a block from index ``first`` on."""
     n, k = out.shape
     for i in range(n):
-        for j in range(0, k, 4):
-            words = block(seed, stream, np.uint64(user + i), np.uint64(first + j // 4))
-            out[i, j] = normal(words[0])
-            if j + 1 < k:
-                out[i, j + 1] = normal(words[1])
-            if j + 2 < k:
-                out[i, j + 2] = normal(words[2])
-            if j + 3 < k:
-                out[i, j + 3] = normal(words[3])
+        words = block(seed, stream, np.uint64(user + i), np.uint64(first))
+        for j in range(k):
+            if j % 4 == 0 and j > 0:
+                words = block(seed, stream, np.uint64(user + i), np.uint64(first + j // 4))
+            out[i, j] = normal(words[j % 4])
 
 
 @kernel

@@ -19,7 +19,7 @@ from typing import Any
 
 import numba
 from numba.core import event
-from numba.extending import register_jitable
+from numba.extending import overload, register_jitable
 
 # Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
 # each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list
@@ -76,6 +76,13 @@ def _cache_dir(folder: str) -> str | None:
     return str(target)
 
 
+def cache_folders() -> list[str]:
+    """Folders in which compiled kernels are kept; none where nothing can be written."""
+    package = str(Path(__file__).resolve().parents[1])
+    agents = package if (Path(package) / "agents").exists() else str(Path(package).parent / "agents")
+    return sorted({found for folder in (package, agents) if (found := _cache_dir(folder)) is not None})
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk.
 
@@ -104,6 +111,21 @@ def inlined(function: Callable[..., Any]) -> Any:
     For functions that are short or take many arrays: each array is passed as seven numbers.
     """
     return register_jitable(**{**_NO_ENTRY, "forceinline": True})(function)
+
+
+def compiled_as(intrinsic: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile an intrinsic of one argument where kernels call the function; Python calls the function as it stands."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        def typed(value: Any) -> Any:
+            return lambda value: intrinsic(value)
+
+        config, options = numba.config, {**_NO_ENTRY, "forceinline": True}
+        if not config.DISABLE_JIT:  # type: ignore[attr-defined]  # its settings are attributes made at run time
+            overload(function, jit_options=options, strict=False)(typed)  # type: ignore[arg-type]  # _nrt is not listed
+        return function
+
+    return decorate
 
 
 def spliced(function: Callable[..., Any]) -> Any:

@@ -2,12 +2,16 @@
 
 from recsim_mnar.policy.adapting import as_learner, as_policy, scores_of
 from recsim_mnar.policy.base import Learner, Policy, observe_events
+from recsim_mnar.policy.features import FeaturePolicy
+from recsim_mnar.policy.sampled import SampledPolicy
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
 
 __all__ = [
     "EpsilonMixture",
+    "FeaturePolicy",
     "Learner",
     "Policy",
+    "SampledPolicy",
     "SoftmaxPolicy",
     "as_learner",
     "as_policy",

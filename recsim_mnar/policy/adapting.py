@@ -31,7 +31,8 @@ _HANDED_ON = (
 OPTIONAL_LAST = {"learn"}
 """Methods whose last argument an object may do without."""
 
-_FLAGS = ("batches_decisions", "is_uniform", "predicts_ratings")
+_FLAGS = {"batches_decisions": False, "is_uniform": False, "predicts_ratings": False, "replayable": True}
+"""Attributes that are flags, with what holds where an object does not say."""
 
 
 def as_policy(policy: Any, *, who: str | None = None) -> Policy:
@@ -112,8 +113,8 @@ class AdaptedPolicy(Policy):
         if isinstance(n_items, bool) or not isinstance(n_items, (int, np.integer)) or n_items < 1:
             raise UserError(f"{who}: n_items must be a whole number of at least 1, got {n_items!r}")
         self.n_items = int(n_items)
-        for flag in _FLAGS:
-            setattr(self, flag, bool(_typed(own, flag, False, (bool, np.bool_), "True or False", who)))
+        for flag, usual in _FLAGS.items():
+            setattr(self, flag, bool(_typed(own, flag, usual, (bool, np.bool_), "True or False", who)))
         self._offered = frozenset(name for name in _HANDED_ON if getattr(own, name, None) is not None)
         for name in self._offered:
             method = getattr(own, name)

@@ -153,6 +153,11 @@ class PolicyWrapper(Policy):
         """See :class:`Policy`."""
         return learning_of(self.inner)
 
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]  # as the inner policy is
+        """See :class:`Policy`."""
+        return self.inner.replayable
+
     def defines(self, method: str) -> bool:
         """Of what the wrapper hands on: whether the inner policy defines it."""
         return self.inner.defines(method) if method in _HANDED_ON else super().defines(method)

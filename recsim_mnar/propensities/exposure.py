@@ -206,6 +206,11 @@ class Matches:
             same = np.concatenate([np.array(common, bool)[:, None], same], axis=1)
         return same.astype(np.float64)
 
+    def of_items(self, items: NDArray[Any]) -> Matches:
+        """The same users beside these items alone, in this order."""
+        tokens = [self.item_tokens[i] for i in np.asarray(items).tolist()] if len(self.item_tokens) else ()
+        return Matches(self.user_codes, self.item_codes[items], self.user_tokens, tokens)
+
 
 @dataclass(frozen=True)
 class Matching:

@@ -53,6 +53,7 @@ class Trial:
         test_seed: with which the test log was made.
         logging_policy: under which it was collected; None where that is not known.
         policies: fitted, by name.
+        online: fitted policies that learn from all users while they act, by name; they are not among ``policies``.
         exposures: the purchases world's.
         data: what only one world's comparison knows.
     """
@@ -70,6 +71,7 @@ class Trial:
     test_seed: int = 0
     logging_policy: Policy | None = None
     policies: dict[str, Policy] = field(default_factory=dict)
+    online: dict[str, Policy] = field(default_factory=dict)
     exposures: Exposures | None = None
     data: Any = None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_learner
+from recsim_mnar.protocols import online
 from recsim_mnar.protocols.base import Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Judgement, Ranking, Target, judge
@@ -112,7 +113,8 @@ def compare(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
     experiment.prepare(trial)
-    records = [replace(r, protocol=one.name) for one in chosen for r in one.judge(trial)] + experiment.truth(trial)
+    judged = [replace(r, protocol=one.name) for one in chosen if trial.learners for r in one.judge(trial)]
+    records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
     records = [_as_reference(r) if r.agent in references else r for r in records]
     return _told(experiment, chosen, records, trial, tie)
 
@@ -151,7 +153,7 @@ def _told(
     rankings = experiment.rankings(chosen, records, trial.settings)
     judgements = judge(records, rankings, tie=tie)
     notes = experiment.notes(trial, records)
-    if len({r.agent for r in records if not r.details.get("reference")}) == 1:
+    if len({r.agent for r in records if not r.details.get("reference") and r.agent not in trial.online}) == 1:
         notes.append("There is one agent, so there is nothing to choose and no protocol to judge.")
     targets = experiment.targets(trial.settings)
     log, exposures = experiment.kept(trial)
@@ -178,6 +180,7 @@ def _columns(
         judged = [(ranking.protocol, ranking.metric) for ranking in rankings]
         columns = [*judged, *(("truth", target.metric) for target in targets)]
     there = {(r.protocol, r.metric) for r in records}
+    columns = [*columns, *((r.protocol, r.metric) for r in records if r.protocol == online.PROTOCOL)]
     return [key for key in dict.fromkeys(columns) if key in there]
 
 
@@ -186,4 +189,5 @@ def _headings(chosen: list[Protocol], records: list[Record], targets: Sequence[T
     by_name = {one.name: one for one in chosen}
     keys = dict.fromkeys((r.protocol, r.metric) for r in records)
     found = {key: by_name[key[0]].heading(key[1]) for key in keys if key[0] in by_name}
+    found |= {key: f"{targets[0].title} while learning" for key in keys if key[0] == online.PROTOCOL}
     return found | {("truth", target.metric): f"true {target.title}" for target in targets}

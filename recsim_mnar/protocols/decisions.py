@@ -10,10 +10,12 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.adapting import fitted
+from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.protocols.ab_test import CTR, rate_of, truth
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Target
+from recsim_mnar.protocols.online import online_arms
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.simulate.executor import checked_users
 from recsim_mnar.simulate.items import simulate
@@ -35,6 +37,8 @@ class Settings(Params):
         clip: largest weight of clipped IPS (M).
         level: of all intervals.
         paired: A/B arms share their users.
+        online_runs: runs of each agent that learns from all users while it acts; such a run has ``arm_users`` users.
+        online_lanes: of these, how many live side by side.
     """
 
     train_users: int = 2000
@@ -47,10 +51,12 @@ class Settings(Params):
     clip: float = 15.0
     level: float = 0.95
     paired: bool = False
+    online_runs: int = 10
+    online_lanes: int = 32
 
     def check(self) -> None:
         """Refuse sizes that cannot be."""
-        for name in ("train_users", "test_users", "arm_users", "truth_users", "folds"):
+        for name in ("train_users", "test_users", "arm_users", "truth_users", "folds", "online_runs", "online_lanes"):
             checked_users(name, getattr(self, name))
         if not self.clip > 0:
             raise UserError(f"clip must be above 0, got {self.clip:g}")
@@ -92,11 +98,42 @@ class DecisionExperiment(Experiment):
             trial.policies[name] = fitted(learner, train, n_items=n_items, seed=fit_seed)
         logger = registry.learner(sizes.logging).fit(train, n_items=n_items, seed=fit_seed)
         trial.train_log, trial.test_seed, trial.logging_policy = train, trial.seed_of("test"), logger
+        _set_learners_apart(trial)
         trial.report(f"simulate {sizes.test_users:,} test users under {logger.name}")
         trial.test_log = simulate(trial.world, logger, sizes.test_users, trial.test_seed, executor=trial.executor)
 
+    def online(self, trial: Trial) -> list[Record]:
+        """See :meth:`Experiment.online`."""
+        sizes = trial.settings
+        if not trial.online:
+            return []
+        trial.report(f"{sizes.online_runs:,} runs of {len(trial.online)} agents that learn while they act")
+        return online_arms(
+            trial.world,
+            trial.online,
+            sizes.arm_users,
+            trial.seed,
+            runs=sizes.online_runs,
+            lanes=sizes.online_lanes,
+            level=trial.level,
+            executor=trial.executor,
+        )
+
+    def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
+        """See :meth:`Experiment.notes`."""
+        if not trial.online:
+            return []
+        sizes = trial.settings
+        return [
+            f"{', '.join(trial.online)}: learns from all users while it acts, so it has arms of its own: "
+            f"{sizes.online_runs:,} runs of {sizes.arm_users:,} users, {sizes.online_lanes} at a time, the interval "
+            "over runs. It is not ranked with agents that do not learn."
+        ]
+
     def truth(self, trial: Trial) -> list[Record]:
         """See :meth:`Experiment.truth`."""
+        if not trial.policies:
+            return []
         n_users = trial.settings.truth_users
         trial.report(f"truth, {n_users:,} users")
         return truth(trial.world, trial.policies, n_users, trial.seed, level=trial.level, executor=trial.executor)
@@ -115,6 +152,13 @@ class DecisionExperiment(Experiment):
                 (("off_policy", "clipped_ips"), ("ab_test", metric), ("truth", metric)),
             ),
         ]
+
+
+def _set_learners_apart(trial: Trial) -> None:
+    """Agents that learn from all users while they act are no policies that a log or a truth could be held against."""
+    learning = [name for name, policy in trial.policies.items() if learning_of(policy) == "all users"]
+    trial.online = {name: trial.policies.pop(name) for name in learning}
+    trial.learners = {name: learner for name, learner in trial.learners.items() if name in trial.policies}
 
 
 HIT_RATES = Picture(

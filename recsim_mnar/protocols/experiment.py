@@ -108,6 +108,10 @@ class Experiment(abc.ABC):
     def truth(self, trial: Trial) -> list[Record]:
         """Records of protocol ``truth``, with each target's metric."""
 
+    def online(self, trial: Trial) -> list[Record]:
+        """Records of agents that learn from all users while they act, which no protocol ranks; none by default."""
+        return []
+
     def check_world(self, world: World) -> None:
         """Raise UserError where this comparison cannot be made in the world given."""
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
@@ -55,7 +56,7 @@ def off_policy(
     for name, policy in policies.items():
         began = time.perf_counter()
         lost = None
-        if logging is None:
+        if logging is None or not logging.replayable:
             target = replay(log, policy, executor=executor)[shown]
         else:
             probability, missing = replay_with_support(log, policy, logging, executor=executor)
@@ -74,6 +75,7 @@ def off_policy(
                 level=level,
                 unsupported=lost,
             )
+            estimate = with_adaptive_findings(estimate, log.provenance)
             details = {
                 "method": estimate.method,
                 **estimate.verdict.to_dict(),

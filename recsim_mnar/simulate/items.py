@@ -80,11 +80,17 @@ def provenance(
     """What suffices to make a log again."""
     return {
         **made_by(world),
-        "policy": policy.describe(),
+        "policy": described(policy),
         "seed": int(seed),
         "first_user": int(first_user),
         "n_users": int(n_users),
     }
+
+
+def described(policy: Policy | SlatePolicy) -> dict[str, Any]:
+    """What a log says of its policy: what the policy says of itself, and where it is so that nobody can replay it."""
+    mark = {} if getattr(policy, "replayable", True) else {"replayable": False}
+    return {**policy.describe(), **mark}
 
 
 def made_by(world: World) -> dict[str, Any]:

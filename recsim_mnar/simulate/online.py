@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from recsim_mnar.log.table import Log
 from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.policy import registry
 from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulate.items import Columns, checked_run, in_user_order, provenance, show
+from recsim_mnar.simulate.items import Columns, checked_run, described, in_user_order, provenance, show
 from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition
 from recsim_mnar.worlds.checks import decision_world
 
@@ -72,7 +73,8 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
 
     Args:
         world: whose users are recommended one item at a time.
-        policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it. It is not changed: what acts is one
+        policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it, or the name of an agent that needs no log
+            (``lin-ucb+alpha=0.5``). It is not changed: what acts is one
             ``fresh()`` copy, which is :attr:`OnlineRun.policy`.
         n_users: how many, at least 1.
         seed: of the users and of the policy's uniforms, in [0, 2**64).
@@ -81,11 +83,14 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity.
     """
-    world, original = decision_world(world, "simulate_online"), as_policy(policy)
+    world = decision_world(world, "simulate_online")
+    if isinstance(policy, str):
+        policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
+    original = as_policy(policy)
     acting = original.fresh()
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
     n_lanes = whole_number(lanes, "lanes", 1)
-    describes = acting.describe()
+    describes = described(acting)
     parts: list[Columns] = []
     compacted: list[Columns] = []
     decisions: list[int] = []
@@ -101,13 +106,21 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
             compacted.append(_together(parts))
             parts = []
     whole = in_user_order(_together(compacted + parts), 0, n_users)
-    rounds = {"lanes": n_lanes, "rounds": len(decisions), "rows": len(whole["user"])}
-    told = {**provenance(world, acting, n_users, seed), "policy": describes, "online": rounds}
+    log = Log(whole, {**provenance(world, acting, n_users, seed), "policy": describes})
+    log.provenance["online"] = online_provenance(log, acting, n_lanes)
     curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))
-    return OnlineRun(Log(whole, told), acting, curve)
+    return OnlineRun(log, acting, curve)
+
+
+def online_provenance(log: Log, policy: Policy, lanes: int) -> dict[str, Any]:
+    """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
+    learns = learning_of(policy)
+    return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
 
 
 def _together(parts: list[Columns]) -> Columns:
+    if len(parts) == 1:
+        return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

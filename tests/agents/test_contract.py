@@ -73,6 +73,8 @@ def spec(request):
 
 
 class TestAgents(PolicyContract):
+    tolerance = 0.0
+
     @pytest.fixture(autouse=True)
     def _spec(self, spec):
         self.spec = spec

@@ -27,6 +27,8 @@ LOG = simulate(WORLD, uniform(), 300, 3)
 
 @pytest.mark.parametrize("spec", ["mf-ips", f"mf-naive{FIXED}", f"mf-ips+rank=2{FIXED}+epsilon=0.2"])
 class TestContract(PolicyContract):
+    tolerance = 0.0
+
     @pytest.fixture(autouse=True)
     def _spec(self, spec):
         self.spec = spec

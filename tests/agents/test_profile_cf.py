@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.agents.neighbours import profile_cf
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
 from twins import campaigns as twin
@@ -81,7 +81,48 @@ def test_a_user_who_viewed_an_item_twice_has_no_closed_form(profiles):
         assert learner.leave_one_out_ranks(profiles.to_log(), n_items=N, unseen=False) is None
 
 
-def test_too_many_items_are_refused():
+@pytest.fixture
+def pairs_alone(monkeypatch):
+    """No table of all pairs of items, however few there are."""
+    monkeypatch.setattr(profile_cf, "MOST_DENSE", 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_that_were_met_give_what_all_pairs_give(monkeypatch, tmp_path, seed):
+    """Places, scores of training users and of others, and what is stored: the same to the last bit."""
+    n_items = 40  # most pairs are never met
+    log = Profiles.of(random_log(seed, 12, n_items, 6), 99, n_items).to_log()
+    found = {}
+    for most in (10_000, 0):
+        monkeypatch.setattr(profile_cf, "MOST_DENSE", most)
+        found[most] = []
+        for name in NAMES:
+            learner = registry.learner(name).inner
+            found[most] += learner.leave_one_out_ranks(log, n_items=n_items)
+            policy = learner.fit(log, n_items=n_items)
+            policy.save(tmp_path / f"{name}-{most}.npz")
+            for one in (policy, type(policy).load(tmp_path / f"{name}-{most}.npz")):
+                one.reset_training_users(np.arange(3), np.arange(3))
+                one.reset([7, 8])
+                one.observe([0, 0, 1, 7, 7, 7], np.array([1, 5, 30, 2, 5, 2], np.int32))
+                found[most].append(one.scores(np.array([0, 1, 2, 7, 8])))
+    assert len(found[0]) == len(found[10_000]) == 8
+    for a, b in zip(found[0], found[10_000], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_closed_form_of_pairs_that_were_met_is_the_definition(profiles, pairs_alone):
+    test_closed_form_is_the_definition(profiles)
+
+
+def test_more_items_than_a_table_holds():
+    """35,741 items, as on the whole platform: a table would take 10 GB."""
+    n_items = 35_741
+    log = Profiles.of(random_log(5, 200, n_items, 9), 99, n_items).to_log()
     for name in NAMES:
-        with pytest.raises(UserError, match="at most 20,000 items"):
-            registry.learner(name).fit(random_log(0, 5, 4, 3), n_items=20_001)
+        above, level = registry.learner(name).inner.leave_one_out_ranks(log, n_items=n_items)
+        assert len(above) == len(log)
+        assert (above + level < n_items).all()
+        policy = registry.learner(name).fit(log, n_items=n_items)
+        policy.reset([3])
+        assert policy.scores(np.array([3])).shape == (1, n_items)

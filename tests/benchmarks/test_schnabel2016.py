@@ -127,14 +127,16 @@ def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):
     monkeypatch.setattr(learning, "choose", lambda *a: made.append(1) or chosen(*a))
     read = study["run"].settings_of
     small = {"shape": [120, 150], "mcar_samples": [100], "penalties": [1e-3], "rank": 2, "alphas": [1.0, 0.25]}
-    monkeypatch.setattr(study["run"], "settings_of", lambda arguments: {**read(arguments), **small})
+    monkeypatch.setattr(study["run"], "settings_of", lambda arguments, part="": {**read(arguments, part), **small})
     arguments = ["figure6", "--quick", "--out", str(tmp_path)]
     assert study["run"].main(arguments) == 0
-    assert len(made) == 5  # two methods at two alphas, one at one sample
+    # two methods at two alphas, one at one sample; two on each of two draws; two trained for MAE
+    assert len(made) == 2 * 2 + 1 + 2 * 2 + 2
     points = json.loads((tmp_path / "figure6.json").read_text())["points"]
 
-    kept = SimpleNamespace(settings={**small, "alpha": 0.25, "figure6_trials": 2})
+    few = {"redrawn_trials": 2, "mae_alphas": [0.25], "mae_trials": 2}
+    kept = SimpleNamespace(settings={**small, **few, "alpha": 0.25, "figure6_trials": 2})
     del points["sample 100"]
     with pytest.raises(AttributeError):  # the missing point is drawn, the others are not: ``kept`` cannot draw
         learning.fill(kept, points, lambda: None)
-    assert len(made) == 5
+    assert len(made) == 11

@@ -75,6 +75,19 @@ def test_dunnhumby_keeps_what_the_paper_keeps(journey):
     assert "recommendations a user-period" in history.table()
 
 
+def test_dunnhumby_reads_more_than_one_store_in_three_ways(tmp_path):
+    transactions = [(100, 7, 11, w) for w in WEEKS] + [(100, 8, 11, 1)]  # two stores, in one week
+    transactions += [(200, 7, 11, w) for w in WEEKS] + [(200, 8, 11, w) for w in WEEKS[:5]]  # in five weeks
+    transactions += [(300, 7, 11, w) for w in WEEKS]  # one store
+    transactions += [(400, store, 11, w) for store in (7, 8) for w in WEEKS[:4]]  # four weeks
+    transactions += [(500, 8, 11, w) for w in WEEKS]  # keeps store 8 open
+    write_journey(tmp_path, transactions, [(11, s, w, "A") for s in (7, 8) for w in WEEKS], [(11, "SOUP", "CANNED")])
+    for visiting, users in (
+        ("any", [100, 200, 300, 500]), ("two stores", [100, 200]), ("two stores a week", [200])
+    ):  # fmt: skip
+        assert load_dunnhumby(tmp_path, visiting=visiting).users.tolist() == users
+
+
 def test_dunnhumby_for_semi_synthetic_worlds_needs_purchases_on_both_sides(journey):
     history = load_dunnhumby(journey, level="subcategory", filters="sato2020", min_weeks=1)
     assert "SOUP::FRESH" not in history.items.tolist()  # bought with a recommendation only
@@ -144,6 +157,7 @@ def test_what_is_missing_is_named_with_where_to_get_it(tmp_path, journey):
         (lambda: load_xing(empty), r"interactions.csv does not exist. Xing gave the files"),
         (lambda: load_dunnhumby(journey, level="brand"), "level must be one of category"),
         (lambda: load_dunnhumby(journey, filters="none"), "filters must be one of sato2019"),
+        (lambda: load_dunnhumby(journey, visiting="all"), "visiting must be one of any, two stores"),
         (lambda: load_dunnhumby(journey, min_weeks=99), "nothing is left after the filters"),
         (lambda: load_tafeng(empty, regular="mean"), "regular must be one of"),
     ):
@@ -163,3 +177,120 @@ def test_what_is_missing_is_named_with_where_to_get_it(tmp_path, journey):
     bad.write_text("TRANSACTION_DT,CUSTOMER_ID\n11/1/2000,1\n")
     with pytest.raises(UserError, match="a column is missing"):
         load_tafeng(bad)
+
+
+def parquet(folder, name, **columns):
+    pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda d: (d / "promotions.parquet").unlink(), "promotions.parquet does not exist. Dunnhumby publishes"),
+        (lambda d: parquet(d, "promotions", product_id=[1], store_id=[1], week=[1]), "no column 'mailer_location'"),
+        (lambda d: (d / "promotions.parquet").write_text("nope"), "promotions.parquet is not a readable Parquet file"),
+        (
+            lambda d: parquet(d, "promotions", product_id=["1"], store_id=[1], week=[1], mailer_location=["A"]),
+            "promotions.parquet: column 'product_id' must hold whole numbers, it holds string",
+        ),
+        (
+            lambda d: parquet(d, "transactions", household_id=[1], store_id=[1], product_id=[1], week=["w1"]),
+            "transactions.parquet: column 'week' must hold whole numbers, it holds string",
+        ),
+        (
+            lambda d: parquet(
+                d, "transactions", household_id=[1, None], store_id=[1, 1], product_id=[1, 1], week=[1, 1]
+            ),
+            "transactions.parquet: column 'household_id' has 1 rows without a value",
+        ),
+        (lambda d: parquet(d, "transactions", household_id=[1]), "transactions.parquet has no column 'store_id'"),
+        (
+            lambda d: pq.write_table(pq.read_table(d / "transactions.parquet").slice(0, 0), d / "transactions.parquet"),
+            "transactions.parquet has no rows",
+        ),
+        (
+            lambda d: pq.write_table(pq.read_table(d / "promotions.parquet").slice(0, 0), d / "promotions.parquet"),
+            "promotions.parquet has no rows",
+        ),
+        (
+            lambda d: ((d / "products.parquet").unlink(), (d / "transaction_data.csv").write_text("household_key\n")),
+            "holds the two-year CSV release of The Complete Journey; this loader reads products.parquet",
+        ),
+    ],
+)
+def test_dunnhumby_refuses_other_files_in_one_line(journey, change, text):
+    change(journey)
+    refused(lambda: load_dunnhumby(journey), text)
+
+
+def refused(call, text):
+    with pytest.raises(UserError, match=text) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+TAFENG = "TRANSACTION_DT,CUSTOMER_ID,PRODUCT_SUBCLASS,PRODUCT_ID,AMOUNT,SALES_PRICE\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ("2001-01-01 00:00:00;141833;F;F;130207;4710105011011;2;44;52\n", "D01, D02, D11 and D12 are another release"),
+        (TAFENG + "2000-11-01,1,10,1001,1,5\n", "TRANSACTION_DT must be month/day/year, got '2000-11-01'"),
+        (TAFENG + "13/41/2000,1,10,1001,1,5\n", "TRANSACTION_DT must be month/day/year, got '13/41/2000'"),
+        (TAFENG + "11/1/2000,1,10,1001,many,5\n", "column 'AMOUNT' must hold numbers, it holds string"),
+        (TAFENG + "11/1/2000,1,10,1001,1,5\n11/1/2000,,10,1001,1,5\n", "row 2: CUSTOMER_ID has no value"),
+        (TAFENG, "has no rows"),
+        ("", "not a readable table"),
+    ],
+)
+def test_tafeng_refuses_other_files_in_one_line(tmp_path, rows, text):
+    (tmp_path / "ta_feng_all_months_merged.csv").write_text(rows)
+    refused(lambda: load_tafeng(tmp_path), text)
+
+
+def test_tafeng_refuses_archives_without_the_table(tmp_path):
+    path = tmp_path / "ta_feng.csv.zip"
+    path.write_text("nope")
+    refused(lambda: load_tafeng(path), "not a readable table: File is not a zip file")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "x")
+    refused(lambda: load_tafeng(path), "holds no CSV file")
+
+
+XING = "user_id\titem_id\tinteraction_type\tcreated_at\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (XING + "1\t2\t1\t1440000000\n", "the files of the 2016 challenge keep impressions apart"),
+        (XING.replace("\t", ",") + "1,2,0,5\n", "has no column 'user_id'"),
+        (XING + "1\t2\t0\t2016-10-10\n", "is not a readable table: .*invalid value '2016-10-10'"),
+        (XING + "\t2\t0\t5\n", "column 'user_id' has rows without a value"),
+        (XING, "has no rows"),
+        ("", "interactions.csv is empty"),
+    ],
+)
+def test_xing_refuses_other_files_in_one_line(tmp_path, rows, text):
+    (tmp_path / "interactions.csv").write_text(rows)
+    refused(lambda: load_xing(tmp_path), text)
+
+
+HEAD = "\t".join(["id", "jobroles", "discipline_id", "career_level", "industry_id", "country", "region"]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("users", "text"),
+    [
+        ("id\tjobroles\n5\t1\n", "users.csv has no column 'discipline_id'"),
+        (HEAD + "7\t1\t1\t1\t1\tde\t1\n", "users.csv has no row with id 5"),
+        (HEAD + "abc\t1\t1\t1\t1\tde\t1\n", "column 'id' must hold whole numbers without gaps, it holds string"),
+        (HEAD + "5\t1\n", "users.csv is not a readable table"),
+        (HEAD, "users.csv has no rows"),
+    ],
+)
+def test_xings_attributes_are_refused_in_one_line(tmp_path, users, text):
+    write_xing(tmp_path)
+    (tmp_path / "users.csv").write_text(users)
+    refused(lambda: load_matches(tmp_path, load_xing(tmp_path, min_periods=3, min_visits=3)), text)

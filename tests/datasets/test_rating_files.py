@@ -58,6 +58,18 @@ def write(path, text):
     return path
 
 
+def with_propensities(folder, text):
+    write(folder / "propensities.ascii", text)
+    return folder
+
+
+def yahoo(folder, train="1\t1\t3\n", test="1\t1\t3\n"):
+    for name, text in (("train", train), ("test", test)):
+        if text is not None:
+            write(folder / f"ydata-ymusic-rating-study-v1_0-{name}.txt", text)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
@@ -72,7 +84,24 @@ def write(path, text):
         (lambda d: load_ml100k(write(d / "u.data", "a\tb\tc\n")), "not a table of user, item, rating"),
         (lambda d: load_coat(coat(d, test="1 2\n")), r"has shape \(1, 2\), expected 2 x 3"),
         (lambda d: load_coat(coat(d, train="1 x\n")), "not a matrix of numbers"),
-        (lambda d: load_coat(coat(d, train="1 0 6\n0 2 0\n")), "outside the scale"),
+        (lambda d: load_coat(coat(d, train="1 0 6\n0 2 0\n")), "train.ascii: rating .* outside the scale"),
+        # other releases
+        (lambda d: load_ml100k(write(d / "u.data", "1::1193::5::978300760\n")), "looks like a later MovieLens release"),
+        (lambda d: load_ml100k(write(d / "u.data", "userId,movieId,rating\n1,1,4\n")), "looks like a later MovieLens"),
+        (lambda d: load_ml100k(write(d / "u.data", "1\t1\t3.5\t0\n")), "u.data: rating 0 .* is 3.5, outside the scale"),
+        (lambda d: load_coat(coat(d, train="user,item,rating\n")), "train.ascii is not a matrix of numbers"),
+        (lambda d: load_yahoo_r3(yahoo(d, train="0\t1\t3\n")), "train.txt: row 0: user and item must be whole numbers"),
+        (lambda d: load_yahoo_r3(yahoo(d, train="1\t1\t90\n")), "train.txt: rating 0 .* is 90, outside the scale"),
+        # empty or cut off
+        (lambda d: load_ml100k(write(d / "u.data", "")), "u.data has no ratings"),
+        (lambda d: load_coat(coat(d, train="")), "train.ascii is empty"),
+        (lambda d: load_coat(coat(d, train="1 0\n0\n")), "train.ascii is not a matrix of numbers"),
+        (lambda d: load_coat(with_propensities(coat(d), ".1 .2 .3\n.1 0 .1\n")), "propensities must be above 0"),
+        (lambda d: load_coat(with_propensities(coat(d), ".1 .2\n")), "propensities.ascii has shape"),
+        (lambda d: load_yahoo_r3(yahoo(d, train="")), "train.txt has no ratings"),
+        (lambda d: load_yahoo_r3(yahoo(d, test="")), "test.txt has no ratings"),
+        (lambda d: load_yahoo_r3(yahoo(d, test=None)), "test.txt does not exist. Yahoo Webscope"),
+        (lambda d: load_yahoo_r3(yahoo(d, test="1\t1\n")), "test.txt: not a table of user, item, rating"),
     ],
 )
 def test_bad_files_get_one_line(tmp_path, call, text):

@@ -96,7 +96,7 @@ class _Reusing(WorldVectorEnv):
 
     def step(self, actions):
         rest = super().step(actions)[1:]
-        return (self._counts, *rest)
+        return (self._observer.array, *rest)
 
 
 class _Eager(WorldVectorEnv):

@@ -80,6 +80,15 @@ def test_list_metrics_are_the_papers_equations():
     assert {m: r.value for m, r in by_period.items()} == {m: r.value for m, r in result.items()}
 
 
+def test_intervals_do_not_depend_on_what_else_is_asked_for():
+    z, y, e = random_grid(4)
+    lists = np.tile([0, 1, 4], (6, 1))
+    together = evaluate_lists(of_grid(z, y, e), lists, metrics=LIST_METRICS)
+    for metric in LIST_METRICS:
+        alone = evaluate_lists(of_grid(z, y, e), lists, metrics=(metric,))[metric]
+        assert (alone.low, alone.high) == (together[metric].low, together[metric].high), metric
+
+
 def test_users_without_a_treated_or_a_control_item_are_left_out_and_counted():
     z, y = np.zeros((2, 4, 4, 1), bool)
     z[0, 0], z[1, :2], z[2, 2] = True, True, True

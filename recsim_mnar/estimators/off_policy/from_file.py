@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
+from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
-from recsim_mnar.log.column_files import column_names, read_columns
+from recsim_mnar.log.column_files import column_names, provenance_of, read_columns
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,6 +93,7 @@ def estimate_file(
         return log.others[lost[name]] if name in lost else None
 
     records = []
+    made = provenance_of(path)
     for name in policies:
         for estimator in estimators:
             given: dict[str, Any] = models if check_name(estimator).needs else {}
@@ -99,7 +101,7 @@ def estimate_file(
                 log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval,
                 unsupported=missing(name), **given, **common,
             )  # fmt: skip
-            records.append(_record(name, estimate))
+            records.append(_record(name, with_adaptive_findings(estimate, made)))
     compared = [] if baseline is None else [name for name in targets if name != baseline]
     for name in compared:
         for estimator in (each for each in estimators if check_name(each).from_moments):
@@ -108,6 +110,7 @@ def estimate_file(
                 log.reward, log.propensity, log.others[name], log.others[baseline], estimator=estimator,
                 unsupported=missing(name), baseline_unsupported=missing(baseline), **common,
             )  # fmt: skip
+            estimate = with_adaptive_findings(estimate, made)
             records.append(_record(f"{name} - {baseline}", estimate) | {"baseline": baseline})
     return records
 

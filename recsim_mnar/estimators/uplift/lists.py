@@ -129,7 +129,8 @@ def _list_step(metric: str, weight: Floats, users: int) -> float:
         return 1.0 / users  # of a ratio within one user
     if metric == "uplift_pooled":
         return float(weight.max()) / float(weight.sum())
-    return float(weight.max()) / (weight.shape[1] * users)
+    heaviest = float(weight.max()) if metric == "uplift_ips" else 1.0
+    return heaviest / (weight.shape[1] * users)
 
 
 def _list_findings(metric: str, spread: tuple[float, float] | None, details: dict[str, Any]) -> list[Finding]:

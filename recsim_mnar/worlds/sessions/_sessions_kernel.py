@@ -13,7 +13,7 @@ from collections import namedtuple
 import numpy as np
 
 from recsim_mnar.numerics._rng_kernel import block, exp64, normal, unit53
-from recsim_mnar.numerics.jit import inlined, kernel, spliced
+from recsim_mnar.numerics.jit import inlined, inner, kernel, spliced
 from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
 from recsim_mnar.worlds.sessions._views_kernel import sample_view
 
@@ -31,6 +31,8 @@ Rows = namedtuple("Rows", "user step time event item action propensity reward cl
 ORGANIC = 0
 AWAITING = 1
 GONE = 2
+ARRIVING = 3
+"""A user has been seated; the life begins when the lane is next advanced."""
 
 S_USER = np.uint64(3)
 S_ORGANIC = np.uint64(4)
@@ -54,7 +56,7 @@ def click_curve(x):
     return _logistic(5.0 * _logistic(2.0 * _logistic(0.3 * x) - 2.0) - 6.0)
 
 
-@kernel
+@inner
 def click_probability(click_factors, click_offsets, omega, n_factors, action):
     """Click probability of one item for a user with interests ``omega``."""
     x = click_offsets[action]
@@ -83,13 +85,19 @@ def after_answer(dynamics, uniform):
     return AWAITING
 
 
+@inner
+def _drawn_time(mean, sd, seed, user, step):
+    """Time from an event to the next by a normal clock."""
+    a, _b, _c, _d = block(seed, S_CLOCK, user, np.uint64(step))
+    return abs(mean + sd * normal(a))
+
+
 @inlined
 def elapsed(dynamics, seed, user, step):
     """Time from an event to the next."""
     if dynamics.unit_clock:
         return 1.0
-    a, _b, _c, _d = block(seed, S_CLOCK, user, np.uint64(step))
-    return abs(dynamics.clock_mean + dynamics.clock_sd * normal(a))
+    return _drawn_time(dynamics.clock_mean, dynamics.clock_sd, seed, user, step)
 
 
 @spliced
@@ -120,7 +128,7 @@ def write_answer(rows, r, user, step, time, action, propensity, reward):
     rows.reward[r] = reward
 
 
-@inlined
+@spliced
 def _move(dynamics, lanes, lane, next_state):
     """Move the clock and, where the state drawn asks for it, the user's interests."""
     dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
@@ -128,30 +136,34 @@ def _move(dynamics, lanes, lane, next_state):
     lanes.time[lane] += dt
     if next_state == ORGANIC or dynamics.drift_in_bandit:
         lanes.n_drifts[lane] += 1
-        _drift(dynamics, lanes, lane, lanes.n_drifts[lane], dynamics.sigma_drift * dt)
+        scale = dynamics.sigma_drift * dt
+        _drift(
+            lanes.seed[lane],
+            np.uint64(lanes.user[lane]),
+            lanes.n_drifts[lane],
+            scale,
+            dynamics.n_factors,
+            lanes.omega[lane],
+        )
 
 
-@inlined
-def _drift(dynamics, lanes, lane, number, scale):
-    """Add scale times drift ``number`` of this user to the interests; number 0 makes the first ones."""
-    n_factors = dynamics.n_factors
+@inner
+def _drift(seed, user, number, scale, n_factors, omega):
+    """Add scale times drift ``number`` of this user to the interests; number 0 makes the first ones.
+
+    One copy of the normal's code, and one of this function for all its calls: both are long to compile.
+    """
     first = number * ((n_factors + 3) // 4)
-    for k in range(0, n_factors, 4):
-        words = block(lanes.seed[lane], S_USER, np.uint64(lanes.user[lane]), np.uint64(first + k // 4))
-        lanes.omega[lane, k] += scale * normal(words[0])
-        if k + 1 < n_factors:
-            lanes.omega[lane, k + 1] += scale * normal(words[1])
-        if k + 2 < n_factors:
-            lanes.omega[lane, k + 2] += scale * normal(words[2])
-        if k + 3 < n_factors:
-            lanes.omega[lane, k + 3] += scale * normal(words[3])
+    words = block(seed, S_USER, user, np.uint64(first))
+    for k in range(n_factors):
+        if k % 4 == 0 and k > 0:
+            words = block(seed, S_USER, user, np.uint64(first + k // 4))
+        omega[k] += scale * normal(words[k % 4])
 
 
 @spliced
-def _begin(dynamics, lanes, lane, seed, user):
-    """A user arrives in a lane: organic, with the first interests."""
-    lanes.seed[lane] = seed
-    lanes.user[lane] = user
+def _begin(dynamics, lanes, lane):
+    """The user seated in a lane arrives: organic, with the first interests."""
     lanes.phase[lane] = ORGANIC
     lanes.step[lane] = 0
     lanes.n_organic[lane] = 0
@@ -161,18 +173,21 @@ def _begin(dynamics, lanes, lane, seed, user):
     lanes.known[lane] = False
     for k in range(lanes.omega.shape[1]):
         lanes.omega[lane, k] = 0.0
-    _drift(dynamics, lanes, lane, 0, dynamics.sigma_initial)
+    # The number is read where it stands: a literal 0 would be a type of its own, and compiled again.
+    number = lanes.n_drifts[lane]
+    scale = dynamics.sigma_initial
+    _drift(lanes.seed[lane], np.uint64(lanes.user[lane]), number, scale, dynamics.n_factors, lanes.omega[lane])
 
 
 @spliced
-def _browse(dynamics, tables, tiers, lanes, lane, rows, r, scratch):
+def _browse(dynamics, tables, boxes, tiers, lanes, lane, rows, r, scratch):
     """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
     capacity = rows.user.size
     seed = lanes.seed[lane]
     user = np.uint64(lanes.user[lane])
     while lanes.phase[lane] == ORGANIC and r < capacity:
         a, b, c, d = block(seed, S_ORGANIC, user, np.uint64(lanes.n_organic[lane]))
-        item = sample_view(dynamics.stale_limit, tables, tiers, lanes, lane, unit53(c, d), scratch)
+        item = sample_view(dynamics.stale_limit, tables, boxes, tiers, lanes, lane, unit53(c, d), scratch)
         write_view(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], item, dynamics.keep_truth)
         r += 1
         lanes.n_organic[lane] += 1
@@ -261,17 +276,10 @@ def skip_uneventful(lanes, which, most, bandit_out, out):
 
 
 @kernel
-def begin(dynamics, lanes, which, seeds, users):
-    """Users arrive: ``users[j]`` of ``seeds[j]`` in lane ``which[j]``."""
-    dynamics = Dynamics(*dynamics)
-    lanes = Lanes(*lanes)
-    for j in range(which.size):
-        _begin(dynamics, lanes, which[j], seeds[j], users[j])
-
-
-@kernel
-def advance(dynamics, tables, tiers, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch):
-    """Lane by lane: answer the actions where one is awaited, then browse to the next decision or the end.
+def advance(
+    dynamics, tables, boxes, tiers, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch
+):
+    """Lane by lane: begin, or answer the actions where one is awaited; then browse to the next decision or the end.
 
     Those of lane ``which[j]`` are edges[j]:edges[j + 1] of ``actions``: one, or several of which only the last can
     change the user's state. ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows
@@ -286,6 +294,8 @@ def advance(dynamics, tables, tiers, lanes, which, first, edges, actions, propen
     foreseen = dynamics.unit_clock and not dynamics.keep_truth
     for j in range(first, which.size):
         lane = which[j]
+        if lanes.phase[lane] == ARRIVING:
+            _begin(dynamics, lanes, lane)
         if lanes.phase[lane] == AWAITING:
             if r + edges[j + 1] - edges[j] > capacity:
                 return j, r
@@ -301,7 +311,7 @@ def advance(dynamics, tables, tiers, lanes, which, first, edges, actions, propen
                 r += 1
         elif lanes.step[lane] == 0:
             starts[j] = r
-        r = _browse(dynamics, tables, tiers, lanes, lane, rows, r, scratch)
+        r = _browse(dynamics, tables, boxes, tiers, lanes, lane, rows, r, scratch)
         if lanes.phase[lane] == ORGANIC:
             return j, r
     return which.size, r

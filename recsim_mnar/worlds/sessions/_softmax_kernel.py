@@ -8,7 +8,7 @@ from collections import namedtuple
 import numpy as np
 
 from recsim_mnar.numerics._rng_kernel import exp32
-from recsim_mnar.numerics.jit import inlined, inner
+from recsim_mnar.numerics.jit import inlined, inner, spliced
 
 Tables = namedtuple(
     "Tables",
@@ -44,6 +44,7 @@ ATTEMPTS = 32
 FAINT = 1e-20
 """A sum of softmax weights below which the smallest ones, held at 1e-38, would no longer be negligible."""
 
+_NOTHING = np.float32(0.0)
 _FAR = np.float32(-46.0)
 """log(FAINT), about: where the bound on the largest logit lies further above it, it is of no use in float32."""
 
@@ -78,7 +79,7 @@ def sum_of(values):
     return total
 
 
-@inlined
+@spliced
 def _largest_of(values):
     """Largest of float32 values, a multiple of sixteen: so many maxima side by side, for one does not vectorise."""
     m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = values[0]
@@ -95,7 +96,7 @@ def _largest_of(values):
     return max(max(max(m0, m4), max(m2, m6)), max(max(m1, m5), max(m3, m7)))
 
 
-@inner
+@spliced
 def _logits(factors, offsets, begin, omega, shift, out):
     """Out = offsets + factors' omega - shift of the places from ``begin`` on, five factors at a time; float32."""
     n = out.size
@@ -118,16 +119,27 @@ def _logits(factors, offsets, begin, omega, shift, out):
             out[p] = out[p] + w0 * f0[p] + w1 * f1[p] + w2 * f2[p] + w3 * f3[p] + w4 * f4[p]
 
 
+@spliced
+def _exp_of_rest(values, excess):
+    """Values = exp(values - excess), in place; of no excess the same bits as exp(values)."""
+    for p in range(values.size):
+        values[p] = exp32(values[p] - excess)
+
+
 @inner
 def weigh(factors, offsets, begin, omega, shift, out):
     """Out = exp(offsets + factors' omega - shift) of the places from ``begin`` on; all float32."""
-    n = out.size
     if factors.shape[0] > 5:
         _logits(factors, offsets, begin, omega, shift, out)
-        for p in range(n):
-            out[p] = exp32(out[p])
+        _exp_of_rest(out, _NOTHING)
         return
-    # In one pass, for this is where most catalogues spend their time.
+    _weigh_five(factors, offsets, begin, omega, shift, out)
+
+
+@spliced
+def _weigh_five(factors, offsets, begin, omega, shift, out):
+    """:func:`weigh` of five factors in one pass, for this is where most catalogues spend their time."""
+    n = out.size
     end = begin + n
     o = offsets[begin:end]
     w0 = _F(omega[0])
@@ -153,7 +165,7 @@ def bound_of_logits(top, widest, omega):
     return _F(top + np.sqrt(square) * widest)
 
 
-@inlined
+@spliced
 def _sum_groups(weights, starts, sums):
     """Sum of the weights of each group into ``sums``, and of all of them."""
     total = 0.0
@@ -171,7 +183,7 @@ def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
     ``shift``: of ``bound_of_logits``. Returns the shift taken, which is less where float32 would lose weights.
     """
     if omega.size == 5:
-        weigh(factors, offsets, FIRST, omega, shift, weights)
+        _weigh_five(factors, offsets, FIRST, omega, shift, weights)
         if _sum_groups(weights, starts, sums) >= FAINT:
             return shift
     _logits(factors, offsets, FIRST, omega, shift, weights)
@@ -179,8 +191,7 @@ def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
     excess = _largest_of(weights)
     if excess >= _FAR:
         excess = _F(0.0)
-    for p in range(weights.size):
-        weights[p] = exp32(weights[p] - excess)
+    _exp_of_rest(weights, excess)
     _sum_groups(weights, starts, sums)
     return shift + excess
 
@@ -254,7 +265,7 @@ def _pick_steady(values, first, count, stride, target):
     return first + passed * stride, target - below
 
 
-@inlined
+@inner
 def pick_from_all(starts, weights, sums, uniform):
     """A place drawn in proportion to the weights that :func:`weigh_all` made."""
     total = 0.0

@@ -158,7 +158,7 @@ def _drift(omega, scale, deviates, number, n_factors):
 
 
 @spliced
-def _live(dynamics, tables, tiers, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead):
+def _live(dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead):
     """One user's life in lane 0 from row ``first_row`` on; returns the row after its last, or -1 where rows ran out."""
     capacity = rows.user.size
     n_items = tables.click_offsets.size
@@ -188,7 +188,7 @@ def _live(dynamics, tables, tiers, lanes, user, distribution, cumulative, rows, 
             if j == 0:
                 _browse_ahead(seed, key, views, ahead)
             lanes.n_organic[0] = views
-            item = sample_view(dynamics.stale_limit, tables, tiers, lanes, 0, ahead.look[j], scratch)
+            item = sample_view(dynamics.stale_limit, tables, boxes, tiers, lanes, 0, ahead.look[j], scratch)
             write_view(rows, r, user, step, time, item, dynamics.keep_truth)
             r += _ONE
             views += 1
@@ -247,7 +247,20 @@ def _live(dynamics, tables, tiers, lanes, user, distribution, cumulative, rows, 
 
 @kernel
 def trajectories(
-    dynamics, tables, tiers, lanes, seed, first_user, n_users, distribution, cumulative, rows, progress, scratch, ahead
+    dynamics,
+    tables,
+    boxes,
+    tiers,
+    lanes,
+    seed,
+    first_user,
+    n_users,
+    distribution,
+    cumulative,
+    rows,
+    progress,
+    scratch,
+    ahead,
 ):
     """Whole lives of consecutive users in lane 0 under a policy that ignores them.
 
@@ -259,7 +272,9 @@ def trajectories(
     while progress[0] < n_users:
         user = first_user + progress[0]
         lanes.user[0] = user
-        end = _live(dynamics, tables, tiers, lanes, user, distribution, cumulative, rows, progress[1], scratch, ahead)
+        end = _live(
+            dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative, rows, progress[1], scratch, ahead
+        )
         if end < 0:
             return
         progress[0] += 1

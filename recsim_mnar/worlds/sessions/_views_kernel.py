@@ -13,15 +13,15 @@ from recsim_mnar.worlds.sessions._tiers_kernel import view_by_tiers
 
 
 @spliced
-def sample_view(stale_limit, tables, tiers, lanes, lane, uniform, scratch):
+def sample_view(stale_limit, tables, boxes, tiers, lanes, lane, uniform, scratch):
     """The item that the lane's user views now: softmax(factors omega + offsets), exactly.
 
-    ``tiers``: None in a catalogue without; what they need is compiled only for one that has them.
+    ``boxes`` and ``tiers``: None in a catalogue without; what they need is compiled only for one that has them.
     """
     place = -1
     if tiers is not None:
         place, uniform = view_by_tiers(stale_limit, tables, tiers, lanes, lane, uniform, scratch)
-    elif stale_limit > 0.0:
+    elif boxes is not None:
         place = view_by_boxes(stale_limit, tables, lanes, lane, uniform, scratch)
     if place < 0:
         omega = lanes.omega[lane]

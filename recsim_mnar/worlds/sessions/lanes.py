@@ -15,6 +15,8 @@ from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 
 _USERS_A_CALL = 4096
 _FORESEEN = 64
+_UNFORESEEN = 16
+"""Calls of ``skip_uneventful`` that foresee nothing."""
 
 
 class SessionsLanes(Lanes):
@@ -46,19 +48,22 @@ class SessionsLanes(Lanes):
         clicks = {"click_factors": catalogue.click_factors, "click_offsets": catalogue.click_offsets}
         known = {**vars(tables), **clicks}
         self.tables = _softmax_kernel.Tables(*(known[name] for name in _softmax_kernel.Tables._fields))
+        # What a catalogue's sampler does not use is None, and is not compiled.
+        self.boxes = sampler.boxes if sampler.boxes and not sampler.hot else None
         self.tiers = None
         if sampler.hot:
             self.tiers = _tiers_kernel.Tiers(*(known[name] for name in _tiers_kernel.Tiers._fields))
         remembered, n_sums = _remembered(sampler, tables)
         self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums)
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
-        self._plain = (tuple(self.dynamics), tuple(self.tables), self.tiers, tuple(self._arrays))
+        self._plain = (tuple(self.dynamics), tuple(self.tables), self.boxes, self.tiers, tuple(self._arrays))
         self.user = self._arrays.user
         self.step = self._arrays.step
         self.time = self._arrays.time
         self.n_decisions = self._arrays.n_decisions
         self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
+        self._foresights = 0
 
     def __reduce__(self) -> Any:
         return _opened, self._made_of, tuple(self._arrays)
@@ -74,8 +79,9 @@ class SessionsLanes(Lanes):
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
         """See :meth:`Lanes.begin`."""
-        dynamics, _tables, _tiers, arrays = self._plain
-        self._kernel.begin(dynamics, arrays, which, seeds, users)
+        self._arrays.seed[which] = seeds
+        self.user[which] = users
+        self._arrays.phase[which] = self._kernel.ARRIVING
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
     def take(
@@ -106,7 +112,10 @@ class SessionsLanes(Lanes):
     def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """See :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
         out = np.zeros(len(which), np.int64)
-        if self.dynamics.unit_clock and not self.dynamics.drift_in_bandit:
+        # Foresight saves time and needs a kernel of its own: a few steps are done before it could be compiled.
+        if self._foresights < _UNFORESEEN:
+            self._foresights += 1
+        elif self.dynamics.unit_clock and not self.dynamics.drift_in_bandit:
             self._kernel.skip_uneventful(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
         return out
 
@@ -146,6 +155,7 @@ class SessionsLanes(Lanes):
             _trajectories_kernel.trajectories(
                 self.dynamics,
                 self.tables,
+                self.boxes,
                 self.tiers,
                 self._arrays,
                 np.uint64(seed),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.errors import UserError, described
+from recsim_mnar.contracts.findings import BrokenRuleError, Finding, findings_of
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.policy.base import Policy
@@ -31,25 +30,6 @@ MOST_DEVIATIONS = 5.0
 """Standard errors by which rewards may differ from their stated means: beyond it lie 6 of 10,000,000 true worlds."""
 LEAST_ROWS = 100
 """Recommendations of one item from which its own mean is tested; fewer would not be near normal."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """A rule that a world breaks.
-
-    Attributes:
-        rule: its name, of :data:`RULES`.
-        why: what was found.
-        fix: what to do.
-    """
-
-    rule: str
-    why: str
-    fix: str
-
-
-class BrokenRuleError(AssertionError):
-    """A rule is broken; the text says how."""
 
 
 class UniformPolicy(Policy):
@@ -76,17 +56,7 @@ def check_world(make_world: Callable[[], Any]) -> list[Finding]:
     Args:
         make_world: gives a new world, always the same one.
     """
-    found: list[Finding] = []
-    for rule, (check, fix) in RULES.items():
-        try:
-            check(make_world)
-        except (BrokenRuleError, UserError) as error:
-            found.append(Finding(rule, str(error), fix))
-        except Exception as error:  # an own world's code may raise anything
-            found.append(Finding(rule, f"it raised {described(error)}", fix))
-        if found and rule == "door":
-            break  # nothing can be asked of what is no world
-    return found
+    return findings_of(RULES, make_world)
 
 
 # ----------------------------------------------------------------------------------------------------------- the rules

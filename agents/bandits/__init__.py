@@ -1,0 +1,1 @@
+"""Bandits: policies that learn from the outcomes of all users while they act."""

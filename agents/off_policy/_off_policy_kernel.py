@@ -1,0 +1,115 @@
+# mypy: ignore-errors
+"""Jitted core of learning from logs: a softmax policy's probabilities, objectives and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.numerics._rng_kernel import exp64, log64
+from recsim_mnar.numerics.jit import inlined, kernel
+
+
+@inlined
+def softmax(features, weights, out):
+    """Fill ``out`` (P,) with the softmax of the logits weights @ features; weights (P, D), features (D,)."""
+    top = -np.inf
+    for a in range(out.size):
+        z = 0.0
+        for d in range(features.size):
+            z += weights[a, d] * features[d]
+        out[a] = z
+        top = max(top, z)
+    total = 0.0
+    for a in range(out.size):
+        out[a] = exp64(out[a] - top)
+        total += out[a]
+    for a in range(out.size):
+        out[a] /= total
+
+
+@kernel
+def probabilities(features, weights, out):
+    """Softmax of every row: features (n, D), weights (P, D), out (n, P)."""
+    for j in range(features.shape[0]):
+        softmax(features[j], weights, out[j])
+
+
+@kernel
+def weighted(
+    batch, starts, features, actions, propensities, rewards, weights, model, settings, scratch, sums, gradient
+):
+    """Sums over the rows of some contexts, and the gradient of sum k u, of importance-weighted objectives.
+
+    With pi the softmax policy, w = min(pi(a|x) / p, clip) and q(x, a) = model_a . x, a row's value is
+    u = w (r - q(x, a)) + sum_b pi(b|x) q(x, b), and its factor k = -1 + slope (u - centre), held fixed.
+
+    batch (m,) contexts; starts (C + 1,) rows of each; features (C, D); actions, propensities, rewards (n,); weights and
+    model (P, D); settings: clip, slope, centre; scratch (3, P). sums (5,) takes u, u^2, w, w r and rows, added up;
+    gradient (P, D) is added to.
+    """
+    clip, slope, centre = settings[0], settings[1], settings[2]
+    pi, q, towards = scratch[0], scratch[1], scratch[2]
+    for b in range(batch.size):
+        c = batch[b]
+        x = features[c]
+        softmax(x, weights, pi)
+        value = 0.0
+        for a in range(pi.size):
+            z = 0.0
+            for d in range(x.size):
+                z += model[a, d] * x[d]
+            q[a] = z
+            value += pi[a] * z
+            towards[a] = 0.0
+        through = 0.0
+        factors = 0.0
+        for i in range(starts[c], starts[c + 1]):
+            a = actions[i]
+            w = pi[a] / propensities[i]
+            kept = w <= clip
+            if not kept:
+                w = clip
+            u = w * (rewards[i] - q[a]) + value
+            k = slope * (u - centre) - 1.0
+            if kept:
+                part = k * w * (rewards[i] - q[a])
+                towards[a] += part
+                through += part
+            factors += k
+            sums[0] += u
+            sums[1] += u * u
+            sums[2] += w
+            sums[3] += w * rewards[i]
+            sums[4] += 1.0
+        for a in range(pi.size):
+            push = towards[a] - through * pi[a] + factors * pi[a] * (q[a] - value)
+            for d in range(x.size):
+                gradient[a, d] += push * x[d]
+
+
+@kernel
+def cross_entropy(batch, starts, features, actions, costs, weights, scratch, sums, gradient):
+    """Sum of -cost log pi(a|x) over the rows of some contexts, in sums[0], rows in sums[4]; its gradient is added to.
+
+    costs (n,) take the place of propensities and rewards; other arguments as :func:`weighted`.
+    """
+    pi, towards = scratch[0], scratch[1]
+    for b in range(batch.size):
+        c = batch[b]
+        x = features[c]
+        total = 0.0
+        for a in range(towards.size):
+            towards[a] = 0.0
+        for i in range(starts[c], starts[c + 1]):
+            towards[actions[i]] += costs[i]
+            total += costs[i]
+        sums[4] += starts[c + 1] - starts[c]
+        if total == 0.0:
+            continue
+        softmax(x, weights, pi)
+        for a in range(pi.size):
+            if towards[a] != 0.0:
+                sums[0] -= towards[a] * log64(max(pi[a], 1e-300))
+            push = total * pi[a] - towards[a]
+            for d in range(x.size):
+                gradient[a, d] += push * x[d]

@@ -1,0 +1,196 @@
+"""A policy chosen among those learned from one part of a log by off-policy evaluation on the other part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.agents.off_policy.learners import (
+    POEM,
+    BanditNet,
+    DRPolicy,
+    OffPolicyLearner,
+    RewardCrossEntropy,
+    reward_model,
+)
+from recsim_mnar.agents.off_policy.policy import HistorySoftmax
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.value import estimate_value
+from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.log.rows import user_begins
+from recsim_mnar.models.factorization import Contexts, check_log
+from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.policy.base import Learner
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+Floats = NDArray[np.float64]
+SHARPNESS = (1.0, 3.0, 10.0)
+"""Factors of the logits tried of every policy learned."""
+
+_SPLIT = 99
+"""Index of the draws that put users in the part that policies are judged on."""
+_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy and what the held-out log says of it.
+
+    Attributes:
+        policy: fitted on the other users.
+        settings: the learner's.
+        estimate: of its value.
+    """
+
+    policy: HistorySoftmax
+    settings: dict[str, Any]
+    estimate: Estimate
+
+    @property
+    def name(self) -> str:
+        """The learner and what it is told apart by."""
+        told = [f"{key}={self.settings[key]}" for key in ("weight", "variance", "penalty") if key in self.settings]
+        return "+".join([self.policy.name, *told, f"sharpness={self.policy.describe()['sharpness']:g}"])
+
+
+def default_learners(**settings: Any) -> list[OffPolicyLearner]:
+    """The learners that are tried unless others are named, with further settings for all of them."""
+    return [
+        RewardCrossEntropy(**settings),
+        RewardCrossEntropy(weight="ips", **settings),
+        POEM(**settings),
+        POEM(variance=10.0, **settings),
+        BanditNet(penalty=3e-3, **settings),
+        DRPolicy(**settings),
+        DRPolicy(variance=10.0, **settings),
+    ]
+
+
+class OffPolicyChoice(Learner):
+    """The best of several policies learned from a part of the log, by off-policy evaluation on the other users.
+
+    Learners are POEM, BanditNet, doubly robust and cross-entropy weighted by reward, each at several sharpnesses. The
+    policy with the largest lower limit wins: of many estimates the largest belongs to a policy that few rows of the log
+    speak of, as often as to a good one. The doubly robust estimate takes its model from the users that policies are
+    learned from.
+
+    Args:
+        held_out: share of the users on whose rows policies are judged.
+        estimator: by which: ``dr``, ``snips``, ``ips`` or ``clipped_ips``.
+        by: ``low``, the lower limit of the estimate's 95 % interval over users, or ``value``, the estimate itself.
+        clip: of ``clipped_ips``.
+        epochs: of every learner.
+        learners: instead of :func:`default_learners`.
+    """
+
+    name = "off-policy-choice"
+
+    def __init__(
+        self,
+        held_out: float = 0.5,
+        estimator: str = "dr",
+        by: str = "low",
+        clip: float = 100.0,
+        epochs: int = 20,
+        learners: Sequence[OffPolicyLearner] | None = None,
+    ) -> None:
+        if not (isinstance(held_out, (int, float)) and 0.0 < held_out < 1.0):
+            raise UserError(f"{self.name}: held_out must lie strictly between 0 and 1, got {held_out!r}")
+        if estimator not in ("dr", "snips", "ips", "clipped_ips"):
+            raise UserError(f"{self.name}: estimator must be dr, snips, ips or clipped_ips, got {estimator!r}")
+        if by not in ("low", "value"):
+            raise UserError(f"{self.name}: by must be low or value, got {by!r}")
+        self.held_out, self.estimator, self.by, self.clip = float(held_out), estimator, by, float(clip)
+        if not (math.isfinite(self.clip) and self.clip > 0):
+            raise UserError(f"{self.name}: clip must be a number above 0, got {clip!r}")
+        epochs = whole_number(epochs, f"{self.name}: epochs", 1)
+        self.learners = list(learners) if learners is not None else default_learners(epochs=epochs)
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
+        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        candidates = self.candidates(log, n_items=n_items, seed=seed)
+        best = max(candidates, key=lambda candidate: getattr(candidate.estimate, self.by))
+        arrays, parameters = best.policy.fitted()
+        estimate = best.estimate
+        chosen = {
+            "learner": best.name, "of": len(candidates), "estimator": self.estimator, "by": self.by,
+            "held_out": self.held_out, "value": estimate.value, "low": estimate.low, "high": estimate.high,
+        }  # fmt: skip
+        return HistorySoftmax(n_items, self.name, **arrays, parameters={**parameters, "chosen": chosen})
+
+    def candidates(self, log: Log, *, n_items: int, seed: int = 0) -> list[Candidate]:
+        """All policies, as fitted on one part of the users and judged on the others.
+
+        Raises:
+            UserError: a part has no recommendations, or a learner can use none.
+        """
+        check_log(log, n_items)
+        train, held = split_users(log, self.held_out, seed)
+        for part, what in ((train, "to learn from"), (held, "to be judged on")):
+            if not part.is_bandit.any():
+                raise UserError(f"{self.name}: no recommendations are left {what}: give more users")
+        shrinkage = self.learners[0].settings["shrinkage"]
+        model = reward_model(train, n_items, rank=self.learners[0].settings["rank"], shrinkage=shrinkage, seed=seed)
+        found = []
+        for learner in self.learners:
+            contexts = Contexts.from_log(held, n_items, shrinkage=learner.settings["shrinkage"])
+            fitted = learner.fit(train, n_items=n_items, seed=seed)
+            for sharpness in SHARPNESS:
+                policy = fitted.sharpened(sharpness) if sharpness != 1.0 else fitted
+                estimate = judged(policy, contexts, model, estimator=self.estimator, clip=self.clip)
+                found.append(Candidate(policy, learner.settings, estimate))
+        return found
+
+
+def split_users(log: Log, held_out: float, seed: int) -> tuple[Log, Log]:
+    """Two logs of different users, the second of about the share ``held_out`` of them."""
+    users = log["user"]
+    new = user_begins(users)
+    held = rng.uniforms(seed, rng.Stream.FIT, users[new], _SPLIT) < held_out
+    rows = held[np.cumsum(new) - 1]
+    return log.select(~rows), log.select(rows)
+
+
+def judged(
+    policy: HistorySoftmax, contexts: Contexts, model: tuple[Floats, Floats], *, estimator: str, clip: float
+) -> Estimate:
+    """A policy's value estimated on a log's contexts.
+
+    Args:
+        policy: whose logits are linear in its factors.
+        contexts: of the log, made with the policy's shrinkage.
+        model: map (P, K) and rewards (P, K + 1), see :func:`recsim_mnar.agents.off_policy.learners.reward_model`.
+        estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`.
+        clip: for those that clip.
+    """
+    from recsim_mnar.agents.off_policy import _off_policy_kernel
+
+    arrays = policy.fitted()[0]
+    n = len(contexts.actions)
+    target, q_logged, q_target = np.empty(n), np.empty(n), np.empty(n)
+    ones = np.ones((_CHUNK, 1))
+    for begin in range(0, contexts.features.shape[0], _CHUNK):
+        x = contexts.features[begin : begin + _CHUNK]
+        one = ones[: x.shape[0]]
+        features = np.concatenate([one, x @ arrays["mapping"] - arrays["centre"]], axis=1)
+        pi = np.empty((len(one), policy.n_items))
+        _off_policy_kernel.probabilities(features, np.ascontiguousarray(arrays["weights"]), pi)
+        q = np.concatenate([one, x @ model[0]], axis=1) @ model[1].T
+        first, last = np.searchsorted(contexts.context, [begin, begin + len(one)])
+        here, action = contexts.context[first:last] - begin, contexts.actions[first:last]
+        target[first:last] = np.minimum(pi[here, action], 1.0)
+        q_logged[first:last] = q[here, action]
+        q_target[first:last] = (pi * q).sum(axis=1)[here]
+    given: dict[str, Any] = {"q_logged": q_logged, "q_target": q_target} if estimator == "dr" else {}
+    return estimate_value(
+        contexts.rewards, contexts.propensities, target, estimator=estimator, clip=clip,
+        cluster=contexts.user_of_context[contexts.context], **given,
+    )  # fmt: skip

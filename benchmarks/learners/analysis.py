@@ -1,0 +1,103 @@
+"""Tables of the study, from its records alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+CHOSEN = "chosen by off-policy evaluation"
+
+
+def chosen(candidates: dict[str, Any], family: str | None = None, by: str = "low") -> str:
+    """The candidate with the largest lower limit of its off-policy estimate, of all or of a family."""
+    own = {name: c for name, c in candidates.items() if family in (None, c["family"])}
+    return max(own, key=lambda name: own[name]["estimate"][by])
+
+
+def rows_of(found: dict[str, Any], catalogue: str) -> dict[str, dict[str, float]]:
+    """Name and exact CTR of everything that stands in the table, for one catalogue."""
+    candidates = found["from_log"][catalogue]
+    rows = dict(found["baselines"][catalogue])
+    rows |= {f"{name}, after learning": row for name, row in found["bandits"][catalogue].items()}
+    for family in dict.fromkeys(c["family"] for c in candidates.values()):
+        rows[f"{family}, from the log"] = candidates[chosen(candidates, family)]
+    rows[CHOSEN] = candidates[chosen(candidates)]
+    rows["the largest estimate instead of the largest lower limit"] = candidates[chosen(candidates, by="value")]
+    return rows
+
+
+def cell(row: dict[str, float]) -> str:
+    return f"{100 * row['value']:.3f} [{100 * row['low']:.3f}, {100 * row['high']:.3f}]"
+
+
+def tables(found: dict[str, Any], given: dict[str, Any]) -> str:
+    """Markdown: exact CTR by catalogue, what the choice costs, and the checks."""
+    catalogues = list(found["baselines"])
+    by_catalogue = {c: rows_of(found, c) for c in catalogues}
+    names = list(by_catalogue[catalogues[0]])
+    mean = {name: sum(by_catalogue[c][name]["value"] for c in catalogues) / len(catalogues) for name in names}
+    head = " | ".join(f"catalogue {c}" for c in catalogues)
+    lines = [
+        f"Exact CTR in %, {given['evaluated_users']:,} users, the same in a catalogue; 95 % intervals over users.",
+        "",
+        f"| policy | {head} | mean |",
+        "|---|" + "---|" * (len(catalogues) + 1),
+    ]
+    for name in sorted(names, key=lambda name: -mean[name]):
+        cells = " | ".join(cell(by_catalogue[c][name]) for c in catalogues)
+        lines.append(f"| {name} | {cells} | {100 * mean[name]:.3f} |")
+    lines += ["", "Clicks while learning, in %: " + learning(found, given), ""]
+    lines += ["What the choice costs, all in %; the estimate is of users that were not learned from:", ""]
+    lines += ["| catalogue | by the largest | chosen | estimate | exact CTR | best candidate | its CTR | regret |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for c in catalogues:
+        candidates = found["from_log"][c]
+        best = max(candidates, key=lambda name: candidates[name]["value"])
+        for by, words in (("low", "lower limit"), ("value", "estimate")):
+            pick = chosen(candidates, by=by)
+            row, top = candidates[pick], candidates[best]["value"]
+            lines.append(
+                f"| {c} | {words} | {pick} | {cell(row['estimate'])} | {cell(row)} | {best} | {100 * top:.3f} | "
+                f"{100 * (top - row['value']):.3f} |"
+            )
+    return "\n".join([*lines, "", *paired(by_catalogue, given), "", *checks(by_catalogue, given)])
+
+
+def paired(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> list[str]:
+    """What was chosen less others, by catalogue."""
+    lines = [
+        "Chosen less others, in %, paired by catalogue; mean and 95 % Student interval over catalogues:",
+        "",
+    ]
+    for rival in ("best fixed item", given["logging"], "user-popularity", "mf-ips", "item-knn", "oracle"):
+        x = np.array([100 * (rows[CHOSEN]["value"] - rows[rival]["value"]) for rows in by_catalogue.values()])
+        told = f"{x.mean():+.3f}"
+        if len(x) > 1:
+            half = stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x))
+            told += f" [{x.mean() - half:+.3f}, {x.mean() + half:+.3f}]"
+        lines.append(f"- {rival}: {told} ({', '.join(f'{one:+.3f}' for one in x)})")
+    return lines
+
+
+def learning(found: dict[str, Any], given: dict[str, Any]) -> str:
+    """Of each bandit, by catalogue."""
+    told = []
+    for name in given["bandits"]:
+        rates = ", ".join(f"{100 * one[name]['while_learning']:.3f}" for one in found["bandits"].values())
+        told.append(f"{name} {rates}")
+    return "; ".join(told) + f" ({given['online_users']:,} users, {given['lanes']} lanes)."
+
+
+def checks(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> list[str]:
+    """PASS or short: what was chosen beside what it must beat, intervals disjoint, in every catalogue."""
+    lines = []
+    for rival in ("best fixed item", given["logging"], "user-popularity"):
+        above = [rows[CHOSEN]["low"] > rows[rival]["high"] for rows in by_catalogue.values()]
+        word = "PASS" if all(above) else "short"
+        lines.append(f"- {word}: chosen above {rival}, intervals disjoint, in {sum(above)} of {len(above)} catalogues")
+    for goal in ("item-knn", "oracle"):
+        share = [rows[CHOSEN]["value"] / rows[goal]["value"] for rows in by_catalogue.values()]
+        lines.append(f"- chosen, as a share of {goal}: " + ", ".join(f"{s:.3f}" for s in share))
+    return lines

@@ -1,0 +1,169 @@
+"""What policies that learn reach in a world of 50 items: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from analysis import tables
+
+from recsim_mnar import rng
+from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, split_users
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.log import Log
+from recsim_mnar.log.files import write_json
+from recsim_mnar.policy import Policy, registry
+from recsim_mnar.policy.capabilities import PolicyWrapper
+from recsim_mnar.protocols.ab_test import run_arm
+from recsim_mnar.simulate import simulate
+from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.worlds import make_world
+
+HERE = Path(__file__).resolve().parent
+QUICK = {"catalogues": [0], "n_items": 10, "n_flips": 5, "log_users": 600, "evaluated_users": 300} | {
+    "online_users": 100, "lanes": 16, "epochs": 3,
+}  # fmt: skip
+
+
+class Frozen(PolicyWrapper):
+    """A bandit that has learned, and learns no more."""
+
+    learns = "nothing"
+
+    def __init__(self, inner: Policy) -> None:
+        self.inner, self.n_items, self.name = inner, inner.n_items, inner.name
+
+    def act(self, users: Any, uniforms: Any) -> Any:
+        return self.inner.act(users, uniforms)
+
+    def probabilities(self, users: Any) -> Any:
+        return self.inner.probabilities(users)
+
+    def propensity_of(self, users: Any, actions: Any) -> Any:
+        return self.inner.propensity_of(users, actions)
+
+    def learn(self, users: Any, actions: Any, rewards: Any, propensities: Any) -> None:
+        pass
+
+    def fresh(self) -> Policy:
+        return Frozen(self.inner.fresh())
+
+
+def world_of(given: dict[str, Any], catalogue: int) -> Any:
+    settings = {name: given[name] for name in ("n_items", "n_flips")} | {"catalogue_seed": catalogue}
+    return make_world("sessions", given["preset"], settings)
+
+
+def ctr(world: Any, policy: Policy, given: dict[str, Any]) -> dict[str, Any]:
+    """Exact CTR of a policy: the mean click probability of what it shows, with its interval over users."""
+    arm = run_arm(world, policy, given["evaluated_users"], rng.derive_seed(0, "evaluated"))
+    return summary(arm.means, arm.decisions)
+
+
+def summary(means: Any, decisions: Any) -> dict[str, Any]:
+    value, low, high = ratio_interval(means, decisions, 0.95)
+    return {"value": value, "low": low, "high": high}
+
+
+def oracle(world: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The item with the largest click probability in each user's present state."""
+    n, seed = given["evaluated_users"], rng.derive_seed(0, "evaluated")
+    lanes, which = world.lanes(n), np.arange(n)
+    earned, decisions = np.zeros(n), np.zeros(n)
+    transition = lanes.begin(which, np.full(n, seed, np.uint64), which)
+    while len(which := which[transition.alive]):
+        means = world.reward_means(lanes.state[which])
+        actions = means.argmax(axis=1).astype(np.int32)
+        earned[which] += means[np.arange(len(which)), actions]
+        decisions[which] += 1.0
+        transition = lanes.take(which, actions, np.ones(len(which)))
+    return summary(earned[decisions > 0], decisions[decisions > 0])
+
+
+def named(name: str, log: Log, n_items: int) -> Policy:
+    return registry.learner(name).fit(log, n_items=n_items, seed=1)
+
+
+def best_fixed(world: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The best item for everybody, of the three with the largest mean click probability of new users."""
+    omega = rng.normals(0, rng.Stream.PROTOCOL, 0, (20_000, world.params.n_factors))
+    three = np.argsort(-world.click_probabilities(omega).mean(axis=0))[:3]
+    found = [ctr(world, named(f"constant+item={item}", Log({}), world.n_items), given) for item in three]
+    return max(found, key=lambda one: one["value"])
+
+
+def log_of(world: Any, given: dict[str, Any]) -> Log:
+    logging = named(given["logging"], Log({}), world.n_items)
+    return simulate(world, logging, given["log_users"], rng.derive_seed(0, "train"))
+
+
+def baselines(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
+    """What needs no learning from outcomes, what bounds it, and the factorisation of the log's rewards."""
+    world = world_of(given, catalogue)
+    train, _held = split_users(log_of(world, given), 0.5, 0)
+    found = {"oracle": oracle(world, given), "best fixed item": best_fixed(world, given)}
+    for name in [*given["baselines"], given["logging"]]:
+        found[name] = ctr(world, named(name, train, world.n_items), given)
+    return found
+
+
+def bandits(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
+    """Bandits after so many users, learning no more; and what they earned while they learned."""
+    world, found = world_of(given, catalogue), {}
+    for name in given["bandits"]:
+        run = simulate_online(world, name, given["online_users"], rng.derive_seed(0, "online"), lanes=given["lanes"])
+        curve = run.curve
+        found[name] = ctr(world, Frozen(run.policy), given) | {
+            "while_learning": float(curve.rewards[-1] / curve.decisions[-1]),
+            "decisions": int(curve.decisions[-1]),
+        }
+    return found
+
+
+def from_log(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
+    """Every candidate learned from the log: what off-policy evaluation says of it, and its exact CTR."""
+    world = world_of(given, catalogue)
+    choice = OffPolicyChoice(held_out=0.5, epochs=given["epochs"])
+    found = {}
+    for candidate in choice.candidates(log_of(world, given), n_items=world.n_items, seed=0):
+        estimate = candidate.estimate
+        found[candidate.name] = ctr(world, candidate.policy, given) | {
+            "family": candidate.policy.name,
+            "estimate": {"value": estimate.value, "low": estimate.low, "high": estimate.high},
+        }
+    return found
+
+
+PARTS = {"baselines": baselines, "from_log": from_log, "bandits": bandits}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small slice, its results printed only")
+    parser.add_argument("--study", type=Path, default=Path("runs/learners"), help="what is done already")
+    options = parser.parse_args()
+    given = tomllib.loads((HERE / "settings.toml").read_text()) | (QUICK if options.quick else {})
+    folder = options.study / ("quick" if options.quick else "full")
+    found: dict[str, dict[str, Any]] = {}
+    for part, make in PARTS.items():
+        for catalogue in given["catalogues"]:
+            path, began = folder / f"{part}-{catalogue}.json", time.perf_counter()
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, make(given, catalogue))
+                print(f"{part}, catalogue {catalogue}: {time.perf_counter() - began:.0f} s", flush=True)
+            found.setdefault(part, {})[str(catalogue)] = json.loads(path.read_text())
+    text = tables(found, given)
+    print(text)
+    if not options.quick:
+        (HERE / "results.md").write_text(f"`python benchmarks/learners/run.py`\n\n{text}\n")
+        write_json(HERE / "results.json", found)
+
+
+if __name__ == "__main__":
+    main()

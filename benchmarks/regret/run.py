@@ -1,0 +1,89 @@
+"""Regret of bandits in worlds of known mean rewards: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from analysis import figure, tables
+
+from recsim_mnar import rng
+from recsim_mnar.log import Log
+from recsim_mnar.log.files import write_json
+from recsim_mnar.policy import Policy, registry
+from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.worlds.features import FeatureWorld
+
+HERE = Path(__file__).resolve().parent
+LOW, HIGH = 0.05, 0.5
+QUICK = {"seeds": 2, "users": 100, "points": 5, "policies": ["lin-epsilon-greedy", "lin-ucb", "lin-thompson", "ucb1"]}
+
+
+def world_of(given: dict[str, Any], reward: str) -> FeatureWorld:
+    """A world whose mean rewards, linear in the features or their logits, go from .05 to .5."""
+    x = rng.normals(1, rng.Stream.USER, 0, (given["rows"], given["n_features"]))
+    z = rng.normals(1, rng.Stream.CATALOGUE, 0, (given["n_items"], given["n_features"]))
+    score = np.einsum("ud,id->ui", x, z)
+    ends = np.array([LOW, HIGH])
+    low, high = np.log(ends / (1.0 - ends)) if reward == "logistic" else ends
+    share = (score - score.min()) / (score.max() - score.min())
+    means = low + (high - low) * share
+    if reward == "logistic":
+        means = 1.0 / (1.0 + np.exp(-means))
+    return FeatureWorld(x, z, reward=np.clip(means, LOW, HIGH), length=given["length"])
+
+
+def policy_of(name: str, world: FeatureWorld) -> Policy:
+    """A bandit by its name, on the world's user features where it has a context."""
+    kind = type(registry.learner(name).fit(Log({}), n_items=world.n_items))
+    contextual = name not in ("epsilon-greedy", "ucb1")
+    return kind(world.n_items, **({"features": world.user_features} if contextual else {}))
+
+
+def regret_of(given: dict[str, Any], reward: str, name: str, seed: int) -> dict[str, Any]:
+    """Cumulative regret at evenly spaced numbers of interactions, in the order in which they were made."""
+    world, began = world_of(given, reward), time.perf_counter()
+    run = simulate_online(world, policy_of(name, world), given["users"], seed, lanes=given["lanes"])
+    rows = run.log.bandit()
+    order = np.argsort(rows["round"], kind="stable")
+    here = world.rows_of(rows["user"][order])
+    lost = world.means[here].max(axis=1) - world.means[here, rows["action"][order]]
+    at = np.linspace(0, len(lost), given["points"] + 1).astype(int)[1:]
+    seconds = time.perf_counter() - began
+    return {"interactions": at.tolist(), "regret": np.cumsum(lost)[at - 1].tolist(), "seconds": round(seconds, 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small slice, its results printed only")
+    parser.add_argument("--seeds", type=int, default=None, help="so many of the seeds first")
+    parser.add_argument("--study", type=Path, default=Path("runs/regret"), help="what is done already")
+    options = parser.parse_args()
+    given = tomllib.loads((HERE / "settings.toml").read_text()) | (QUICK if options.quick else {})
+    given["seeds"] = options.seeds or given["seeds"]
+    folder = options.study / ("quick" if options.quick else "full")
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, dict[str, list[Any]]] = {}
+    for seed in range(given["seeds"]):
+        for reward in given["rewards"]:
+            for name in given["policies"]:
+                path = folder / f"{reward}-{name}-{seed}.json"
+                if not path.exists():
+                    write_json(path, regret_of(given, reward, name, seed))
+                found.setdefault(reward, {}).setdefault(name, []).append(json.loads(path.read_text()))
+        print(f"seed {seed} done", flush=True)
+    text = tables(found, given)
+    print(text)
+    if not options.quick:
+        (HERE / "results.md").write_text(f"`python benchmarks/regret/run.py`\n\n{text}\n\n![regret](results.png)\n")
+        figure(found, HERE / "results.png")
+        write_json(HERE / "results.json", found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Learning a policy from a log with propensities, and judging it by another log before anybody is shown anything.
+
+python examples/learning_from_logs.py
+"""
+
+from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.replay import replay
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+
+world = make_world("sessions", None, ["n_items=10"])
+logging = registry.learner("user-popularity+epsilon=0.3").fit(Log({}), n_items=world.n_items, seed=0)
+training, test = (simulate(world, logging, n_users=1500, seed=seed) for seed in (1, 2))
+shown = test.bandit()
+given = (shown["reward"], shown["propensity"])
+told = {"cluster": shown["user"], "full_support": True}  # epsilon shows every item at times
+print(f"{len(shown):,} decisions to judge by; the logging policy earned {given[0].mean():.5f}")
+for name in ("reward-cross-entropy", "poem"):
+    policy = registry.learner(name).fit(training, n_items=world.n_items, seed=0)
+    target = replay(test, policy)[test.is_bandit]
+    more = difference(*given, target, given[1], **told)
+    print(f"{name}: {estimate_value(*given, target, clip=20.0, **told)}")
+    print(f"  more than the logging policy by {more.value:+.5f} [{more.low:+.5f}, {more.high:+.5f}]")
+    # What nobody knows outside a simulator: it is shown to other users.
+    seen = simulate(world, policy, n_users=1500, seed=3).bandit()["reward"]
+    print(f"  shown to others it earns {seen.mean():.5f}")

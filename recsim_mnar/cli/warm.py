@@ -1,0 +1,36 @@
+"""``recsim-mnar warm``: compiles the kernels ahead."""
+
+from __future__ import annotations
+
+import click
+
+from recsim_mnar.cli.console import progress
+from recsim_mnar.cli.shared import names_of
+
+
+@click.command()
+@click.option(
+    "--parts",
+    default=None,
+    help="What to compile, with commas: worlds, estimators, agents (all but agents by default).",
+)
+def warm(parts: str | None) -> None:
+    """Compile the kernels ahead, so that the first run waits for none.
+
+    Says what was compiled, how long it took and where it is kept. What is there already is not compiled again.
+    """
+    from recsim_mnar.numerics.jit import cache_folders
+    from recsim_mnar.warming import USUAL
+    from recsim_mnar.warming import warm as compiled
+
+    names = list(USUAL) if parts is None else names_of(parts, "--parts")
+    total, seconds = 0, 0.0
+    with progress() as report:
+        report("compile " + ", ".join(names))
+        for done in compiled(names):
+            total, seconds = total + done.kernels, seconds + done.seconds
+            what = f"{done.kernels} kernels" if done.kernels != 1 else "1 kernel"
+            click.echo(f"{done.part}: {what if done.kernels else 'nothing to compile'}, {done.seconds:.1f} CPU s")
+    folders = cache_folders()
+    where = f"kept in {', '.join(folders)}" if folders else "no folder can be written, so nothing is kept"
+    click.echo(f"{total} kernels compiled in {seconds:.0f} CPU s; {where}")

@@ -1,0 +1,104 @@
+"""The log of users whom an environment shows, put together from what ``reset`` and ``step`` return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.log.table import Log
+from recsim_mnar.simulate.online import ROUND
+
+_Row = tuple[int, int, float, int, int, int, float, float, float, int]
+
+
+class LogBuilder:
+    """Collects events of users from ``info`` dictionaries and gives them as a Log.
+
+    Attributes:
+        round: what the column :data:`ROUND` of rows that are added says; None for a log without it.
+    """
+
+    def __init__(self) -> None:
+        self.round: int | None = None
+        self._rows: dict[int, list[_Row]] = {}
+        self._rated = False
+
+    def begin(self, info: dict[str, Any]) -> None:
+        """A user has arrived; ``info`` as ``reset`` returned it."""
+        for left in info.get("skipped") or ():
+            self._rows[left["user"]] = []
+            self._events(left["user"], 0, left)
+        user = int(info["user"])
+        if user in self._rows:
+            raise UserError(f"user {user} is in this record already: record each seed, and each user of it, once")
+        self._rows[user] = []
+        self._events(user, 0, info)
+
+    def decide(self, user: int, step: int, time: float, action: int, propensity: float, reward: float) -> None:
+        """A recommendation was made at the decision that the last ``info`` announced."""
+        row = (user, step, time, schema.BANDIT, -1, action, propensity, reward, np.nan, self.round or 0)
+        self._rows[user].append(row)
+
+    def browse(self, user: int, first_step: int, info: dict[str, Any]) -> None:
+        """Organic events that followed; ``info`` as ``step`` returned it."""
+        self._events(user, first_step, info)
+
+    def _events(self, user: int, first_step: int, info: dict[str, Any]) -> None:
+        rows = self._rows[user]
+        views, times = events_of(info, "views"), events_of(info, "view_times")
+        unknown = (np.nan,) * len(views)
+        self._rated |= "ratings" in info
+        ratings = events_of(info, "ratings") or unknown
+        probabilities = events_of(info, "observation_propensities") or unknown
+        for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
+            told = (float(time), schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p), self.round or 0)
+            rows.append((user, first_step + k, *told))
+
+    @property
+    def users(self) -> set[int]:
+        """Users met so far, those skipped included."""
+        return set(self._rows)
+
+    def log(self, n_users: int | None = None, provenance: dict[str, Any] | None = None) -> Log:
+        """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
+        rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
+        known = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
+        columns = list(zip(*rows, strict=True)) if rows else [()] * (len(known) + 1)
+        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(known, columns, strict=False)}
+        if not self._rated:
+            del arrays["observation_propensity"]
+        if self.round is not None:
+            arrays[ROUND] = np.array(columns[-1], np.int64)
+        return Log(arrays, provenance or {})
+
+
+def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:
+    """The entries of one key of an ``info``, one an event; also of one that is of a fixed size.
+
+    Raises:
+        UserError: a fixed size that was too small for all events, or that does not tell of users who were skipped.
+    """
+    values = info.get(key)
+    if values is None:
+        return ()
+    if "n_views" in info:
+        n = int(info["n_views"]) if key != "bought" else int((values >= 0).sum())
+        if n > len(values) or info["n_skipped"]:
+            raise UserError(
+                f"info_size={len(values)} is too small to record this environment: {n} views since the last decision, "
+                f"{info['n_skipped']} users skipped; make it without info_size"
+            )
+        values = values[:n].tolist()
+    return tuple(values)
+
+
+def lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
+    """The entries of one lane of a vector environment's ``infos``: those whose mask is set; nested where they are."""
+    info = {}
+    for key, values in infos.items():
+        if not key.startswith("_") and infos[f"_{key}"][lane]:
+            info[key] = lane_info(values, lane) if isinstance(values, dict) else values[lane]
+    return info

@@ -1,0 +1,252 @@
+"""What an agent observes of the users in its lanes: counts, decayed counts, the last items, or features."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.numerics.checks import number_in, whole_number
+from recsim_mnar.worlds.base import LaneWorld
+
+Array = NDArray[Any]
+
+COUNT_LIMIT = float(2**24)
+"""Upper bound of a view count: float32 counts exactly up to here, and no life comes near it."""
+RATING_LIMIT = 5.0
+"""Upper bound of a rating."""
+_LARGEST = float(np.finfo(np.float32).max)
+DECAY, LENGTH = 0.9, 10
+"""Of ``decayed`` and ``last`` where no number is given."""
+
+
+class Observer(abc.ABC):
+    """Keeps an observation for each of some lanes.
+
+    Attributes:
+        space: of one lane's observation.
+    """
+
+    space: gym.Space[Any]
+
+    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+        """New users sit in these lanes; their features where the world has any."""
+
+    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+        """Organic events in their order, (m,) each; their ratings where the world has them, None for views."""
+
+    def answered(self, lanes: NDArray[np.int64], items: Array, ratings: Array) -> None:
+        """Recommendations whose answer reveals a rating, at most one a lane."""
+        self.see(lanes, items, ratings)
+
+    @abc.abstractmethod
+    def all(self) -> Any:
+        """The observations of all lanes, newly made."""
+
+    @abc.abstractmethod
+    def one(self, lane: int) -> Any:
+        """That of one lane, newly made."""
+
+    def alone(self) -> Any:
+        """That of the only lane there is: at every step of a single environment."""
+        return self.one(0)
+
+
+class _OfArray(Observer):
+    """An observation that is one row of an array."""
+
+    array: Array
+
+    def keep(self, array: Array) -> None:
+        """Let observations stand in this array, a row a lane."""
+        self.array, self._flat = array, array.reshape(-1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_flat"}
+
+    def __setstate__(self, held: dict[str, Any]) -> None:
+        vars(self).update(held)
+        self._flat = self.array.reshape(-1)  # of a copy it is another array's
+
+    def all(self) -> Array:
+        """See :meth:`Observer.all`."""
+        return self.array.copy()
+
+    def one(self, lane: int) -> Array:
+        """See :meth:`Observer.one`."""
+        row: Array = self.array[lane].copy()
+        return row
+
+    def alone(self) -> Array:
+        """See :meth:`Observer.alone`."""
+        return self._flat.copy()
+
+
+class Counts(_OfArray):
+    """Views so far of each item; in a world of ratings the rating that each item got, 0 for none."""
+
+    def __init__(self, world: LaneWorld, n_lanes: int) -> None:
+        high = RATING_LIMIT if world.rates else COUNT_LIMIT
+        self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
+        self.keep(np.zeros((n_lanes, world.n_items), np.float32))
+
+    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+        """See :meth:`Observer.begin`."""
+        self.array[lanes] = 0
+
+    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+        """See :meth:`Observer.see`."""
+        if values is not None:
+            self.array[lanes, items] = values
+        else:
+            # One index, not a pair of them: numpy has a fast path for it.
+            np.add.at(self.array.reshape(-1), lanes * self.array.shape[1] + items, np.float32(1))
+
+
+class Features(_OfArray):
+    """What is known of a user from the start; nothing that happens changes it."""
+
+    def __init__(self, world: LaneWorld, n_lanes: int) -> None:
+        self.space = gym.spaces.Box(-_LARGEST, _LARGEST, (world.n_user_features,), np.float32)
+        self.keep(np.zeros((n_lanes, world.n_user_features), np.float32))
+
+    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+        """See :meth:`Observer.begin`."""
+        self.array[lanes] = features
+
+
+class Decayed(_OfArray):
+    """Sums of what each item got (1 a view, or its rating), each event's share decaying with every later one.
+
+    Args:
+        world: where users live.
+        n_lanes: how many.
+        decay: in (0, 1): what of a share an event leaves.
+    """
+
+    def __init__(self, world: LaneWorld, n_lanes: int, decay: float) -> None:
+        self._decay = np.float32(decay)
+        high = (RATING_LIMIT if world.rates else 1.0) / (1.0 - decay)
+        self.space = gym.spaces.Box(0.0, min(high * 1.001, COUNT_LIMIT), (world.n_items,), np.float32)
+        self.keep(np.zeros((n_lanes, world.n_items), np.float32))
+
+    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+        """See :meth:`Observer.begin`."""
+        self.array[lanes] = 0
+
+    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+        """See :meth:`Observer.see`."""
+        shares = np.ones(len(items), np.float32) if values is None else values
+        for lane, item, share in zip(lanes.tolist(), items.tolist(), shares.tolist(), strict=True):
+            self.array[lane] *= self._decay
+            self.array[lane, item] += np.float32(share)
+
+
+class Last(_OfArray):
+    """The last items, the latest first, each one more than its number; 0 where there were none.
+
+    Args:
+        world: where users live.
+        n_lanes: how many.
+        length: how many items.
+    """
+
+    def __init__(self, world: LaneWorld, n_lanes: int, length: int) -> None:
+        self.space = gym.spaces.MultiDiscrete(np.full(length, world.n_items + 1))
+        self.keep(np.zeros((n_lanes, length), np.int64))
+
+    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+        """See :meth:`Observer.begin`."""
+        self.array[lanes] = 0
+
+    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+        """See :meth:`Observer.see`."""
+        for lane, item in zip(lanes.tolist(), items.tolist(), strict=True):
+            row = self.array[lane]
+            row[1:] = row[:-1].copy()
+            row[0] = item + 1
+
+
+class ByName(Observer):
+    """A dictionary: ``counts``, and where the world has them ``user`` and ``items``, the features of both."""
+
+    def __init__(self, world: LaneWorld, n_lanes: int) -> None:
+        self._parts: dict[str, _OfArray] = {"counts": Counts(world, n_lanes)}
+        if world.n_user_features:
+            self._parts["user"] = Features(world, n_lanes)
+        spaces: dict[str, gym.Space[Any]] = {name: part.space for name, part in self._parts.items()}
+        self._items: NDArray[np.float32] | None = None
+        features = getattr(world, "item_features", None)
+        if features is not None:
+            self._items = np.ascontiguousarray(features, np.float32)
+            spaces["items"] = gym.spaces.Box(-_LARGEST, _LARGEST, self._items.shape, np.float32)
+        self._n_lanes = n_lanes
+        self.space = gym.spaces.Dict(spaces)
+
+    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+        """See :meth:`Observer.begin`."""
+        for part in self._parts.values():
+            part.begin(lanes, features)
+
+    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+        """See :meth:`Observer.see`."""
+        for part in self._parts.values():
+            part.see(lanes, items, values)
+
+    def all(self) -> dict[str, Array]:
+        """See :meth:`Observer.all`."""
+        found = {name: part.all() for name, part in self._parts.items()}
+        if self._items is not None:
+            found["items"] = np.repeat(self._items[None], self._n_lanes, axis=0)
+        return dict(sorted(found.items()))
+
+    def one(self, lane: int) -> dict[str, Array]:
+        """See :meth:`Observer.one`."""
+        found = {name: part.one(lane) for name, part in self._parts.items()}
+        if self._items is not None:
+            found["items"] = self._items.copy()
+        return dict(sorted(found.items()))
+
+
+KINDS = ("counts", "decayed", "last", "features", "dict")
+
+
+def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observer:
+    """What observes the users of a world.
+
+    Args:
+        world: where they live.
+        n_lanes: how many at once.
+        kind: of :data:`KINDS`, ``decayed=0.95`` or ``last=20`` with a number of its own; None for the user's features
+            where the world has any, else counts.
+
+    Raises:
+        UserError: an unknown kind, a number that cannot be, or features that the world has not.
+    """
+    sort, _, text = (kind or ("features" if world.n_user_features else "counts")).partition("=")
+    if sort not in KINDS:
+        raise UserError(f"observation={kind!r}: {nearest(sort, KINDS)}")
+    if text and sort not in ("decayed", "last"):
+        raise UserError(f"observation={kind!r}: {sort} takes no number")
+    if sort == "features" and not world.n_user_features:
+        raise UserError(f"observation='features': users of the {world.name} world have none")
+    if sort == "decayed":
+        return Decayed(world, n_lanes, number_in(_number(kind, text, DECAY), "observation's decay", 0, 1, ends="()"))
+    if sort == "last":
+        return Last(world, n_lanes, whole_number(_number(kind, text, LENGTH), "observation's length", 1))
+    plain: dict[str, type[Any]] = {"counts": Counts, "features": Features, "dict": ByName}
+    made: Observer = plain[sort](world, n_lanes)
+    return made
+
+
+def _number(kind: str | None, text: str, usual: float) -> float | int:
+    if not text:
+        return usual
+    try:
+        return int(text) if isinstance(usual, int) else float(text)
+    except ValueError:
+        raise UserError(f"observation={kind!r}: {text!r} is no number that can stand there") from None

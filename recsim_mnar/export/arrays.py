@@ -1,0 +1,222 @@
+"""A log's decisions as arrays, and the distributions of a policy at each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.log.contexts import Context, ContextRule
+from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.table import Log
+from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.base import observe_events
+from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
+from recsim_mnar.policy.checks import checked_distribution
+from recsim_mnar.replay import replay_batches, user_blocks
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_CELLS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The recommendations of a log, in its order, each with what was known when it was made; d decisions, u users.
+
+    Attributes:
+        n_items: actions are 0 .. n_items - 1.
+        context: (d, c) float32, of what the user had viewed before.
+        action: (d,) what was recommended.
+        reward: (d,) what it earned.
+        propensity: (d,) probability with which it was chosen.
+        user: (d,) to whom, a user's decisions one after another.
+        step: (d,) position in that user's life.
+        last: (d,) whether it is that user's last decision.
+        final: (u, c) float32, of what each user had viewed at the end, for the users who have decisions.
+    """
+
+    n_items: int
+    context: NDArray[np.float32]
+    action: Ints
+    reward: Floats
+    propensity: Floats
+    user: Ints
+    step: Ints
+    last: NDArray[np.bool_]
+    final: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def episodes(self) -> list[slice]:
+        """The rows of each user."""
+        ends = np.flatnonzero(self.last) + 1
+        starts = np.append(0, ends[:-1])
+        return [slice(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
+
+    def next_context(self) -> NDArray[np.float32]:
+        """(d, c) of what the user had viewed at the next decision, or at the end."""
+        out = np.empty_like(self.context)
+        out[:-1] = self.context[1:]
+        out[self.last] = self.final
+        return out
+
+    def log(self) -> Log:
+        """The decisions as the bandit rows of a Log, whose time is the step: what estimators read."""
+        n = len(self)
+        return Log(
+            {
+                "user": self.user,
+                "step": self.step,
+                "time": self.step.astype(np.float64),
+                "event": np.full(n, schema.BANDIT, np.int8),
+                "action": self.action,
+                "propensity": self.propensity,
+                "reward": self.reward,
+            }
+        )
+
+
+def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: float = 0.9, last: int = 10) -> Decisions:
+    """The decisions of a log as arrays.
+
+    Args:
+        log: ordered by (user, step).
+        n_items: items and actions are 0 .. n_items - 1.
+        context: ``counts``, ``decayed`` or ``last``: see :class:`recsim_mnar.log.contexts.ContextRule`.
+        decay: in [0, 1], for ``decayed``.
+        last: how many items, for ``last``.
+
+    Raises:
+        UserError: no decision in the log, an item or action out of range, or a context that is none.
+    """
+    n_items = whole_number(n_items, "n_items", 1)
+    contexts, finals = ContextRule(context, decay, last).of(log, n_items)
+    shown = np.flatnonzero(log["event"] == schema.BANDIT)
+    if len(shown) == 0:
+        raise UserError("the log has no bandit rows: there are no decisions to export")
+    action = log["action"][shown].astype(np.int64)
+    if action.min() < 0 or action.max() >= n_items:
+        bad = int(action[(action < 0) | (action >= n_items)][0])
+        raise UserError(f"the log has action {bad}, but n_items = {n_items}: actions must lie in 0..{n_items - 1}")
+    everyone = log["user"][user_starts(log["user"])]
+    user = log["user"][shown]
+    kept = np.isin(everyone, user)
+    return Decisions(
+        n_items=n_items,
+        context=contexts,
+        action=action,
+        reward=log["reward"][shown],
+        propensity=log["propensity"][shown],
+        user=user,
+        step=log["step"][shown].astype(np.int64),
+        last=_lasts(user),
+        final=finals[kept],
+    )
+
+
+def distributions(log: Log, policy: Any) -> Floats:
+    """Probability of every item at each decision of a log, under a policy that sees the user's events as logged.
+
+    Args:
+        log: ordered by (user, step).
+        policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it; it is not changed.
+
+    Returns:
+        (d, n_items), rows in the order of the log's bandit rows; of the logging policy, the column of the logged action
+        holds the logged propensities.
+
+    Raises:
+        UserError: an item that the policy does not know, probabilities that are none, or a policy that learns from all
+            users.
+    """
+    policy = as_policy(policy)
+    refuse_common_learning(policy, "distributions")
+    top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
+    if top >= policy.n_items:
+        raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
+    bandit = log["event"] == schema.BANDIT
+    place = np.cumsum(bandit) - 1
+    out = np.empty((int(bandit.sum()), policy.n_items))
+    user, item, reward = log["user"], log["item"], log["reward"]
+    one_by_one = learning_of(policy) != "nothing"
+    step = max(1, _CELLS // policy.n_items)
+    for first, end in user_blocks(user):
+        acting = policy.fresh()
+        acting.reset(np.unique(user[first:end]))
+        for views, shown in replay_batches(log, first, end, one_by_one=one_by_one):
+            if len(views):
+                observe_events(acting, user[views], item[views], reward[views])
+            for begin in range(0, len(shown), step):
+                some = shown[begin : begin + step]
+                given = acting.probabilities(user[some])
+                out[place[some]] = checked_distribution(acting, given, policy.n_items, n=len(some))
+            if one_by_one and len(shown):
+                acting.learn(user[shown], log["action"][shown], reward[shown], log["propensity"][shown])
+    return out
+
+
+def from_arrays(
+    n_items: int,
+    context: Any,
+    action: Any,
+    reward: Any,
+    propensity: Any,
+    *,
+    user: Any = None,
+    step: Any = None,
+    final: Any = None,
+) -> Decisions:
+    """Decisions of columns that another library holds.
+
+    Args:
+        n_items: actions are 0 .. n_items - 1.
+        context: (d, c) numbers.
+        action: (d,) whole numbers.
+        reward: (d,) numbers.
+        propensity: (d,) in (0, 1].
+        user: (d,) whose; a user's rows stand together. Each decision is a user's own where None.
+        step: (d,) position in the user's life; counted from 0 where None.
+        final: (u, c); the last context of each user again where None.
+
+    Raises:
+        UserError: arrays of different lengths, actions out of range, propensities outside (0, 1].
+    """
+    action_ = np.asarray(action).astype(np.int64).reshape(-1)
+    n = len(action_)
+    context_ = np.asarray(context, np.float32).reshape(n, -1)
+    user_ = np.arange(n) if user is None else np.asarray(user).astype(np.int64).reshape(-1)
+    reward_, propensity_ = (np.asarray(values, np.float64).reshape(-1) for values in (reward, propensity))
+    lengths = {len(user_), len(reward_), len(propensity_)}
+    if lengths != {n}:
+        raise UserError(f"context, action, reward, propensity and user must be of one length, got {n} and {lengths}")
+    if n and (action_.min() < 0 or action_.max() >= n_items):
+        raise UserError(f"actions must lie in 0..{n_items - 1}, got {int(action_.min())}..{int(action_.max())}")
+    good = (propensity_ > 0) & (propensity_ <= 1)
+    if not good.all():
+        row = int(np.flatnonzero(~good)[0])
+        raise UserError(f"row {row}: propensity must lie in (0, 1], got {propensity_[row]}")
+    last = _lasts(user_)
+    starts = user_starts(user_)
+    counted = np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))
+    return Decisions(
+        n_items=int(n_items),
+        context=context_,
+        action=action_,
+        reward=reward_,
+        propensity=propensity_,
+        user=user_,
+        step=counted if step is None else np.asarray(step).astype(np.int64).reshape(-1),
+        last=last,
+        final=context_[last] if final is None else np.asarray(final, np.float32).reshape(int(last.sum()), -1),
+    )
+
+
+def _lasts(user: Ints) -> NDArray[np.bool_]:
+    return np.append(user_begins(user)[1:], True) if len(user) else np.zeros(0, np.bool_)

@@ -1,0 +1,99 @@
+"""RLlib: a log as the table of single steps that its offline data reads from Parquet, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.export.arrays import Decisions, from_arrays
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLUMNS = ("eps_id", "t", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds", "action_logp")
+
+
+def to_rllib(decisions: Decisions) -> pa.Table:
+    """A pyarrow Table with the columns of RLlib's offline schema, one row a decision.
+
+    ``eps_id`` is the user, ``t`` the number of the decision, ``obs`` and ``new_obs`` lists of c floats, and
+    ``action_logp`` the logarithm of the propensity. ``step``, the position in the user's life, stands beside them.
+    ``pyarrow.parquet.write_table(to_rllib(...), file)`` writes what ``AlgorithmConfig.offline_data(input_=[file])``
+    reads.
+    """
+    import pyarrow as pa
+
+    n = len(decisions)
+    starts = np.flatnonzero(np.append(True, decisions.last[:-1]))
+    lengths = np.diff(np.append(starts, n))
+    return pa.table(
+        {
+            "eps_id": pa.array(decisions.user.astype(str)),
+            "t": np.arange(n) - np.repeat(starts, lengths),
+            "obs": _lists(decisions.context),
+            "actions": decisions.action,
+            "rewards": decisions.reward,
+            "new_obs": _lists(decisions.next_context()),
+            "terminateds": decisions.last,
+            "truncateds": np.zeros(n, np.bool_),
+            "action_logp": np.log(decisions.propensity),
+            "step": decisions.step,
+        }
+    )
+
+
+def from_rllib(table: Any, n_items: int) -> Decisions:
+    """Decisions of a table of :func:`to_rllib`, or one with the same columns.
+
+    Args:
+        table: a pyarrow Table.
+        n_items: actions are 0 .. n_items - 1.
+
+    Returns:
+        Decisions whose propensities are exp(action_logp): as they were, but for the last bits.
+
+    Raises:
+        UserError: a column is missing, or values that are none.
+    """
+    for name in _COLUMNS:
+        if name not in table.column_names:
+            raise UserError(f"the table has no column {name!r}: a table of RLlib's single steps has it")
+    user = _users(table.column("eps_id").to_pylist())
+    ends = np.append(user[1:] != user[:-1], True)
+    context, following = (_rows(table.column(name)) for name in ("obs", "new_obs"))
+    return from_arrays(
+        n_items,
+        context,
+        table.column("actions").to_numpy(),
+        table.column("rewards").to_numpy(),
+        np.minimum(np.exp(table.column("action_logp").to_numpy()), 1.0),
+        user=user,
+        step=table.column("step").to_numpy() if "step" in table.column_names else None,
+        final=following[ends],
+    )
+
+
+def _lists(rows: NDArray[np.float32]) -> Any:
+    import pyarrow as pa
+
+    edges = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    if rows.size > np.iinfo(np.int32).max:
+        raise UserError("too many numbers for one table: export the log in parts (Log.split)")
+    return pa.ListArray.from_arrays(edges, np.ascontiguousarray(rows).reshape(-1))
+
+
+def _rows(column: Any) -> NDArray[np.float32]:
+    whole = column.combine_chunks()
+    return np.asarray(whole.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(len(column), -1)
+
+
+def _users(names: list[str]) -> NDArray[np.int64]:
+    """Ids of episodes; those of RLlib's own, which are no numbers, are counted."""
+    try:
+        return np.array([int(name) for name in names], np.int64)
+    except ValueError:
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return np.array([numbers[name] for name in names], np.int64)

@@ -1,0 +1,85 @@
+"""implicit (MIT): a fitted recommender as a policy, and one that ``compare`` fits itself.
+
+A model saved by pickle can run any code when it is loaded; implicit's own ``save`` writes arrays (``.npz``).
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.views import view_counts
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.features import FeaturePolicy
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+
+def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePolicy:
+    """A fitted model of implicit as a policy: what it scores highest for what the user has viewed so far.
+
+    Users' factors are made again from their views (``recalculate_user``), so users need not be those it was fitted on.
+    An item that the user's neighbours do not reach, and every item for who has viewed nothing, scores 0.
+
+    Args:
+        model: fitted, and able to recalculate users: ALS and the item neighbours are, BPR and logistic matrix
+            factorisation are not.
+        n_items: number of items.
+        name: under which results are reported; that of the model's class where None.
+    """
+
+    def scores(x: NDArray[np.float32]) -> NDArray[np.float64]:
+        out = np.zeros((len(x), n_items))
+        some = np.flatnonzero(x.any(axis=1))
+        if len(some) == 0:
+            return out
+        try:
+            items, given = model.recommend(
+                np.arange(len(some)),
+                sparse.csr_matrix(x[some].astype(np.float64)),
+                N=n_items,
+                filter_already_liked_items=False,
+                recalculate_user=True,
+            )
+        except NotImplementedError:
+            raise UserError(
+                f"{type(model).__name__} of implicit cannot score a user by views alone: take ALS or item neighbours"
+            ) from None
+        row, column = np.nonzero(items >= 0)
+        out[some[row], items[row, column]] = given[row, column]
+        return out
+
+    return FeaturePolicy(n_items, scores=scores, name=name or type(model).__name__)
+
+
+class Recommender(Learner):
+    """Fits a copy of a model of implicit to the view counts of a log.
+
+    Args:
+        model: unfitted.
+        name: under which results are reported; that of the model's class where None.
+    """
+
+    ignores_own_views = False
+
+    def __init__(self, model: Any, name: str | None = None) -> None:
+        self.model, self.name = model, name or type(model).__name__
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`; the seed is the model's ``random_state`` where it has one."""
+        counts, _users = view_counts(log, n_items)
+        model = copy.deepcopy(self.model)
+        if hasattr(model, "random_state"):
+            model.random_state = seed % 2**31
+        with warnings.catch_warnings():
+            # Of a conversion inside the library, of its own weights.
+            warnings.filterwarnings("ignore", message="Method expects CSR input")
+            model.fit(sparse.csr_matrix(counts.astype(np.float64)), show_progress=False)
+        return policy_of(model, n_items, name=self.name)

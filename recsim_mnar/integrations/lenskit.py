@@ -1,0 +1,77 @@
+"""LensKit (MIT): a trained scorer or pipeline as a policy, and one that ``compare`` trains itself.
+
+A pipeline saved by pickle can run any code when it is loaded: load only what you trust.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from lenskit.data import ItemList, RecQuery, from_interactions_df
+from lenskit.pipeline import Pipeline
+from lenskit.training import TrainingOptions
+from numpy.typing import NDArray
+
+from recsim_mnar.log.views import views_of
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.features import FeaturePolicy
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+
+def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeaturePolicy:
+    """A trained scorer of LensKit, or a pipeline that holds one, as a policy: the item that it scores highest.
+
+    A user is asked about by what was viewed so far, each item once, so users need not be those it was trained on. What
+    it cannot score comes after all else, and for who has viewed nothing all items are equal.
+
+    Args:
+        scorer: a component that takes ``query`` and ``items``, trained on items 0 .. n_items - 1, or a pipeline.
+        n_items: number of items.
+        name: under which results are reported; that of the scorer's class where None.
+    """
+    everything = ItemList(item_ids=np.arange(n_items))
+
+    def scored(query: RecQuery) -> Any:
+        if isinstance(scorer, Pipeline):
+            return scorer.run("scorer", query=query, items=everything)
+        return scorer(query=query, items=everything)
+
+    def scores(x: NDArray[np.float32]) -> NDArray[np.float64]:
+        out = np.zeros((len(x), n_items))
+        for row, counts in enumerate(x):
+            viewed = np.flatnonzero(counts)
+            if len(viewed):
+                given = np.asarray(scored(RecQuery(user_items=ItemList(item_ids=viewed))).scores(), np.float64)
+                known = np.isfinite(given)
+                out[row] = np.where(known, given, given[known].min(initial=0.0) - 1.0)
+        return out
+
+    return FeaturePolicy(n_items, scores=scores, name=name or type(scorer).__name__)
+
+
+class Scorer(Learner):
+    """Trains a copy of a scorer of LensKit on the views of a log, each pair of user and item once.
+
+    Args:
+        scorer: a component with ``train``, not trained.
+        name: under which results are reported; that of the scorer's class where None.
+    """
+
+    ignores_own_views = False
+
+    def __init__(self, scorer: Any, name: str | None = None) -> None:
+        self.scorer, self.name = scorer, name or type(scorer).__name__
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        import pandas as pd
+
+        users, items = views_of(log, n_items)
+        views = pd.DataFrame({"user_id": users, "item_id": items.astype(np.int64)}).drop_duplicates()
+        scorer = copy.deepcopy(self.scorer)
+        scorer.train(from_interactions_df(views), TrainingOptions(rng=seed))
+        return policy_of(scorer, n_items, name=self.name)

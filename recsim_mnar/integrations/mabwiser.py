@@ -1,0 +1,145 @@
+"""MABWiser (Apache-2.0): a bandit of it as a policy that learns online, with exact propensities.
+
+A bandit saved by pickle can run any code when it is loaded: load only what you trust.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.contexts import Context
+from recsim_mnar.policy.base import Floats, Ints, Policy
+from recsim_mnar.policy.features import FeaturePolicy
+from recsim_mnar.policy.sampled import SampledPolicy
+
+_DETERMINISTIC = ("UCB1", "LinUCB", "LinGreedy", "EpsilonGreedy")
+
+
+class MabPolicy(FeaturePolicy):
+    """Takes the arm with the largest expectation, each of equal ones as likely, and learns from every outcome.
+
+    For exploration in proportion wrap it: ``EpsilonMixture(MabPolicy(...), 0.1)``. Run it by ``simulate_online``: it
+    learns from all users.
+
+    Args:
+        mab: its arms are 0 .. n_items - 1, in any order; ``UCB1``, ``LinUCB``, and ``LinGreedy`` and
+            ``EpsilonGreedy`` with ``epsilon=0``. Others draw their expectations from a generator of their own, which
+            nobody can replay. The object is copied, not changed.
+        features: of users, where it takes contexts: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        **arguments: of :class:`recsim_mnar.policy.FeaturePolicy`.
+
+    Raises:
+        UserError: arms that are no items, or a bandit that draws on its own.
+    """
+
+    learns = "all users"
+    batches_decisions = False
+
+    def __init__(self, mab: Any, features: Context = "counts", **arguments: Any) -> None:
+        kind = type(mab.learning_policy).__name__
+        n_items = _items(mab)
+        draws = kind not in _DETERMINISTIC or float(getattr(mab.learning_policy, "epsilon", 0.0)) > 0.0
+        if draws or mab.neighborhood_policy is not None:
+            raise UserError(
+                f"mabwiser's {kind} draws from a generator of its own: give epsilon=0 and wrap the policy in "
+                f"EpsilonMixture, take one of {', '.join(_DETERMINISTIC)}, or make a sampled_policy of it"
+            )
+        self.mab = copy.deepcopy(mab)
+        super().__init__(n_items, features, scores=self._expected, **{"name": f"mabwiser-{kind}", **arguments})
+
+    def _expected(self, x: NDArray[np.float32]) -> Floats:
+        """(n, n_items) expectations; zeros before anything was learned."""
+        if self.mab._is_initial_fit is False:
+            return np.zeros((len(x), self.n_items))
+        given = self.mab.predict_expectations(x) if self.mab.is_contextual else self.mab.predict_expectations()
+        rows = [given] if isinstance(given, dict) else given
+        expected = np.array([[row[item] for item in range(self.n_items)] for row in rows], np.float64)
+        return np.broadcast_to(expected, (len(x), self.n_items)) if len(expected) != len(x) else expected
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """See :meth:`recsim_mnar.policy.Policy.learn`."""
+        contexts = self.features(users) if self.mab.is_contextual else None
+        self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
+        self.forget_answers()
+
+    def fresh(self) -> Policy:
+        """See :meth:`recsim_mnar.policy.Policy.fresh`: with a bandit of its own, as it is."""
+        again = copy.copy(self)
+        again.mab = copy.deepcopy(self.mab)
+        again._given_scores = again._expected
+        again._start()
+        return again
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`recsim_mnar.policy.Policy.describe`."""
+        return {**super().describe(), "learning_policy": str(self.mab.learning_policy)}
+
+
+def sampled_policy(
+    mab: Any, features: Context = "counts", *, draws: int = 1000, name: str | None = None
+) -> SampledPolicy:
+    """A bandit that draws from a generator of its own, Thompson sampling among them, as a policy that learns online.
+
+    It draws a number of arms for each decision, of which the uniform picks one: its propensities are exact for what it
+    does, and nobody can replay it: see :class:`recsim_mnar.policy.SampledPolicy`. Every distribution costs ``draws``
+    predictions.
+
+    Args:
+        mab: its arms are 0 .. n_items - 1; it is copied, not changed.
+        features: of users, where it takes contexts: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        draws: for each distribution.
+        name: under which results are reported.
+
+    Raises:
+        UserError: arms that are no items.
+    """
+    name = name or f"mabwiser-{type(mab.learning_policy).__name__}"
+    return SampledPolicy(_Sampler(mab, features), _items(mab), draws, own_generator=True, name=name)
+
+
+class _Sampler:
+    """Draws arms for a user, whose features it keeps."""
+
+    learns = "all users"
+
+    def __init__(self, mab: Any, features: Context) -> None:
+        self.mab = copy.deepcopy(mab)
+        self._users = FeaturePolicy(_items(mab), features, scores=np.zeros_like)
+        self.reset, self.observe, self.forget = self._users.reset, self._users.observe, self._users.forget
+
+    def __deepcopy__(self, memo: Any) -> _Sampler:
+        """One of its own, without users."""
+        return _Sampler(self.mab, self._users.rule.kind)
+
+    def sample(self, user: int, draws: int) -> NDArray[np.int64]:
+        """(draws,) arms; before anything was learned each as often."""
+        if not self.mab._is_initial_fit:
+            return np.arange(draws) % self._users.n_items
+        contexts = np.repeat(self._users.features(np.array([user])), draws, axis=0)
+        return np.atleast_1d(np.array(self.mab.predict(contexts), np.int64))
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """See :meth:`recsim_mnar.policy.Policy.learn`."""
+        contexts = self._users.features(users) if self.mab.is_contextual else None
+        self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`recsim_mnar.policy.Policy.describe`."""
+        return {"learning_policy": str(self.mab.learning_policy)}
+
+
+def _items(mab: Any) -> int:
+    """How many items its arms are.
+
+    Raises:
+        UserError: they are no items.
+    """
+    arms = list(mab.arms)
+    if sorted(arms) != list(range(len(arms))):
+        raise UserError(f"the arms must be the items 0..{len(arms) - 1}, got {arms[:5]} ...")
+    return len(arms)

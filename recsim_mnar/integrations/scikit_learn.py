@@ -1,0 +1,233 @@
+"""scikit-learn (BSD-3-Clause): a classifier as a policy, and any model of the reward as one that recommends by it.
+
+A model saved by pickle or joblib can run any code when it is loaded: load only what you trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.contexts import Context, ContextRule
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.features import FeaturePolicy
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+Array = NDArray[Any]
+_BLOCK = 1 << 22
+
+
+def classifier_policy(model: Any, n_items: int, features: Context = "counts", **arguments: Any) -> FeaturePolicy:
+    """A fitted classifier of items: it recommends by ``predict_proba``; items that are no class of its never.
+
+    Args:
+        model: fitted on features of users (n, width), its classes are items.
+        n_items: number of items.
+        features: that it was fitted on.
+        **arguments: of :class:`recsim_mnar.policy.FeaturePolicy`.
+
+    Raises:
+        UserError: it has classes that are no items.
+    """
+    classes = np.asarray(model.classes_)
+    if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= n_items:
+        raise UserError(f"the classes of {type(model).__name__} must be items 0..{n_items - 1}, got {classes[:5]} ...")
+
+    def distribution(x: Array) -> Array:
+        out = np.zeros((len(x), n_items))
+        out[:, classes] = model.predict_proba(x)
+        return out
+
+    return FeaturePolicy(n_items, features, distribution=distribution, **_named(arguments, model))
+
+
+def reward_policy(
+    model: Any,
+    n_items: int,
+    features: Context = "counts",
+    *,
+    item_features: Array | None = None,
+    together: Callable[[Array, Array], Array] | None = None,
+    **arguments: Any,
+) -> FeaturePolicy:
+    """A fitted model of the reward: it recommends the item with the largest prediction.
+
+    Args:
+        model: fitted on ``together(x, items)``; its ``predict_proba`` of the class 1 where there is one, else its
+            ``predict``.
+        n_items: number of items.
+        features: of users, that it was fitted on.
+        item_features: (n_items, k); one-hot rows where None.
+        together: of rows of users' features (m, width) and of items' features (m, k) the model's input: one beside the
+            other where None.
+        **arguments: of :class:`recsim_mnar.policy.FeaturePolicy`.
+    """
+    items = _item_features(item_features, n_items)
+    join = together or beside
+
+    def scores(x: Array) -> Array:
+        out = np.empty((len(x), n_items))
+        step = max(1, _BLOCK // (n_items * (x.shape[1] + items.shape[1])))
+        for begin in range(0, len(x), step):
+            part = x[begin : begin + step]
+            table = join(np.repeat(part, n_items, axis=0), np.tile(items, (len(part), 1)))
+            out[begin : begin + step] = _predicted(model, table).reshape(len(part), n_items)
+        return out
+
+    return FeaturePolicy(n_items, features, scores=scores, **_named(arguments, model))
+
+
+class RewardModel(Learner):
+    """Fits a copy of any regressor or classifier to a log's rewards, and recommends by its predictions.
+
+    Args:
+        model: unfitted; a classifier needs rewards of 0 and 1. A linear model of features that stand side by side ranks
+            items alike for everyone: give it ``together=outer``, or a model that finds interactions.
+        features: of users: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        item_features: see :func:`reward_policy`.
+        together: see :func:`reward_policy`.
+        weighted: rows weigh 1 / propensity.
+        name: under which results are reported; that of the model's class where None.
+        **arguments: ``decay`` and ``last`` of the features, ``rows``.
+    """
+
+    ignores_own_views = False
+
+    def __init__(
+        self,
+        model: Any,
+        features: Context = "counts",
+        *,
+        item_features: Array | None = None,
+        together: Callable[[Array, Array], Array] | None = None,
+        weighted: bool = False,
+        name: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        self.model, self.features, self.weighted, self.arguments = model, features, weighted, arguments
+        self.item_features, self.together = item_features, together or beside
+        self.name = name or type(model).__name__
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`.
+
+        Raises:
+            UserError: the log has no bandit rows.
+        """
+        x, shown = _decisions(log, n_items, self.features, self.arguments, self.name)
+        items = _item_features(self.item_features, n_items)
+        model = seeded(self.model, seed)
+        weights = {"sample_weight": 1.0 / log["propensity"][shown]} if self.weighted else {}
+        reward = log["reward"][shown]
+        if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
+            reward = (reward > 0).astype(np.int64)
+        model.fit(self.together(x, items[log["action"][shown]]), reward, **weights)
+        return reward_policy(
+            model,
+            n_items,
+            self.features,
+            item_features=self.item_features,
+            together=self.together,
+            **{"name": self.name, **self.arguments},
+        )
+
+
+class RewardedActions(Learner):
+    """Fits a copy of any classifier to what was recommended, weighted by reward / propensity, and acts by it.
+
+    Cross-entropy weighted by the reward: rows that earned nothing are left out.
+
+    Args:
+        model: unfitted, with ``predict_proba`` and a ``fit`` that takes ``sample_weight``.
+        features: of users: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        weighted: whether by 1 / propensity too.
+        name: under which results are reported; that of the model's class where None.
+        **arguments: ``decay`` and ``last`` of the features, ``rows``.
+    """
+
+    ignores_own_views = False
+
+    def __init__(
+        self,
+        model: Any,
+        features: Context = "counts",
+        *,
+        weighted: bool = True,
+        name: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        self.model, self.features, self.weighted, self.arguments = model, features, weighted, arguments
+        self.name = name or type(model).__name__
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`recsim_mnar.policy.Learner.fit`.
+
+        Raises:
+            UserError: the log has no bandit rows, or no two actions that were rewarded.
+        """
+        x, shown = _decisions(log, n_items, self.features, self.arguments, self.name)
+        reward, action = log["reward"][shown], log["action"][shown].astype(np.int64)
+        paid = reward > 0
+        if len(np.unique(action[paid])) < 2:
+            raise UserError(f"{self.name}: fewer than two actions of the log earned a reward, a classifier needs two")
+        weights = reward[paid] / (log["propensity"][shown][paid] if self.weighted else 1.0)
+        model = seeded(self.model, seed)
+        model.fit(x[paid], action[paid], sample_weight=weights)
+        return classifier_policy(model, n_items, self.features, **{"name": self.name, **self.arguments})
+
+
+def beside(x: Array, items: Array) -> Array:
+    """Users' features (m, width) and items' (m, k) side by side, (m, width + k)."""
+    return np.hstack([x, items])
+
+
+def outer(x: Array, items: Array) -> Array:
+    """All products of users' features (with a 1) and items', (m, (width + 1) k): a linear model tells items apart."""
+    one = np.hstack([np.ones((len(x), 1), x.dtype), x])
+    return (one[:, :, None] * items[:, None, :]).reshape(len(x), -1)
+
+
+def seeded(model: Any, seed: int) -> Any:
+    """An unfitted copy of a model, with ``random_state`` set where it has one."""
+    again = clone(model)
+    if "random_state" in again.get_params():
+        again.set_params(random_state=seed % 2**32)
+    return again
+
+
+def _decisions(
+    log: Log, n_items: int, features: Context, arguments: dict[str, Any], name: str
+) -> tuple[Array, NDArray[np.int64]]:
+    """Features at each decision of a log, and the decisions' rows."""
+    settings = {key: arguments[key] for key in ("decay", "last") if key in arguments}
+    x, _ = ContextRule(features, **settings).of(log, n_items)
+    if len(x) == 0:
+        raise UserError(f"{name}: the log has no bandit rows, there is no reward to learn from")
+    return x, np.flatnonzero(log.is_bandit)
+
+
+def _item_features(given: Array | None, n_items: int) -> Array:
+    items = np.eye(n_items, dtype=np.float32) if given is None else np.asarray(given, np.float32)
+    if items.ndim != 2 or len(items) != n_items:
+        raise UserError(f"item_features must have shape ({n_items}, k), got {items.shape}")
+    return items
+
+
+def _predicted(model: Any, table: Array) -> Array:
+    if not hasattr(model, "predict_proba"):
+        return np.asarray(model.predict(table), np.float64)
+    rewarded = np.flatnonzero(np.asarray(model.classes_) == 1)
+    if len(rewarded) == 0:  # no row of its training data was rewarded
+        return np.zeros(len(table))
+    return np.asarray(model.predict_proba(table)[:, rewarded[0]], np.float64)
+
+
+def _named(arguments: dict[str, Any], model: Any) -> dict[str, Any]:
+    return {"name": type(model).__name__, **arguments}

@@ -1,0 +1,202 @@
+"""Stable-Baselines3 (MIT): its algorithms on a vector environment of ours, and what they train as a policy of ours.
+
+A saved model of that library is unpickled when it is loaded, which can run any code: load only what you trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.contexts import Context
+from recsim_mnar.policy.features import FeaturePolicy
+
+Array = NDArray[Any]
+ROWS = 64
+"""Observations that a model is shown at once by :func:`policy_of`."""
+
+
+class VecEnvAdapter(VecEnv):
+    """A Gymnasium vector environment as Stable-Baselines3's ``VecEnv``: every lane stepped by one call.
+
+    ``VecEnvAdapter(gym.make_vec("recsim_mnar/Sessions-v0", num_envs=64, vectorization_mode="vector_entry_point",
+    autoreset_mode="SameStep"))``. Of ``infos`` the library gets what it reads: ``terminal_observation`` and
+    ``TimeLimit.truncated`` of lanes that ended.
+
+    Args:
+        env: in the mode SAME_STEP, the only one that the library knows.
+        infos: also hand over what the environment says of each lane (user, step, views), one dictionary a lane. It
+            costs more than a step.
+
+    Raises:
+        UserError: another mode, or no vector environment.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], *, infos: bool = False) -> None:
+        if not isinstance(env, VectorEnv):
+            raise UserError(
+                f"VecEnvAdapter takes a vector environment, got {type(env).__name__}: make it with gymnasium.make_vec"
+            )
+        if AutoresetMode(env.metadata.get("autoreset_mode", "NextStep")) is not AutoresetMode.SAME_STEP:
+            raise UserError(
+                "Stable-Baselines3 resets in the same step: make the environment with autoreset_mode='SameStep'"
+            )
+        self.env, self.infos = env, infos
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+        self._actions: Array = np.zeros(env.num_envs, np.int64)
+
+    def reset(self) -> Array:
+        """(num_envs, ...) observations; the seeds given to :meth:`seed` are used once."""
+        seed = self._seeds[0] if self._seeds else None
+        observations, told = self.env.reset(seed=seed)
+        self.reset_infos = self._lanes(told) if self.infos else [{} for _ in range(self.num_envs)]
+        self._reset_seeds()
+        self._reset_options()
+        return observations
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """One seed for all lanes, at the next reset: lane i begins with user i of it."""
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self._seeds = [seed] * self.num_envs
+        return self._seeds
+
+    def step_async(self, actions: Array) -> None:
+        """Note what the lanes do."""
+        self._actions = np.asarray(actions)
+
+    def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
+        """Do it: observations, rewards (n,) float32, which lanes ended, and an ``info`` a lane."""
+        observations, rewards, terminated, truncated, told = self.env.step(self._actions)
+        ended = terminated | truncated
+        infos = self._lanes(told) if self.infos else [{} for _ in range(self.num_envs)]
+        for lane in np.flatnonzero(ended).tolist():
+            infos[lane]["terminal_observation"] = told["final_obs"][lane]
+            infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
+        return observations, rewards.astype(np.float32), ended, infos
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """The environment's attribute, once for each lane."""
+        return [getattr(self.env, attr_name)] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Set the environment's attribute, for all lanes.
+
+        Raises:
+            UserError: some of the lanes only.
+        """
+        self._whole(indices, "set_attr")
+        setattr(self.env, attr_name, value)
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Call a method of the environment, once; its answer for each lane.
+
+        Raises:
+            UserError: some of the lanes only.
+        """
+        self._whole(indices, "env_method")
+        return [getattr(self.env, method_name)(*method_args, **method_kwargs)] * self.num_envs
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
+        """No lane has a wrapper of its own."""
+        return [False] * len(list(self._get_indices(indices)))
+
+    def _whole(self, indices: Any, what: str) -> None:
+        lanes: Iterable[int] = self._get_indices(indices)
+        if len(list(lanes)) != self.num_envs:
+            raise UserError(f"{what} is for all lanes: they are one environment")
+
+    def _lanes(self, told: dict[str, Any]) -> list[dict[str, Any]]:
+        """What was told of each lane; of those that ended, what was told of their end."""
+        lanes: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for source in (told, told.get("final_info") or {}):
+            for key, values in source.items():
+                if key.startswith("_") or key in ("final_obs", "final_info") or f"_{key}" not in source:
+                    continue
+                for lane in np.flatnonzero(source[f"_{key}"]).tolist():
+                    lanes[lane][key] = values[lane]
+        return lanes
+
+
+def policy_of(
+    model: Any,
+    *,
+    features: Context = "counts",
+    decay: float = 0.9,
+    last: int = 10,
+    transform: Callable[[Array], Array] | None = None,
+    deterministic: bool = False,
+    rows: int | None = ROWS,
+    name: str | None = None,
+) -> FeaturePolicy:
+    """A trained model with discrete actions as a policy, with the probability of what it does.
+
+    PPO, A2C and others with a distribution act by it, DQN by its values (equal ones as likely). The model is read and
+    not copied: train it no more while the policy is in use.
+
+    Args:
+        model: an algorithm of Stable-Baselines3.
+        features: what it observed of users: ``counts`` is what the environments show unless told otherwise.
+        decay: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        last: likewise.
+        transform: what stood between environment and model: (n, width) to what the model takes. For ``VecNormalize``
+            its ``normalize_obs``.
+        deterministic: the most probable action always.
+        rows: observations that the model is shown at once. PyTorch rounds by the shape of a batch: for a fixed number
+            a user's propensities are the same in a loop, in ``simulate`` and in ``replay``; for None they differ by up
+            to 1e-6.
+        name: under which results are reported; that of the algorithm where None.
+
+    Raises:
+        UserError: a model whose actions are not discrete, or whose observations are of another width.
+    """
+    if not isinstance(model.action_space, gym.spaces.Discrete):
+        raise UserError(f"policy_of takes a model with Discrete actions, this one has {model.action_space}")
+    answer = _values if hasattr(model, "q_net") else _probabilities
+
+    def written(x: Array) -> Array:
+        shown = x if transform is None else np.asarray(transform(x))
+        with torch.no_grad():
+            observed = torch.as_tensor(shown, device=model.device)
+            return answer(model, observed).cpu().numpy().astype(np.float64)
+
+    scored = deterministic or answer is _values
+    policy = FeaturePolicy(
+        int(model.action_space.n),
+        features,
+        scores=written if scored else None,
+        distribution=None if scored else written,
+        decay=decay,
+        last=last,
+        rows=rows,
+        name=name or type(model).__name__.lower(),
+    )
+    width = policy.rule.width(policy.n_items)
+    if transform is None and model.observation_space.shape != (width,):
+        raise UserError(
+            f"the model observes {model.observation_space.shape}, features={features!r} of {policy.n_items} items are "
+            f"({width},): give the features it was trained on, or a transform"
+        )
+    return policy
+
+
+def _probabilities(model: Any, observed: Any) -> Any:
+    model.policy.set_training_mode(False)
+    return model.policy.get_distribution(observed).distribution.probs
+
+
+def _values(model: Any, observed: Any) -> Any:
+    model.policy.set_training_mode(False)
+    return model.q_net(observed)

@@ -1,0 +1,253 @@
+"""FeaturePolicy: one writes how users are scored from a matrix of features, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.contexts import Context, ContextRule
+from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.policy.base import Floats, Ints, Policy
+from recsim_mnar.policy.checks import checked_distribution, checked_scores
+
+Matrix = NDArray[np.float32]
+Written = Callable[[Matrix], Any]
+_CELLS = 1 << 22
+_FEWEST = 64
+
+
+class FeaturePolicy(Policy):
+    """A policy of features: how each user's views become a row of numbers is kept here, what follows from it is yours.
+
+    Hand in a function, ``FeaturePolicy(50, distribution=model.predict_proba)``, or derive a class and define one of
+
+        ``scores(x)``: (n, n_items), the item with the largest is taken, each of several equal ones as likely; soften
+        by ``SoftmaxPolicy`` or ``EpsilonMixture``;
+
+        ``distribution(x)``: (n, n_items), rows that sum to 1, drawn from.
+
+    ``x`` is (n, width) float32, as :func:`recsim_mnar.export.decisions` gives it of a log, and as the environments
+    observe it with ``counts``. A row's answer must depend on that row alone. It is kept until the user views something,
+    so a user's propensities agree with each other whatever a library's rounding; the same user in a batch of another
+    shape may still get other last bits (1e-6 or less), unless ``rows`` fixes the shape.
+
+    Args:
+        n_items: number of items.
+        features: ``counts``, ``decayed`` or ``last``: see :class:`recsim_mnar.log.contexts.ContextRule`.
+        scores: of a matrix of features, where no class defines it.
+        distribution: likewise; give one of the two.
+        decay: in [0, 1], for ``decayed``.
+        last: how many items, for ``last``.
+        rows: hand over exactly so many rows at a time, the missing ones zero: a library that rounds by the shape of a
+            batch then answers a user alike, whoever else is asked. Any number where None.
+        name: the name under which results are reported.
+
+    Raises:
+        UserError: neither or both of scores and distribution, or an argument that cannot be.
+    """
+
+    batches_decisions = True
+    written: ClassVar[Any] = None
+    """The ``scores(x)`` of a derived class; the ``scores`` that others call takes users."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """A derived class's ``scores`` is of features, so it must not stand where others ask for users' scores."""
+        super().__init_subclass__(**arguments)
+        if "scores" in vars(cls):
+            cls.written = vars(cls)["scores"]
+            del cls.scores
+
+    def __init__(
+        self,
+        n_items: int,
+        features: Context = "counts",
+        *,
+        scores: Written | None = None,
+        distribution: Written | None = None,
+        decay: float = 0.9,
+        last: int = 10,
+        rows: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.n_items = whole_number(n_items, "n_items", 1)
+        self.rule = ContextRule(features, decay, last)
+        self.rows = None if rows is None else whole_number(rows, "rows", 1)
+        if name is not None or type(self).name == Policy.name:
+            self.name = name or (type(self).__name__ if type(self) is not FeaturePolicy else "features")
+        own_scores = self.written.__get__(self) if self.written is not None else None
+        own_distribution = self.distribution if type(self).distribution is not FeaturePolicy.distribution else None
+        given = [way for way in (scores, distribution, own_scores, own_distribution) if way is not None]
+        if len(given) != 1:
+            raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {len(given)}")
+        self._given_scores, self._given_distribution = scores, distribution
+        self._scored = scores is not None or own_scores is not None
+        self._start()
+
+    def distribution(self, x: Matrix) -> Any:
+        """(n, n_items) probabilities of features (n, width); see the class."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------------------------------------------- its users
+
+    def _start(self) -> None:
+        """Begin without any user."""
+        self._slot_of: dict[int, int] = {}
+        self._free: list[int] = []
+        self._x = self.rule.empty(0, self.n_items)
+        self._answers = np.empty((0, self.n_items))
+        self._known = np.zeros(0, np.bool_)
+
+    def features(self, users: Ints) -> Matrix:
+        """The features of users, (n, width).
+
+        Raises:
+            UserError: a user has not begun.
+        """
+        return self._x[self._slots(users)]
+
+    def forget_answers(self) -> None:
+        """Ask again for every user: for a class whose scores or distributions change, as by learning."""
+        self._known[:] = False
+
+    def reset(self, users: Ints) -> None:
+        """See :meth:`Policy.reset`."""
+        for user in np.asarray(users).tolist():
+            if user not in self._slot_of:
+                if not self._free:
+                    self._grow()
+                self._slot_of[user] = self._free.pop()
+        slots = self._slots(users)
+        self._x[slots] = self.rule.empty(1, self.n_items)
+        self._known[slots] = False
+
+    def observe(self, users: Ints, items: Ints) -> None:
+        """See :meth:`Policy.observe`."""
+        items = np.asarray(items)
+        if len(items) and (items.min() < 0 or items.max() >= self.n_items):
+            bad = int(items[(items < 0) | (items >= self.n_items)][0])
+            raise UserError(f"policy {self.name!r}: item {bad} is out of range, it knows items 0..{self.n_items - 1}")
+        slots = self._slots(users)
+        self.rule.observe(self._x, slots, items)
+        self._known[slots] = False
+
+    def forget(self, users: Ints) -> None:
+        """See :meth:`Policy.forget`."""
+        for user in np.asarray(users).tolist():
+            slot = self._slot_of.pop(user, None)
+            if slot is not None:
+                self._free.append(slot)
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`: the model is shared, users are not."""
+        again = copy.copy(self)
+        again._start()
+        return again
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        told: dict[str, Any] = {"name": self.name, "features": self.rule.kind}
+        if self.rule.kind == "decayed":
+            told["decay"] = self.rule.decay
+        if self.rule.kind == "last":
+            told["last"] = self.rule.last
+        return told
+
+    # ----------------------------------------------------------------------------------------------------- what it does
+
+    def defines(self, method: str) -> bool:
+        """See :meth:`Policy.defines`; it has scores where they are what was written."""
+        return self._scored if method == "scores" else super().defines(method)
+
+    def scores(self, users: Ints) -> Floats:
+        """See :meth:`Policy.scores`."""
+        return self._answers[self._answered(users)]
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`Policy.probabilities`."""
+        return self._shares(self._answered(users))
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """The first item a with uniform < p_0 + ... + p_a."""
+        slots = self._answered(users)
+        actions, propensities = np.empty(len(slots), np.int64), np.empty(len(slots))
+        step = max(1, _CELLS // self.n_items)
+        for begin in range(0, len(slots), step):
+            part = slice(begin, begin + step)
+            shares = self._shares(slots[part])
+            edges = np.cumsum(shares, axis=1)
+            # The sums may end below 1 by rounding: beyond them lies the last item that can be taken.
+            top = self.n_items - 1 - np.argmax(shares[:, ::-1] > 0, axis=1)
+            drawn = np.minimum((edges <= uniforms[part, None]).sum(axis=1), top)
+            actions[part] = drawn
+            propensities[part] = shares[np.arange(len(drawn)), drawn]
+        return actions, propensities
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`Policy.propensity_of`."""
+        slots = self._answered(users)
+        out, step = np.empty(len(slots)), max(1, _CELLS // self.n_items)
+        for begin in range(0, len(slots), step):
+            part = slice(begin, begin + step)
+            shares = self._shares(slots[part])
+            out[part] = shares[np.arange(len(shares)), actions[part]]
+        return out
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _slots(self, users: Ints) -> NDArray[np.int64]:
+        try:
+            return np.array([self._slot_of[user] for user in np.asarray(users).tolist()], np.int64)
+        except KeyError as error:
+            raise UserError(f"user {error} has not begun: call reset() for a user before observe() and act()") from None
+
+    def _grow(self) -> None:
+        old = len(self._known)
+        new = max(_FEWEST, old)
+        self._x = np.concatenate([self._x, self.rule.empty(new, self.n_items)])
+        self._answers = np.concatenate([self._answers, np.empty((new, self.n_items))])
+        self._known = np.concatenate([self._known, np.zeros(new, np.bool_)])
+        self._free.extend(range(old + new - 1, old - 1, -1))
+
+    def _answered(self, users: Ints) -> NDArray[np.int64]:
+        """The users' slots, what was written asked for each of them."""
+        slots = self._slots(users)
+        asked = np.unique(slots[~self._known[slots]])
+        if len(asked):
+            self._answers[asked] = self._ask(self._x[asked])
+            self._known[asked] = True
+        return slots
+
+    def _ask(self, x: Matrix) -> Floats:
+        """Scores or probabilities of features, checked."""
+        if self._scored:
+            call = self._given_scores or self.written.__get__(self)
+        else:
+            call = self._given_distribution or self.distribution
+        rows, n = self.rows, len(x)
+        if rows is None:
+            return self._checked(call(x), n)
+        padded = np.concatenate([x, np.zeros((-n % rows, x.shape[1]), x.dtype)])
+        parts = [self._checked(call(padded[begin : begin + rows]), rows) for begin in range(0, len(padded), rows)]
+        return np.concatenate(parts)[:n]
+
+    def _checked(self, answer: Any, n: int) -> Floats:
+        if self._scored:
+            scores = checked_scores(self, answer, (n, self.n_items))
+            if np.isnan(scores).any():
+                raise UserError(f"policy {self.name!r}: scores(x) returned what is not a number")
+            return scores
+        given = checked_distribution(self, answer, self.n_items, n=n)
+        return given / given.sum(axis=1, keepdims=True)
+
+    def _shares(self, slots: NDArray[np.int64]) -> Floats:
+        """(n, n_items) probabilities of slots that were answered."""
+        answers = self._answers[slots]
+        if not self._scored:
+            return answers
+        best = answers == answers.max(axis=1, keepdims=True)
+        return best / best.sum(axis=1, keepdims=True)

@@ -1,0 +1,244 @@
+"""SampledPolicy: what can only draw actions, as a policy whose propensities are exact for what it does.
+
+Thompson sampling, a library's ``predict()``, a simulation: such agents give an action, never its probability. Here one
+draws a number of actions for a decision, and the uniform that is handed in picks one of them. The probability over that
+uniform is count / draws: exact for the policy that acts, whatever the distribution behind the draws. It approximates
+that distribution, with standard error sqrt(p (1 - p) / draws). An action that was not drawn has probability 0, and so
+is missing support where the log is used for another policy.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.numerics.checks import flag, whole_number
+from recsim_mnar.policy.adapting import WithoutPropensities, binds
+from recsim_mnar.policy.base import Floats, Ints, Learns, Policy
+from recsim_mnar.policy.capabilities import declared_learning
+from recsim_mnar.rng import Stream, blocks, check_seed
+
+
+class Cost:
+    """What sampling has cost so far; shared by all copies of a policy.
+
+    Attributes:
+        seconds: spent in ``sample``.
+        distributions: how often it was asked for draws.
+        decisions: made by ``act``.
+    """
+
+    def __init__(self) -> None:
+        self.seconds, self.distributions, self.decisions = 0.0, 0, 0
+
+    def __deepcopy__(self, memo: Any) -> Cost:
+        return self
+
+    def __str__(self) -> str:
+        if not self.decisions:
+            return "no decision yet"
+        return (
+            f"{1e3 * self.seconds / self.decisions:.3g} ms a decision ({self.decisions:,} decisions, "
+            f"{self.distributions:,} times drawn)"
+        )
+
+
+class SampledPolicy(Policy):
+    """A policy of something that can only draw actions.
+
+    The draws for a user are made anew whenever something can have changed them: after the user's own events, and after
+    any ``learn`` of one that learns from all users. In between the same draws serve every decision.
+
+    Args:
+        sample: ``sample(user, generator, draws)`` gives (draws,) actions; or an object with such a method, which is
+            told of users where it has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``, as
+            :class:`Policy` (a ``learn`` without propensities too). The generator is a ``numpy.random.Generator`` whose
+            stream is addressed by seed, user and the number of the user's events so far: a replay draws the same.
+        n_items: actions are 0 .. n_items - 1.
+        draws: for each distribution.
+        seed: of the draws.
+        own_generator: for a library with a generator of its own: ``sample(user, draws)``. Nobody can draw the same
+            again, so the log says that its policy is not replayable, and ``replay`` refuses it.
+        name: of the policy.
+        learns: as :class:`Policy`; where None what the object declares, else all users where it has ``learn``.
+
+    Attributes:
+        cost: what sampling has cost so far, in this policy and its copies; print it.
+    """
+
+    def __init__(
+        self,
+        sample: Any,
+        n_items: int,
+        draws: int = 1000,
+        *,
+        seed: int = 0,
+        own_generator: bool = False,
+        name: str | None = None,
+        learns: Learns | None = None,
+    ) -> None:
+        self.n_items = whole_number(n_items, "n_items", 1)
+        self.draws = whole_number(draws, "draws", 1)
+        self.seed = check_seed(seed)
+        self.own_generator = flag(own_generator, "own_generator")
+        self.own = sample
+        draw = getattr(sample, "sample", sample)
+        if inspect.isclass(sample) or not callable(draw):
+            raise UserError(f"sample must be a function, or an object with a method sample(), got {sample!r}")
+        arguments = "(user, draws)" if own_generator else "(user, generator, draws)"
+        if not binds(draw, range(2 if own_generator else 3), {}):
+            raise UserError(f"define sample{arguments}, which gives draws actions; {draw!r} takes other arguments")
+        named = getattr(sample, "name", None) or getattr(sample, "__name__", type(sample).__name__)
+        self.name = str(name or named)
+        said = declared_learning(sample) if learns is None else learns
+        self.learns = said or ("all users" if callable(getattr(sample, "learn", None)) else "nothing")
+        self.batches_decisions = self.learns == "nothing"
+        self.cost = Cost()
+        self._events: dict[int, int] = {}
+        self._counts: dict[int, NDArray[np.int64]] = {}
+        self._drawn_alike = self.own_generator
+
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]  # said by an argument
+        """See :class:`Policy`."""
+        return not self.own_generator
+
+    def defines(self, method: str) -> bool:
+        """Of what the object within is told: whether it wants to know."""
+        if method == "learn":
+            return self.learns != "nothing"
+        return super().defines(method)
+
+    # -------------------------------------------------------------------------------------------------------- its users
+
+    def reset(self, users: Ints) -> None:
+        """See :meth:`Policy.reset`."""
+        for user in users.tolist():
+            self._events[user] = 0
+            self._counts.pop(user, None)
+        self._tell("reset", users)
+
+    def observe(self, users: Ints, items: Ints) -> None:
+        """See :meth:`Policy.observe`."""
+        self._changed(users)
+        self._tell("observe", users, items)
+
+    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
+        """See :meth:`Policy.observe_ratings`."""
+        if not callable(getattr(self.own, "observe_ratings", None)):
+            return self.observe(users, items)
+        self._changed(users)
+        return self._tell("observe_ratings", users, items, ratings)
+
+    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """See :meth:`Policy.learn`."""
+        self._changed(users)
+        if self.learns == "all users":
+            self._counts.clear()
+        self._tell("learn", users, actions, rewards, propensities)
+
+    def forget(self, users: Ints) -> None:
+        """See :meth:`Policy.forget`."""
+        for user in users.tolist():
+            self._events.pop(user, None)
+            self._counts.pop(user, None)
+        self._tell("forget", users)
+
+    # ----------------------------------------------------------------------------------------------------- what it does
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
+        """See :meth:`Policy.act`: the uniform picks one of the draws, in the order of their actions."""
+        self.cost.decisions += len(users)
+        place = (np.asarray(uniforms) * self.draws).astype(np.int64)
+        actions = np.empty(len(users), np.int32)
+        counts = np.empty(len(users), np.int64)
+        for j, user in enumerate(users.tolist()):
+            drawn = self._drawn(user)
+            actions[j] = np.searchsorted(np.cumsum(drawn), place[j], side="right")
+            counts[j] = drawn[actions[j]]
+        return actions, counts / self.draws
+
+    def probabilities(self, users: Ints) -> Floats:
+        """See :meth:`Policy.probabilities`: count / draws."""
+        return np.stack([self._drawn(user) for user in users.tolist()]).astype(np.float64) / self.draws
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`Policy.propensity_of`."""
+        pairs = zip(users.tolist(), np.asarray(actions).tolist(), strict=True)
+        return np.array([self._drawn(user)[action] for user, action in pairs], np.float64) / self.draws
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        own = getattr(self.own, "describe", None)
+        told = {"draws": self.draws, "seed": self.seed, "replayable": self.replayable}
+        return {**(own() if callable(own) else {}), **told, "name": self.name}
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`."""
+        again = copy.copy(self)
+        again._events, again._counts = {}, {}
+        own = getattr(self.own, "fresh", None)
+        again.own = own() if callable(own) else copy.deepcopy(self.own)
+        return again
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _changed(self, users: Ints) -> None:
+        for user in np.asarray(users).tolist():
+            self._events[user] = self._events.get(user, 0) + 1
+            self._counts.pop(user, None)
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        told: Callable[..., Any] | None = getattr(self.own, method, None)
+        if told is None:
+            return
+        if method == "learn" and not binds(told, range(4), {}):
+            told = WithoutPropensities(told)
+        told(*arguments)
+
+    def _drawn(self, user: int) -> NDArray[np.int64]:
+        """(n_items,) how often each action was drawn for a user in the present state."""
+        counts = self._counts.get(user)
+        if counts is None:
+            counts = self._counts[user] = self._draw(user)
+            if not self._drawn_alike:
+                self._check_alike(user, counts)
+        return counts
+
+    def _draw(self, user: int) -> NDArray[np.int64]:
+        sample = getattr(self.own, "sample", self.own)
+        began = time.perf_counter()
+        given = sample(user, self.draws) if self.own_generator else sample(user, self._generator(user), self.draws)
+        self.cost.seconds += time.perf_counter() - began
+        self.cost.distributions += 1
+        actions = np.asarray(given)
+        if actions.shape != (self.draws,) or actions.dtype.kind not in "iu":
+            raise UserError(
+                f"policy {self.name!r}: sample() must return {self.draws} integers, got {actions.dtype} of "
+                f"{actions.shape}"
+            )
+        if actions.min() < 0 or actions.max() >= self.n_items:
+            bad = actions[(actions < 0) | (actions >= self.n_items)][0]
+            raise UserError(f"policy {self.name!r}: sample() drew {bad}, actions are 0..{self.n_items - 1}")
+        return np.bincount(actions, minlength=self.n_items)
+
+    def _generator(self, user: int) -> np.random.Generator:
+        address = blocks(self.seed, Stream.SAMPLE, [user], [self._events.get(user, 0)])[0]
+        key = address.view(np.uint64)
+        return np.random.Generator(np.random.Philox(key=key))
+
+    def _check_alike(self, user: int, counts: NDArray[np.int64]) -> None:
+        """Once: whether the generator that is handed in is the only one."""
+        self._drawn_alike = True
+        if (self._draw(user) != counts).any():
+            raise UserError(
+                f"policy {self.name!r}: sample() draws other actions from the same generator: draw from the one that "
+                "it is handed, and leave the state alone; or say own_generator=True, and its log is not replayable"
+            )

@@ -1,0 +1,299 @@
+"""Bandits: posteriors as their plain twins, the stated distance to true Thompson sampling, exact propensities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import expit, ndtr
+
+from recsim_mnar.agents.bandits import _bandits_kernel
+from recsim_mnar.agents.bandits.linear import LinThompson, LinUCB, LogisticThompson, chance_of_best
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.storage import Stored
+from recsim_mnar.replay import replay
+from recsim_mnar.simulate import simulate
+from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.testing import PolicyContract
+from recsim_mnar.worlds.features import FeatureWorld
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.bandits import best_chances, laplace_rows, ridge_posterior
+
+P = 6
+SPECS = (
+    "epsilon-greedy",
+    "ucb1+exploration=0.5",
+    "lin-epsilon-greedy+exploration=0.2",
+    "lin-ucb",
+    "lin-thompson",
+    "logistic-thompson+spread=0.8",
+)
+
+
+def taught(spec, n_items=P, **given):
+    """A bandit that has seen 300 outcomes of users with random views."""
+    policy = registry.learner(spec).fit(Log({}), n_items=n_items) if not given else given["make"](n_items)
+    generator = np.random.default_rng(4)
+    users = np.arange(100)
+    policy.reset(users)
+    for _ in range(3):
+        policy.observe(users, generator.integers(0, n_items, len(users)))
+        actions, propensities = policy.act(users, generator.random(len(users)))
+        policy.learn(users, actions, (generator.random(len(users)) < 0.2 + 0.1 * (actions % 3)) * 1.0, propensities)
+    policy.forget(users)
+    return policy
+
+
+class TestBandits(PolicyContract):
+    n_draws = 20_000
+
+    @pytest.fixture(autouse=True, params=SPECS)
+    def _spec(self, request):
+        self.spec = request.param
+
+    def make_policy(self):
+        return taught(self.spec)
+
+    def test_it_has_learned(self, policy, users, views):
+        self.observe_events(policy, users, views)
+        assert not np.allclose(policy.scores(users), policy.scores(users)[:, :1])
+
+    def test_saved_and_loaded(self, policy, users, views, tmp_path):
+        policy.save(tmp_path / "policy.npz")
+        again = Stored.load(tmp_path / "policy.npz")
+        for each in (policy, again):
+            self.observe_events(each, users, views)
+        assert again.describe() == policy.describe()
+        np.testing.assert_array_equal(again.probabilities(users), policy.probabilities(users))
+        again.learn(users, np.zeros(len(users), int), np.ones(len(users)), np.ones(len(users)))
+        assert not np.array_equal(again.scores(users), policy.scores(users))
+
+    def test_a_fresh_one_learns_apart(self, policy, users, views):
+        twin = policy.fresh()
+        for each in (policy, twin):
+            self.observe_events(each, users, views)
+        before = policy.probabilities(users)
+        twin.learn(users, np.zeros(len(users), int), np.ones(len(users)), np.ones(len(users)))
+        np.testing.assert_array_equal(policy.probabilities(users), before)
+
+
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_posteriors_are_those_of_the_twin(kind):
+    generator = np.random.default_rng(0)
+    n, d, p = 300, 5, 3
+    x = generator.normal(size=(n, d)) * (generator.random((n, d)) < 0.7)  # zeros, which the kernel skips
+    x[:, 0] = 1.0
+    actions = generator.integers(0, p, n).astype(np.int32)
+    rewards = (generator.random(n) < 0.3) * 1.0
+    inverse, theta = np.tile(np.eye(d) / 0.7, (p, 1, 1)), np.zeros((p, d))
+    learn = getattr(_bandits_kernel, f"learn_{kind}")
+    learn(x, actions, rewards, inverse, theta, np.empty(d, np.int64), np.empty(d))
+    twin = ridge_posterior if kind == "linear" else laplace_rows
+    for a in range(p):
+        v, mode = twin(x[actions == a], rewards[actions == a], 0.7)
+        np.testing.assert_allclose(inverse[a], v, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(theta[a], mode, rtol=1e-9, atol=1e-11)
+    means, widths = np.empty((n, p)), np.empty((n, p))
+    _bandits_kernel.predict(x, inverse, theta, np.empty(d, np.int64), means, widths)
+    np.testing.assert_allclose(means, x @ theta.T, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(widths, np.sqrt(np.einsum("ni,aij,nj->na", x, inverse, x)), rtol=1e-10)
+
+
+def test_rewards_are_learned_in_their_order_and_sums_over_users():
+    """Laplace's approximation row by row ends near the mode of all rows together (not equal to it)."""
+    generator = np.random.default_rng(3)
+    x = np.concatenate([np.ones((2000, 1)), generator.normal(size=(2000, 2))], axis=1)
+    true = np.array([-1.0, 0.8, -0.5])
+    rewards = (generator.random(2000) < expit(x @ true)) * 1.0
+    inverse, theta = np.eye(3)[None].copy(), np.zeros((1, 3))
+    _bandits_kernel.learn_logistic(
+        x, np.zeros(2000, np.int32), rewards, inverse, theta, np.empty(3, np.int64), np.empty(3)
+    )
+    z = (theta[0] - true) / np.sqrt(np.diag(inverse[0]))
+    assert np.abs(z).max() < 4.5  # within the posterior's own standard deviations
+
+
+def test_normal_distribution_function():
+    x = np.linspace(-30, 30, 6001)
+    out = np.empty_like(x)
+    _bandits_kernel.fill_normal_cdf(x, out)
+    np.testing.assert_allclose(out, ndtr(x), atol=1e-12)
+    np.testing.assert_allclose(out[x > -5], ndtr(x[x > -5]), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("spread", "most", "median"), [(0.0, 0.001, 0.0004), (1.0, 0.01, 0.004)])
+def test_distance_to_true_thompson_is_as_stated(spread, most, median):
+    """Total variation from the exact chances; ``spread`` is the standard deviation of the log widths."""
+    generator = np.random.default_rng(7)
+    distances = []
+    for case in range(24):
+        p = 2 + case
+        means = generator.normal(size=p) * generator.choice([0.1, 1.0])
+        widths = np.exp(np.clip(spread * generator.normal(size=p), -1.7, 1.7))
+        distances.append(0.5 * np.abs(chance_of_best(means[None], widths[None])[0] - best_chances(means, widths)).sum())
+    assert max(distances) < most
+    assert np.median(distances) < median
+
+
+def test_chances_of_two_arms_are_known():
+    """P(X > Y) = Phi((m - n) / sqrt(s^2 + t^2)), however narrow one of them is."""
+    means = np.array([[0.0, 0.3], [0.0, 0.0], [1.0, 0.2]])
+    widths = np.array([[1.0, 1.0], [1e-4, 1.0], [0.1, 2.0]])
+    first = ndtr((means[:, 0] - means[:, 1]) / np.hypot(widths[:, 0], widths[:, 1]))
+    found = chance_of_best(means, widths)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(found[:, 0], first, atol=0.002)
+    equal = chance_of_best(np.zeros((1, 7)), np.ones((1, 7)))
+    np.testing.assert_allclose(equal, 1 / 7, atol=1e-12)
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("kind", [LinThompson, LogisticThompson])
+def test_thompsons_distribution_is_that_of_sampled_coefficients(kind):
+    """Coefficients sampled from the posteriors: frequencies of the best arm within sampling error and the distance."""
+    policy = taught("", make=kind)
+    user = np.array([5])
+    policy.reset(user)
+    policy.observe(np.repeat(user, 3), np.array([0, 1, 1]))
+    stated = policy.probabilities(user)[0]
+    x, state = policy.contexts(user)[0], policy.state
+    scale = policy._deviation() if kind is LinThompson else 1.0
+    generator, n = np.random.default_rng(1), 200_000
+    sampled = np.stack(
+        [generator.multivariate_normal(state["theta"][a], scale**2 * state["inverse"][a], n) @ x for a in range(P)]
+    )
+    frequency = np.bincount(sampled.argmax(axis=0), minlength=P) / n
+    room = 5.0 * np.sqrt(stated * (1 - stated) / n) + 0.005
+    assert (np.abs(frequency - stated) < room).all(), (frequency, stated)
+
+
+@pytest.fixture(scope="module")
+def features():
+    return FeatureWorld(reward="linear", length=10, **linear_features())
+
+
+def linear_features():
+    generator = np.random.default_rng(2)
+    x, z = generator.normal(size=(40, 3)), generator.normal(size=(P, 3))
+    score = x @ z.T
+    return {
+        "user_features": np.concatenate([x, np.ones((40, 1))], axis=1),
+        "item_features": np.concatenate([z, np.full((P, 1), -score.min())], axis=1),
+        "weights": 0.9 / (score.max() - score.min()) * np.eye(4),
+    }
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_run_online_by_name_and_replayed_on_every_row(spec):
+    world = SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1, p_leave_organic=0.1))
+    run = simulate_online(world, spec, 150, 3, lanes=8)
+    untrained = registry.learner(spec).fit(Log({}), n_items=P)
+    shown = run.log.is_bandit
+    np.testing.assert_array_equal(replay(run.log, untrained)[shown], run.log["propensity"][shown])
+    state = run.policy.state
+    learned = state["shown"].sum() if "shown" in state else state.get("sums", [shown.sum()])[0]
+    assert learned == shown.sum()
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("spec", SPECS)
+def test_propensities_are_frequencies_while_it_learns(spec):
+    """Chi-square over a run: what was taken less what was stated, summed, against its covariance.
+
+    Given the past each decision's indicators have mean p and covariance diag(p) - p p', so the sum of their surprises
+    is a martingale, and its quadratic form chi-square with as many degrees of freedom as the covariance has rank.
+    """
+    world = SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1, p_leave_organic=0.1))
+    policy = registry.learner(spec).fit(Log({}), n_items=P)
+    plain_act, plain_learn, last, parts = policy.act, policy.learn, [], []
+
+    def act(users, uniforms):
+        decided = plain_act(users, uniforms)
+        last[:] = [policy.probabilities(users), decided[0]]
+        return decided
+
+    def learn(*outcomes):
+        parts.append(tuple(last))  # what was asked last: before the first decision one user is asked many times
+        plain_learn(*outcomes)
+
+    policy.fresh, policy.act, policy.learn = lambda: policy, act, learn
+    run = simulate_online(world, policy, 400, 5, lanes=16)
+    p = np.concatenate([part for part, _ in parts])
+    taken = np.eye(P)[np.concatenate([actions for _, actions in parts])]
+    assert len(p) == run.log.is_bandit.sum()
+    assert (taken[p == 0] == 0).all()
+    surprise = (taken - p).sum(axis=0)
+    covariance = np.diag(p.sum(axis=0)) - p.T @ p
+    rank = np.linalg.matrix_rank(covariance, tol=1e-6 * len(p))
+    if rank:
+        statistic = surprise @ np.linalg.pinv(covariance, rcond=1e-6) @ surprise
+        assert stats.chi2.sf(statistic, rank) > 1e-5
+    else:
+        assert np.abs(surprise).max() < 1e-9
+
+
+def test_features_are_the_context_and_make_it_better_than_without(features):
+    by_features = LinUCB(P, features=features.user_features)
+    users = np.array([1, 41, 7])
+    by_features.reset(users)
+    context = by_features.contexts(users)
+    np.testing.assert_array_equal(context[:, 1:], features.user_features[[1, 1, 7]])
+    with_features = simulate_online(features, by_features, 400, 1, lanes=8).curve
+    without = simulate_online(features, "ucb1", 400, 1, lanes=8).curve
+    assert with_features.rewards[-1] > without.rewards[-1]
+    assert by_features.describe()["features"]["sha256"]
+
+
+def test_features_of_a_file(tmp_path, features):
+    np.savez(tmp_path / "world.npz", user_features=features.user_features)
+    policy = registry.learner(f"lin-thompson+features={tmp_path / 'world.npz'}").fit(Log({}), n_items=P)
+    policy.save(tmp_path / "policy.npz")
+    again = LinThompson.load(tmp_path / "policy.npz")
+    users = np.arange(5)
+    again.reset(users)
+    np.testing.assert_array_equal(again.contexts(users)[:, 1:], features.user_features[:5])
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("epsilon-greedy+exploration=2", "exploration must be a probability"),
+        ("lin-ucb+alpha=-1", "alpha must be a number from 0"),
+        ("lin-thompson+spread=0", "spread must be a number above 0"),
+        ("lin-thompson+ridge=no", "ridge must be a number above 0"),
+        ("lin-ucb+features=nowhere.npz", "file nowhere.npz does not exist"),
+    ],
+)
+def test_wrong_parameters_are_said_in_one_line(spec, words):
+    with pytest.raises(UserError, match=words):
+        registry.learner(spec).fit(Log({}), n_items=P)
+
+
+def test_refusals():
+    with pytest.raises(UserError, match=r"2000 items with contexts of 2001 numbers need 64 GB"):
+        LinUCB(2000)
+    logistic = LogisticThompson(P)
+    logistic.reset(np.array([1]))
+    with pytest.raises(UserError, match=r"rewards in \[0, 1\], got 3"):
+        logistic.learn(np.array([1]), np.array([0]), np.array([3.0]), np.array([1.0]))
+    with pytest.raises(UserError, match="learns from all users"):
+        simulate(SessionsWorld(SessionsParams(n_items=P)), LinUCB(P), 5, 1)
+
+
+@pytest.mark.parametrize(("spec", "bound"), [("epsilon-greedy+exploration=0", 0.0), ("ucb1+exploration=2", 2.0)])
+def test_arms_without_a_context_by_definition(spec, bound):
+    """Items never shown first, each equally likely; then the largest mean, plus UCB1's bound."""
+    policy = registry.learner(spec).fit(Log({}), n_items=3)
+    user = np.array([9])
+    policy.reset(user)
+    np.testing.assert_allclose(policy.probabilities(user), 1 / 3)
+    for action, reward in ((0, 1.0), (0, 0.0), (2, -7.0)):
+        np.testing.assert_array_equal(policy.probabilities(user)[0, 1] > 0, True)
+        policy.learn(user, np.array([action]), np.array([reward]), np.ones(1))
+    np.testing.assert_array_equal(policy.probabilities(user)[0], [0, 1, 0])
+    policy.learn(user, np.array([1]), np.array([0.25]), np.ones(1))
+    expected = np.array([0.5, 0.25, -7.0]) + bound * np.sqrt(2 * np.log(4) / np.array([2, 1, 1]))
+    np.testing.assert_allclose(policy.scores(user)[0], expected, rtol=1e-14)
+    np.testing.assert_array_equal(policy.probabilities(user)[0], expected == expected.max())

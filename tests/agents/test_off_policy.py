@@ -1,0 +1,260 @@
+"""Learning from logs: gradients against finite differences of plain twins, the contract, and that it learns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, judged, split_users
+from recsim_mnar.agents.off_policy.data import Logged
+from recsim_mnar.agents.off_policy.learners import (
+    POEM,
+    BanditNet,
+    CrossEntropy,
+    DRPolicy,
+    RewardCrossEntropy,
+    Weighted,
+    reward_model,
+)
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.value import estimate_value
+from recsim_mnar.log import Log
+from recsim_mnar.models.factorization import Contexts
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.storage import Stored
+from recsim_mnar.replay import replay
+from recsim_mnar.simulate import simulate
+from recsim_mnar.testing import PolicyContract
+from recsim_mnar.truth import value_on_log
+from recsim_mnar.worlds import make_world
+from twins import off_policy as twin
+
+P, D = 4, 3
+SPECS = ("poem", "banditnet", "dr-policy", "reward-cross-entropy", "reward-cross-entropy+weight=ips+sharpness=5")
+SMALL = "epochs=3+batch=64"
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world("sessions", "quick", {"n_items": 10, "n_flips": 5})
+
+
+@pytest.fixture(scope="module")
+def log(world):
+    logging = registry.learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=10)
+    return simulate(world, logging, 400, 7)
+
+
+def made_up(seed=0, n=60):
+    """Rows of 12 contexts as the learners keep them, and as the twins read them."""
+    generator = np.random.default_rng(seed)
+    features = np.concatenate([np.ones((12, 1)), generator.normal(size=(12, D - 1))], axis=1)
+    context = np.sort(generator.integers(0, 12, n))
+    data = Logged(
+        np.searchsorted(context, np.arange(13)),
+        features,
+        generator.integers(0, P, n),
+        generator.uniform(0.05, 0.9, n),
+        generator.choice([0.0, 0.0, 1.0, 2.0], n),
+    )
+    rows = list(zip(features[context], data.actions, data.propensities, data.rewards, strict=True))
+    return data, rows, generator.normal(size=(P, D))
+
+
+@pytest.mark.parametrize("clip", [1e9, 2.0])
+@pytest.mark.parametrize("variance", [0.0, 3.0])
+def test_gradient_of_poem(clip, variance):
+    data, rows, weights = made_up()
+    objective = Weighted(data, 1.0, np.zeros((P, D)), clip=clip, variance=variance)
+    objective.prepare(weights)
+    expected = twin.slopes(lambda w: twin.poem(rows, w, clip, variance), weights)
+    np.testing.assert_allclose(objective.whole(weights)[1], expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("variance", [0.0, 3.0])
+def test_gradient_of_doubly_robust(variance):
+    data, rows, weights = made_up(1)
+    model = np.random.default_rng(2).normal(size=(P, D))
+    objective = Weighted(data, 1.0, model, clip=1.5, variance=variance)
+    objective.prepare(weights)
+    expected = twin.slopes(lambda w: twin.doubly_robust(rows, w, model, 1.5, variance), weights)
+    sums, gradient = objective.whole(weights)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
+    u, w = twin.row_values(rows, weights, model, 1.5)
+    np.testing.assert_allclose(sums, [u.sum(), (u**2).sum(), w.sum(), w @ data.rewards, len(u)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("clip", [1e9, 2.0])
+def test_gradient_of_banditnet_is_that_of_the_ratio_times_the_mean_weight(clip):
+    data, rows, weights = made_up(3)
+    objective = Weighted(data, 1.0, np.zeros((P, D)), clip=clip, by_ratio=True)
+    objective.prepare(weights)
+    _, w = twin.row_values(rows, weights, np.zeros((P, D)), clip)
+    expected = twin.slopes(lambda at: twin.snips(rows, at, clip), weights)
+    np.testing.assert_allclose(objective.whole(weights)[1] / w.mean(), expected, rtol=1e-5, atol=1e-8)
+
+
+def test_gradient_of_cross_entropy():
+    data, rows, weights = made_up(4)
+    costs = data.rewards / data.propensities
+    sums, gradient = CrossEntropy(data, costs, P).whole(weights)
+    expected = twin.slopes(lambda w: twin.cross_entropy(rows, w, costs), weights)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
+    assert sums[0] / sums[4] == pytest.approx(twin.cross_entropy(rows, weights, costs), rel=1e-12)
+
+
+def test_minibatches_add_up():
+    data, _, weights = made_up(5)
+    objective = Weighted(data, 1.0, np.zeros((P, D)), clip=2.0, variance=1.0)
+    objective.prepare(weights)
+    parts = np.zeros((P, D))
+    for contexts in np.array_split(np.random.default_rng(0).permutation(12), 5):
+        objective.add(contexts, weights, parts)
+    np.testing.assert_allclose(parts / len(data.actions), objective.whole(weights)[1], rtol=1e-12)
+
+
+class TestLearnedPolicies(PolicyContract):
+    @pytest.fixture(autouse=True, params=SPECS)
+    def _spec(self, request, log):
+        self.spec, self.log = f"{request.param}+{SMALL}", log
+
+    def make_policy(self):
+        return registry.learner(self.spec).fit(self.log, n_items=10, seed=3)
+
+    def test_saved_and_loaded(self, policy, users, views, tmp_path):
+        policy.save(tmp_path / "policy.npz")
+        again = Stored.load(tmp_path / "policy.npz")
+        for each in (policy, again):
+            self.observe_events(each, users, views)
+        assert again.describe() == policy.describe()
+        assert policy.describe()["trained_on"] == self.log.is_bandit.sum()
+        np.testing.assert_array_equal(again.probabilities(users), policy.probabilities(users))
+
+    def test_it_is_not_uniform_and_depends_on_views(self, policy, users, views):
+        self.observe_events(policy, users, views)
+        p = policy.probabilities(users)
+        assert not np.allclose(p, p[:1])
+
+
+def truth(world, policies, n_users=1500):
+    """Exact value of policies in the states that uniform recommendations lead to."""
+    held = simulate(world, registry.learner("random").fit(Log({}), n_items=world.n_items), n_users, 123)
+    return value_on_log(world, held, policies, 123)
+
+
+@pytest.mark.slow
+def test_what_is_learned_is_better_than_what_made_the_log(world):
+    logging = registry.learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=10)
+    log = simulate(world, logging, 6000, 7)
+    learners = [POEM(), BanditNet(), DRPolicy(), RewardCrossEntropy(sharpness=3.0)]
+    policies = {learner.name: learner.fit(log, n_items=10, seed=1) for learner in learners}
+    value = truth(world, {**policies, "logging": logging})
+    for name in policies:
+        assert value[name] > 1.02 * value["logging"], value
+
+
+def test_weighted_by_propensity_it_tends_to_the_expected_rewards():
+    """One context, known means: pi proportional to E r with weights r / p, to p E r without."""
+    generator = np.random.default_rng(0)
+    means, p = np.array([0.1, 0.3, 0.6]), np.array([0.6, 0.3, 0.1])
+    n = 60_000
+    action = generator.choice(3, n, p=p).astype(np.int32)
+    log = Log(
+        {
+            "user": np.arange(n) // 4,
+            "step": np.arange(n) % 4,
+            "time": np.arange(n) % 4,
+            "event": np.ones(n, np.int8),
+            "action": action,
+            "propensity": p[action],
+            "reward": (generator.random(n) < means[action]) * 1.0,
+        }
+    )
+    for weight, target in (("ips", means), ("reward", means * p)):
+        learner = RewardCrossEntropy(weight=weight, penalty=0.0, epochs=30)
+        policy = learner.fit(log, n_items=3)
+        policy.reset(np.array([1]))
+        found = policy.probabilities(np.array([1]))[0]
+        np.testing.assert_allclose(found, target / target.sum(), atol=0.03)
+
+
+def test_choosing_states_estimates_of_users_it_did_not_learn_from(world, log):
+    learners = [POEM(epochs=2), RewardCrossEntropy(epochs=2)]
+    choice = OffPolicyChoice(learners=learners)
+    train, held = split_users(log, 0.5, 5)
+    assert not set(train.users()) & set(held.users())
+    assert abs(len(held.users()) - 200) < 60
+    candidates = choice.candidates(log, n_items=10, seed=5)
+    assert len(candidates) == 6
+    assert len({candidate.name for candidate in candidates}) == 6
+    for by in ("low", "value"):
+        chosen = OffPolicyChoice(learners=learners, by=by).fit(log, n_items=10, seed=5).describe()["chosen"]
+        assert chosen[by] == max(getattr(candidate.estimate, by) for candidate in candidates)
+        assert chosen["of"] == 6
+    one = candidates[1]
+    target = replay(held, one.policy)[held.is_bandit]
+    rows = held.bandit()
+    for estimator in ("snips", "ips"):
+        contexts = Contexts.from_log(held, 10, shrinkage=2.0)
+        model = reward_model(train, 10, rank=5, shrinkage=2.0, seed=5)
+        found = judged(one.policy, contexts, model, estimator=estimator, clip=100.0)
+        expected = estimate_value(
+            rows["reward"], rows["propensity"], target, estimator=estimator, clip=100.0, cluster=rows["user"]
+        )
+        assert found.value == pytest.approx(expected.value, rel=1e-9)
+        assert found.low == pytest.approx(expected.low, rel=1e-9)
+
+
+def test_doubly_robust_choice_uses_the_model_of_the_other_users(log):
+    train, held = split_users(log, 0.5, 5)
+    policy = RewardCrossEntropy(epochs=2).fit(train, n_items=10)
+    mapping, model = reward_model(train, 10, rank=5, shrinkage=2.0, seed=5)
+    contexts = Contexts.from_log(held, 10, shrinkage=2.0)
+    found = judged(policy, contexts, (mapping, model), estimator="dr", clip=100.0)
+    x = np.concatenate([np.ones((contexts.features.shape[0], 1)), contexts.features @ mapping], axis=1)
+    q = (x @ model.T)[contexts.context]
+    greedy = registry.learner("mf-ips").fit(train, n_items=10, seed=5)  # ranks by the same model
+    users = np.array([1])
+    greedy.reset(users)
+    greedy.observe(np.repeat(users, 3), np.array([1, 2, 2]))
+    counts = np.bincount([1, 2, 2], minlength=10) / 5.0
+    np.testing.assert_allclose(model @ np.append(1.0, counts @ mapping), greedy.scores(users)[0], rtol=1e-4, atol=1e-6)
+    rows, target = held.bandit(), replay(held, policy)[held.is_bandit]
+    pi = np.empty((len(target), 10))
+    for item in range(10):
+        changed = Log({**held.columns, "action": np.where(held.is_bandit, item, -1).astype(np.int32)})
+        pi[:, item] = replay(changed, policy)[held.is_bandit]
+    expected = estimate_value(
+        rows["reward"], rows["propensity"], target, estimator="dr", cluster=rows["user"],
+        q_logged=q[np.arange(len(q)), rows["action"]], q_target=(pi * q).sum(axis=1),
+    )  # fmt: skip
+    assert found.value == pytest.approx(expected.value, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: POEM(clip=0), "poem: clip must be a number above 0"),
+        (lambda: POEM(variance=-1), "poem: variance must be a number from 0"),
+        (lambda: BanditNet(epochs=0), "banditnet: epochs must be a whole number of at least 1"),
+        (lambda: RewardCrossEntropy(weight="no"), "weight must be reward or ips"),
+        (lambda: OffPolicyChoice(held_out=1.0), "held_out must lie strictly between 0 and 1"),
+        (lambda: OffPolicyChoice(estimator="no"), "estimator must be dr, snips"),
+        (lambda: OffPolicyChoice(by="high"), "by must be low or value"),
+    ],
+)
+def test_wrong_settings_are_said_in_one_line(make, words):
+    with pytest.raises(UserError, match=words):
+        make()
+
+
+def test_logs_that_nothing_can_be_learned_from(log):
+    with pytest.raises(UserError, match="no bandit rows"):
+        POEM().fit(log.select(~log.is_bandit), n_items=10)
+    nothing = Log({**log.columns, "reward": np.where(log.is_bandit, 0.0, math.nan)})
+    with pytest.raises(UserError, match="mean reward is 0"):
+        POEM().fit(nothing, n_items=10)
+    with pytest.raises(UserError, match="lacks one"):
+        POEM().fit(Log({**log.columns, "propensity": np.where(log.is_bandit, 0.0, math.nan)}), n_items=10)

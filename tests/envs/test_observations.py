@@ -1,0 +1,200 @@
+"""What environments let an agent observe: each kind against a plain twin made of ``info``, single and vector."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from recsim_mnar.envs import campaigns_vector_env, world_env, world_vector_env
+from recsim_mnar.envs.conformance import check_vector_env
+from recsim_mnar.envs.recording import record, record_vector
+from recsim_mnar.errors import UserError
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.policies import Uniform
+
+KINDS = ["counts", "decayed", "decayed=0.5", "last", "last=3", "dict"]
+WORLDS = {
+    "sessions": lambda: SessionsWorld(SessionsParams(n_items=8, p_leave_bandit=0.1, p_leave_organic=0.1)),
+    "ratings": lambda: make_world("ratings", "quick", ["n_items=8", "n_decisions=5"]),
+    "features": lambda: make_world("features", "quick"),
+    "purchases": lambda: make_world("purchases", "quick"),
+}
+
+
+def twin(kind, world, events):
+    """The observation of a user's events (item, value): a plain loop over them."""
+    name, _, text = kind.partition("=")
+    n = world.n_items
+    if name == "last":
+        length = int(text or 10)
+        return ([item + 1 for item, _ in reversed(events)] + [0] * length)[:length]
+    out = np.zeros(n, np.float32)
+    for item, value in events:
+        if name == "decayed":
+            out *= np.float32(text or 0.9)
+            out[item] += np.float32(value)
+        else:
+            out[item] = value if world.rates else out[item] + 1
+    return out
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_single_environment_against_a_plain_twin(name, kind):
+    world = WORLDS[name]()
+    env = world_env(world, observation=kind)
+    env.action_space.seed(1)
+    observation, info = env.reset(seed=3)
+    events = []
+    for _ in range(300):
+        events += list(zip(info["views"], info.get("ratings", [1] * len(info["views"])), strict=True))
+        events += [(item, 1) for item in info.get("bought", ())]
+        assert observation in env.observation_space
+        seen = observation
+        if kind == "dict":
+            seen = observation["counts"]
+            assert set(observation) == {"counts"} | ({"user", "items"} if name == "features" else set())
+            if name == "features":
+                np.testing.assert_array_equal(observation["items"], world.item_features.astype(np.float32))
+                row = world.rows_of(np.array([info["user"]]))[0]
+                np.testing.assert_array_equal(observation["user"], world.user_features[row].astype(np.float32))
+        np.testing.assert_array_equal(seen, twin("counts" if kind == "dict" else kind, world, events))
+        action = env.action_space.sample()
+        observation, reward, ended, _cut, info = env.step(action)
+        if world.rates and reward > 0:
+            events.append((int(action), reward))
+        if ended:
+            (observation, info), events = env.reset(), []
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("asked", [*({"observation": kind} for kind in KINDS), {"info_size": 4}], ids=str)
+def test_conventions_hold_and_lanes_are_single_environments(name, asked):
+    check_env(gym.make("recsim_mnar/World-v0", world=WORLDS[name](), **asked).unwrapped)
+    check_vector_env(
+        lambda mode: world_vector_env(3, world=WORLDS[name](), autoreset_mode=mode, **asked),
+        lambda: world_env(WORLDS[name](), **asked),
+        steps=40,
+    )
+
+
+@pytest.mark.parametrize("asked", [{"observation": "last=3"}, {"observation": "dict"}, {"info_size": 5}], ids=str)
+def test_copies_in_mid_episode_go_on_alike(asked):
+    env = world_env(WORLDS["sessions"](), **asked)
+    env.reset(seed=2)
+    for _ in range(5):
+        *_, ended, _cut, _info = env.step(1)
+        if ended:
+            env.reset()
+    twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    for _ in range(40):
+        told = [each.step(2) for each in (env, *twins)]
+        for other in told[1:]:
+            assert gym.utils.env_checker.data_equivalence(told[0], other)
+        if told[0][2]:
+            for each in (env, *twins):
+                each.reset()
+
+
+def test_info_of_a_fixed_size_says_how_much_there_was():
+    world = WORLDS["sessions"]()
+    free, bound = world_env(world), world_env(world, info_size=3)
+    (_, one), (_, other) = free.reset(seed=5), bound.reset(seed=5)
+    shapes, longest, skipped = set(), 0, 0
+    for k in range(400):
+        shapes.add(tuple((key, np.shape(value)) for key, value in sorted(other.items())))
+        n = len(one["views"])
+        longest, skipped = max(longest, n), skipped + len(one.get("skipped", ()))
+        assert other["n_views"] == n
+        assert other["n_skipped"] == len(one.get("skipped", ()))
+        last = one["views"][-3:]
+        assert other["views"].tolist() == [*last, *[-1] * (3 - len(last))]
+        assert other["view_times"][: len(last)].tolist() == list(one["view_times"][-3:])
+        *_, ended, _cut, one = free.step(k % 8)
+        *_, other = bound.step(k % 8)
+        if ended:
+            (_, one), (_, other) = free.reset(), bound.reset()
+    assert len(shapes) == 1
+    assert longest > 3
+    assert skipped > 0
+
+
+def test_a_recorder_takes_a_fixed_size_that_holds_everything():
+    world = SessionsWorld(SessionsParams(n_items=8, p_leave_organic=0.0, p_leave_bandit=0.1))
+    expected = simulate(world, Uniform(8), 30, 3).digest()
+    assert record(world_env(world, info_size=500), Uniform(8), 30, 3).digest() == expected
+    assert record_vector(world_vector_env(4, world=world, info_size=500), Uniform(8), 30, 3).digest() == expected
+    with pytest.raises(UserError, match="info_size=2 is too small to record"):
+        record(world_env(world, info_size=2), Uniform(8), 30, 3)
+    with pytest.raises(UserError, match="users skipped; make it without info_size"):
+        record(world_env(WORLDS["sessions"](), info_size=500), Uniform(8), 30, 3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"observation": "views"}, "observation='views'"),
+        ({"observation": "counts=3"}, "counts takes no number"),
+        ({"observation": "last=0"}, "whole number of at least 1"),
+        ({"observation": "last=x"}, "'x' is no number"),
+        ({"observation": "decayed=1"}, r"must lie in \(0, 1\)"),
+        ({"observation": "features"}, "have none"),
+        ({"info_size": 0}, "info_size must be a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_observed_is_said(asked, words):
+    with pytest.raises(UserError, match=words):
+        world_env(WORLDS["sessions"](), **asked)
+    with pytest.raises(UserError, match=words):
+        world_vector_env(2, world=WORLDS["sessions"](), **asked)
+
+
+# ------------------------------------------------------------------------------------------------------------ campaigns
+
+
+def test_platforms_side_by_side_are_single_platforms():
+    check_vector_env(
+        lambda mode: gym.make_vec("recsim_mnar/Campaigns-v0", 2, preset="quick", autoreset_mode=mode),
+        lambda: gym.make("recsim_mnar/Campaigns-v0", preset="quick").unwrapped,
+        steps=5,
+    )
+
+
+def test_one_seed_deals_its_platforms_out():
+    vector = campaigns_vector_env(3, preset="quick")
+    first, _ = vector.reset(seed=6)
+    single = gym.make("recsim_mnar/Campaigns-v0", preset="quick").unwrapped
+    for lane in range(3):
+        observation, _ = single.reset(seed=6 if lane == 0 else None)
+        np.testing.assert_array_equal(first[lane], observation)
+    actions = np.full(vector.action_space.shape, 0.5, np.float32)
+    ended = np.zeros(3, bool)
+    while not ended.any():
+        *_, ended, _cut, _infos = vector.step(actions)
+    observations, *_ = vector.step(actions)
+    observation, _ = single.reset()  # platform number 3, the next that nobody has opened
+    np.testing.assert_array_equal(observations[0], observation)
+
+
+def test_platforms_refuse_what_single_ones_refuse():
+    vector = campaigns_vector_env(2, preset="quick", autoreset_mode=AutoresetMode.DISABLED)
+    with pytest.raises(gym.error.ResetNeeded):
+        vector.step(np.zeros(vector.action_space.shape, np.float32))
+    vector.reset(seed=1)
+    with pytest.raises(UserError, match="weights must have shape"):
+        vector.step(np.zeros(3))
+    with pytest.raises(UserError, match="observation: a platform's environment"):
+        campaigns_vector_env(2, preset="quick", observation="last")
+    cut = campaigns_vector_env(2, preset="quick", max_episode_steps=1)
+    cut.reset(seed=1)
+    *_, ended, truncated, _infos = cut.step(np.zeros(cut.action_space.shape, np.float32))
+    assert truncated.all()
+    assert not ended.any()

@@ -1,0 +1,262 @@
+"""``recsim-mnar check`` and the contracts of worlds, vector environments, protocols and estimators."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from recsim_mnar.cli import main
+from recsim_mnar.contracts.named import check_named
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.protocols.ab_test import ABTest
+from recsim_mnar.protocols.base import Protocol
+from recsim_mnar.protocols.off_policy import OffPolicy
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.testing import check_estimator, check_protocol, check_vector
+from recsim_mnar.worlds import make_world
+
+OWN = '''
+"""What somebody wrote."""
+import numpy as np
+from recsim_mnar.policy import Learner, Policy
+from recsim_mnar.protocols.base import Protocol
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.worlds.features import FeatureWorld
+
+
+class Duck:
+    """Derives from nothing."""
+
+    def __init__(self, n_items):
+        self.n_items = n_items
+
+    def probabilities(self, users):
+        return np.full((len(users), self.n_items), 1 / self.n_items)
+
+    def act(self, users, uniforms):
+        return (uniforms * self.n_items).astype(int), np.full(len(users), 1 / self.n_items)
+
+
+class Fits:
+    """So does what fits it."""
+
+    def fit(self, log, *, n_items, seed):
+        assert len(log)
+        return Duck(n_items)
+
+
+class Wrong(Duck):
+    """States half of what it does."""
+
+    def act(self, users, uniforms):
+        actions, propensities = super().act(users, uniforms)
+        return actions, propensities / 2
+
+
+class Named(Policy):
+    """With a parameter."""
+
+    def __init__(self, n_items, share=0.5):
+        self.n_items, self.share = n_items, share
+
+    def probabilities(self, users):
+        p = np.full(self.n_items, (1 - self.share) / self.n_items)
+        p[0] += self.share
+        return np.tile(p, (len(users), 1))
+
+    def act(self, users, uniforms):
+        p = self.probabilities(users)
+        actions = np.minimum((p.cumsum(axis=1) <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
+        return actions, p[np.arange(len(users)), actions]
+
+
+class World(FeatureWorld):
+    name = "of-my-own"
+
+
+def weighted(rows):
+    return rows.weight * rows.reward
+
+
+def nothing(rows):
+    return 0.0 * rows.reward
+
+
+def drawn(rows):
+    return rows.weight * rows.reward * np.random.random(rows.reward.size) * 2
+
+
+def writes(rows):
+    rows.weight[:] = 1.0
+    return rows.reward
+
+
+def placed(rows):
+    return rows.weight * rows.reward * np.linspace(0, 2, rows.reward.size)
+
+
+number = 3
+'''
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_things.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_things", None)
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    told = capsys.readouterr()
+    return left.value.code or 0, told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words"),
+    [
+        ("own_things:Duck", 0, "own_things:Duck keeps the 16 rules of a policy"),
+        ("own_things:Fits", 0, "keeps the 16 rules of a policy"),
+        ("own_things:Named+share=0.3+epsilon=0.1", 0, "keeps the 16 rules of a policy"),
+        ("own_things:Wrong", 3, "act() states .0416667 of item"),
+        ("own_things:Wrong", 3, "    return the probability, over the uniform, of the action drawn"),
+        ("own_things:World", 0, "keeps the 14 rules of a world"),
+        ("own_things:weighted", 0, "keeps the 7 rules of an estimator"),
+        ("own_things:nothing", 3, "is an estimator that breaks 2 of 7 rules"),
+        ("own_things:number", 2, "what can be checked is the class of a policy"),
+        ("own_things:Nobody", 2, "has no 'Nobody'"),
+        ("popularity", 0, "keeps the 16 rules of a policy"),
+        ("no-such-agent", 2, "unknown agent"),
+    ],
+)
+def test_the_command_says_in_sentences_what_is_broken(capsys, name, status, words):
+    code, told = run(capsys, "check", name)
+    assert code == status, told
+    assert words in told
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("nothing", "on_policy_mean"),
+        ("nothing", "known_value"),
+        ("drawn", "same_twice"),
+        ("writes", "inputs_are_left_alone"),
+        ("placed", "order_of_rows"),
+    ],
+)
+def test_estimators(name, rule):
+    found = {finding.rule: finding for finding in check_estimator(f"own_things:{name}")}
+    assert rule in found
+    assert found[rule].fix
+
+
+@pytest.mark.parametrize("name", ["ips", "clipped_ips", "snips", "beta_ips", "own_things:weighted"])
+def test_estimators_that_are_sound(name):
+    assert check_estimator(name) == []
+
+
+def record(trial, agent, value, low=0.0, high=1.0, metric="mine", **details):
+    return Record(
+        world=trial.world.name, protocol="mine", agent=agent, metric=metric, value=value, low=low, high=high,
+        level=0.95, n=1, seconds=0.0, details=details,
+    )  # fmt: skip
+
+
+class Mine(Protocol):
+    name, metrics, needs = "mine", ("mine",), frozenset({"test_log"})
+
+    def judge(self, study):
+        return [record(study, agent, 0.5) for agent in study.learners]
+
+
+class ForgetsAnAgent(Mine):
+    def judge(self, study):
+        return super().judge(study)[1:]
+
+
+class OtherMetric(Mine):
+    def judge(self, study):
+        return [dataclasses.replace(r, metric="theirs") for r in super().judge(study)]
+
+
+class OutsideItsInterval(Mine):
+    def judge(self, study):
+        return [dataclasses.replace(r, low=0.6) for r in super().judge(study)]
+
+
+class Infinite(Mine):
+    def judge(self, study):
+        return [dataclasses.replace(r, value=np.nan) for r in super().judge(study)]
+
+
+class Drawn(Mine):
+    def judge(self, study):
+        return [dataclasses.replace(r, value=np.random.default_rng().random()) for r in super().judge(study)]
+
+
+class WritesInTheLog(Mine):
+    def judge(self, study):
+        study.test_log["reward"][:] = 1.0
+        return super().judge(study)
+
+
+class NoJson(Mine):
+    def judge(self, study):
+        return [dataclasses.replace(r, details={"why": {1, 2}}) for r in super().judge(study)]
+
+
+class Greedy(Mine):
+    needs = frozenset({"everything"})
+
+
+@pytest.mark.parametrize("kind", [Mine, OffPolicy, ABTest])
+def test_protocols_that_are_sound(kind):
+    assert check_protocol(kind) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "words"),
+    [
+        (ForgetsAnAgent, "judges", "mine is of ['popularity'], the agents are"),
+        (OtherMetric, "judges", "no record has one of its metrics: mine"),
+        (OutsideItsInterval, "numbers_make_sense", "outside its interval 0.6 to 1"),
+        (Infinite, "numbers_make_sense", "is nan"),
+        (Drawn, "same_twice", "and then"),
+        (WritesInTheLog, "trial_is_left_alone", "changes the test log"),
+        (NoJson, "numbers_make_sense", "cannot be written as JSON"),
+        (Greedy, "door", "needs 'everything'"),
+        (object, "door", "must derive from"),
+    ],
+)
+def test_protocols_that_are_not(kind, rule, words):
+    found = {finding.rule: finding for finding in check_protocol(kind)}
+    assert words in found[rule].why
+
+
+def test_vector_environments():
+    world = make_world("features", "quick")
+
+    class Shifted(WorldVectorEnv):
+        def step(self, actions):
+            observation, rewards, *rest = super().step(actions)
+            return observation, rewards + (self.autoreset_mode is AutoresetMode.SAME_STEP), *rest
+
+    def vector(kind):
+        return lambda mode: kind(world, 3, autoreset_mode=mode)
+
+    assert check_vector(vector(WorldVectorEnv), lambda: WorldEnv(world), steps=40) == []
+    (found,) = check_vector(vector(Shifted), lambda: WorldEnv(world), steps=40)
+    assert found.rule == "lanes_same_step"
+    assert "reward" in found.why
+
+
+def test_what_has_no_contract_is_said():
+    with pytest.raises(Exception, match=r"check_vector\(make_vector, make_single\)"):
+        check_named("own_things:number")

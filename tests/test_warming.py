@@ -1,0 +1,62 @@
+"""Kernels compiled ahead: what is said of it, and that what was compiled is not compiled again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError
+from recsim_mnar.numerics import _rng_kernel
+from recsim_mnar.warming import parts, warm
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+
+
+def test_small_draws_need_no_kernel_and_have_its_bits():
+    """Plain Python and the kernel fill the same normals, in shapes on either side of a block of four."""
+    for shape in ((3, 1), (2, 5), (5, 12)):
+        out = np.empty(shape)
+        with np.errstate(over="ignore"):
+            _rng_kernel.fill_normals(np.uint64(9), np.uint64(1), np.int64(4), np.int64(0), out)
+        np.testing.assert_array_equal(rng.normals(9, 1, 4, shape), out)
+    whole = rng.normals(9, 1, 0, (200, 5))  # by the kernel
+    np.testing.assert_array_equal(rng.normals(9, 1, 0, (10, 5)), whole[:10])
+
+
+def test_a_catalogue_compiles_what_its_sampler_uses():
+    """None in place of a sampler is another signature: nothing of it is in the kernel."""
+    sizes = {10: (None, None), 300: (None, None), 500: (32, None)}
+    for n_items, expected in sizes.items():
+        lanes = SessionsWorld(SessionsParams(n_items=n_items, sigma_mu_organic=0.5)).open_lanes(1)
+        assert (lanes.boxes, lanes.tiers) == expected
+    uneven = SessionsWorld(SessionsParams(n_items=300, sigma_mu_organic=3.0)).open_lanes(1)
+    assert uneven.boxes is None
+    assert uneven.tiers is not None
+
+
+def test_parts_are_known():
+    assert set(parts()) == {"sessions", "ratings", "features", "purchases", "campaigns", "estimators", "agents"}
+    with pytest.raises(UserError, match="nothing to warm is called 'session'; did you mean 'sessions'"):
+        list(warm(["session"]))
+    (done,) = warm(["features"])
+    assert done.part == "features"
+    (again,) = warm(["features"])
+    assert again.kernels == 0
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_compiled_and_where(tmp_path):
+    def run():
+        return subprocess.run(
+            [sys.executable, "-m", "recsim_mnar", "warm", "--parts", "features"],
+            env={"RECSIM_MNAR_CACHE_DIR": str(tmp_path), "PATH": ""}, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+    first, second = run(), run()
+    assert "kernels compiled in" in first
+    assert f"kept in {tmp_path}" in first
+    assert "features: nothing to compile" in second
+    assert second.splitlines()[-1].startswith("0 kernels compiled")
