@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from test_cli import SIZES, SMALL, fails, run
@@ -215,6 +216,14 @@ def test_code_that_exits_or_judges_wrongly_is_one_line(capsys, odd, arguments, w
     line = fails(capsys, "compare", "--preset", "quick", *SMALL, *arguments, "--out", odd / "out")
     assert words in line
     assert not (odd / "out").exists()
+
+
+def test_where_users_view_nothing_the_error_says_what_works(capsys, monkeypatch, tmp_path):
+    examples = Path(__file__).parents[1] / "examples"
+    monkeypatch.setattr(sys, "path", [str(examples), *sys.path])
+    compare = ("compare", "--world", "own_world:Cafe", *SIZES, "--out", tmp_path / "out")
+    assert "name agents that learn from rewards" in fails(capsys, *compare)
+    assert "name other protocols" in fails(capsys, *compare, "--agents", "random,constant")
 
 
 def test_an_estimator_that_exits_is_no_success(capsys, odd):

@@ -80,6 +80,9 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
         seed: of the users and of the policy's uniforms, in [0, 2**64).
         lanes: users who live side by side: decisions between two calls of ``learn``.
 
+    Returns:
+        The log, ordered by (user, step), the policy as it was left, and what it earned.
+
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity.
     """
