@@ -17,5 +17,7 @@ def leave_quietly_on_interrupt() -> None:
 
 
 def _leave(number: int, frame: Any) -> None:
-    os.write(2, b"interrupted\n")
+    # An interrupt from the keyboard reaches the worker processes too, for which their parent speaks.
+    if "--multiprocessing-fork" not in sys.orig_argv:
+        os.write(2, b"interrupted\n")
     os._exit(130)

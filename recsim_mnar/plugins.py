@@ -42,7 +42,7 @@ def imported(
         raise UserError(f"{what} {spec!r}: {error.filename}, line {error.lineno}: {error.msg}") from error
     except UserError:
         raise
-    except Exception as error:  # a module's own code may raise anything
+    except (Exception, SystemExit) as error:  # a module's own code may raise anything
         raise UserError(f"{what} {spec!r}: importing {path!r} raised {described(error)}") from error
     found: Any = module
     for part in attribute.split("."):

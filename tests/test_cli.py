@@ -337,3 +337,23 @@ def test_mistakes_in_the_ratings_world_are_one_line(capsys, tmp_path):
     line = fails(capsys, *sessions, "--policy", "mf-ips-ratings")
     assert "has no rating" in line
     assert "agent 'mf-ips-ratings'" in line
+
+
+def test_estimates_never_replace_the_log(capsys, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 100)
+    before = log.read_bytes()
+    assert "name another file" in fails(capsys, "estimate", log, "--target", "t", "--json", log)
+    (tmp_path / "parts").mkdir()
+    log.rename(tmp_path / "parts" / "a.csv")
+    inside = tmp_path / "parts" / "b.csv"
+    assert "name another file" in fails(capsys, "estimate", tmp_path / "parts", "--target", "t", "--json", inside)
+    assert (tmp_path / "parts" / "a.csv").read_bytes() == before
+    assert not inside.exists()
+
+
+@pytest.mark.parametrize(("sign", "words"), [(";", "';'"), ("|", "'|'"), ("\t", "tabs")])
+def test_other_separators_are_guessed(capsys, tmp_path, sign, words):
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join([sign.join(["propensity", "reward", "t"]), sign.join([".5", "1", ".5"])]))
+    assert f"separated by {words}" in fails(capsys, "estimate", log, "--target", "t")

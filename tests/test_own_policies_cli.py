@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from test_cli import SIZES, SMALL, fails, run
@@ -149,3 +150,102 @@ def test_agents_and_protocols_that_derive_from_nothing(capsys, tmp_path, monkeyp
         assert status == 0, err
         logs.append(Log.read(f"log{workers}/log").digest())
     assert logs[0] == logs[1]
+
+
+ODD = """
+import sys
+import numpy as np
+from recsim_mnar.policy.base import Policy
+
+class Exits(Policy):
+    def __init__(self, n_items):
+        self.n_items = n_items
+    def act(self, users, uniforms):
+        sys.exit(0)
+    def probabilities(self, users):
+        return np.eye(self.n_items)[self.act(users, None)[0]]
+
+class Stops(Exits):
+    def act(self, users, uniforms):
+        raise StopIteration
+
+class Raises(Exits):
+    def act(self, users, uniforms):
+        raise KeyError("nobody")
+
+class Judge:
+    metrics = ("mine",)
+    def judge(self, study):
+        raise IndexError("no such agent")
+
+class Nothing(Judge):
+    def judge(self, study):
+        return None
+
+class Numbers(Judge):
+    def judge(self, study):
+        return [1, 2]
+
+def exits(rows):
+    sys.exit(0)
+"""
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    (tmp_path / "mine_odd.py").write_text(ODD)
+    (tmp_path / "mine_exit.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    sys.modules.pop("mine_odd", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--agents", "mine_odd:Exits,random"), "policy 'mine_odd:Exits': its probabilities() raised SystemExit: 0"),
+        (("--agents", "mine_odd:Stops,random"), "its probabilities() raised StopIteration"),
+        (("--agents", "mine_exit:Any,random"), "importing 'mine_exit' raised SystemExit: 0"),
+        (("--agents", "random", "--protocols", "mine_odd:Judge"), "its judge() raised IndexError: no such agent"),
+        (("--agents", "random", "--protocols", "mine_odd:Nothing"), "must return a list of"),
+        (("--agents", "random", "--protocols", "mine_odd:Numbers"), "got one with 1"),
+    ],
+)
+def test_code_that_exits_or_judges_wrongly_is_one_line(capsys, odd, arguments, words):
+    line = fails(capsys, "compare", "--preset", "quick", *SMALL, *arguments, "--out", odd / "out")
+    assert words in line
+    assert not (odd / "out").exists()
+
+
+def test_where_users_view_nothing_the_error_says_what_works(capsys, monkeypatch, tmp_path):
+    examples = Path(__file__).parents[1] / "examples"
+    monkeypatch.setattr(sys, "path", [str(examples), *sys.path])
+    compare = ("compare", "--world", "own_world:Cafe", *SIZES, "--out", tmp_path / "out")
+    assert "name agents that learn from rewards" in fails(capsys, *compare)
+    assert "name other protocols" in fails(capsys, *compare, "--agents", "random,constant")
+
+
+def test_an_estimator_that_exits_is_no_success(capsys, odd):
+    (odd / "log.csv").write_text("propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 100)
+    line = fails(capsys, "estimate", "log.csv", "--target", "t", "--estimators", "mine_odd:exits")
+    assert line.startswith(f"error: mine_odd.py, line {ODD.count(chr(10))}: raised SystemExit: 0")
+
+
+def test_what_raises_in_another_process_of_a_study_is_named(odd):
+    from recsim_mnar.errors import UserError
+    from recsim_mnar.studies import run_study
+    from recsim_mnar.studies.running import processes
+
+    sizes = {"train_users": 20, "test_users": 20, "arm_users": 20, "truth_users": 20}
+    world = {"world": "sessions", "preset": "quick", "agents": ["random", "mine_odd:Raises"], "options": sizes}
+    sys.path.insert(0, str(odd))
+    words = r"sessions-quick-000: policy 'mine_odd:Raises': its probabilities\(\) raised KeyError: 'nobody'"
+    with processes(2) as executor, pytest.raises(UserError, match=words):
+        run_study([world], seeds=1, executor=executor)
+
+
+def test_protocols_that_derive_from_nothing_are_checked_too(capsys, odd):
+    status, out, _ = run(capsys, "check", "mine_odd:Judge")
+    assert status == 3
+    assert "judges: it raised IndexError: no such agent" in out

@@ -22,6 +22,7 @@ from recsim_mnar.cli.logs import estimate, replay
 from recsim_mnar.cli.simulate import simulate
 from recsim_mnar.cli.study import study
 from recsim_mnar.cli.warm import warm
+from recsim_mnar.protocols.own_code import left_by_own_code
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -59,6 +60,11 @@ def main(arguments: list[str] | None = None) -> None:
         status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         _leave_interrupted()
+    except SystemExit as left:
+        own = left_by_own_code(left)
+        if own is not None:
+            _fail(own)
+        raise
     except Exception as error:
         message = in_one_line(error)
         if message is not None:

@@ -168,6 +168,8 @@ def estimate(
 
     if json_file is not None:
         checked_file(json_file, "--json")
+        if json_file.resolve() == log.resolve() or log.resolve() in json_file.resolve().parents:
+            raise UserError(f"--json {json_file} would lie in the log or replace it: name another file")
     source = log / "log" if (log / "log").is_dir() else log
     records = estimate_file(
         source,

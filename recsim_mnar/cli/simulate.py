@@ -70,8 +70,9 @@ def simulate(**options: Any) -> None:
                 ),
             )
     kept = f" ({written.n_kept} of {written.n_parts} parts were there already)" if written.n_kept else ""
+    users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"
     console().print(
-        f"{written.n_users:,} users, {written.n_rows:,} events in {options['out'] / 'log'}{kept}",
+        f"{users}, {written.n_rows:,} events in {options['out'] / 'log'}{kept}",
         soft_wrap=True,
         highlight=False,
     )

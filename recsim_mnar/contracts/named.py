@@ -66,7 +66,7 @@ def check_named(spec: str) -> Checked:
     if inspect.isclass(found):
         if issubclass(found, World):
             return _world(spec)
-        if issubclass(found, Protocol):
+        if issubclass(found, Protocol) or callable(getattr(found, "judge", None)):
             findings = check_protocol(lambda: protocol(spec))
             return Checked("protocol", len(protocol_rules.RULES), findings)
         if issubclass(found, (Policy, Learner)):

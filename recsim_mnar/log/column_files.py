@@ -62,7 +62,7 @@ def read_columns(
     wanted = [reward, propensity, *names]
     for name in wanted if cluster is None else [*wanted, cluster]:
         if name not in known:
-            raise UserError(f"{parts[0].name} has no column {name!r}; {nearest(name, known)}")
+            raise UserError(f"{parts[0].name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}")
     if cluster is None and "user" in known:
         cluster = "user"
     every = list(dict.fromkeys([*wanted, *([cluster] if cluster else []), *(["event"] if "event" in known else [])]))
@@ -79,6 +79,15 @@ def read_columns(
     columns = {name: _numbers(table.column(name), name, numbers) for name in dict.fromkeys(wanted)}
     clusters = None if cluster is None else _clusters(table.column(cluster), cluster, numbers)
     return LogColumns(columns[reward], columns[propensity], clusters, {name: columns[name] for name in names}, numbers)
+
+
+def _other_separator(known: Sequence[str]) -> str:
+    """A hint where the header of a text table is one name with what may be other separators in it."""
+    found = [sign for sign in (";", "\t", "|") if len(known) == 1 and sign in known[0]]
+    if not found:
+        return ""
+    name = "tabs" if found[0] == "\t" else repr(found[0])
+    return f" (its columns seem to be separated by {name}: write commas, or tabs in a file that ends in .tsv)"
 
 
 def column_names(path: str | Path) -> list[str]:

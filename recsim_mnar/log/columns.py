@@ -149,7 +149,12 @@ def _factorize(array: NDArray[Any], name: str) -> Ints:
     else:
         import pandas as pd
 
-        found, ids = pd.factorize(array)
+        try:
+            found, ids = pd.factorize(array)
+        except TypeError:  # dicts, lists
+            raise UserError(
+                f"column {name!r} must hold ids, numbers or text; it holds {type(array[0]).__name__}"
+            ) from None
         codes = found.astype(np.int64)
         missing = codes < 0
         if array.dtype.kind in "OUT":

@@ -65,7 +65,10 @@ def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int3
     if not organic.all():
         users, items = users[organic], items[organic]
     if len(items) == 0:
-        raise UserError("the log has no organic rows: an agent that learns from views cannot be fitted on it")
+        raise UserError(
+            "the log has no organic rows: an agent that learns from views cannot be fitted on it; name agents that "
+            "learn from rewards or from nothing, such as reward-cross-entropy, constant, random"
+        )
     if items.min() < 0 or items.max() >= n_items:
         bad = int(items[(items < 0) | (items >= n_items)][0])
         raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must lie in 0..{n_items - 1}")

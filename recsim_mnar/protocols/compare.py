@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -113,10 +113,27 @@ def compare(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
     experiment.prepare(trial)
-    judged = [replace(r, protocol=one.name) for one in chosen if trial.learners for r in one.judge(trial)]
+    judged = [r for one in chosen if trial.learners for r in _judged_by(one, trial)]
     records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
     records = [_as_reference(r) if r.agent in references else r for r in records]
     return _told(experiment, chosen, records, trial, tie)
+
+
+def _judged_by(one: Protocol, trial: Trial) -> list[Record]:
+    """A protocol's records, under its name.
+
+    Raises:
+        UserError: what it gives are no records.
+    """
+    found: Any = one.judge(trial)
+    records = list(found) if isinstance(found, Iterable) else [found]
+    wrong = [r for r in records if not isinstance(r, Record)]
+    if wrong:
+        raise UserError(
+            f"protocol {one.name!r}: judge() must return a list of recsim_mnar.protocols.records.Record, "
+            f"got {'one with ' if isinstance(found, Iterable) else ''}{wrong[0]!r}"
+        )
+    return [replace(r, protocol=one.name) for r in records]
 
 
 def chosen_protocols(experiment: Experiment, protocols: Sequence[str | Protocol] | None, world: str) -> list[Protocol]:

@@ -74,11 +74,14 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     Args:
         world: whose users are recommended one item at a time.
         policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it, or the name of an agent that needs no log
-            (``lin-ucb+alpha=0.5``). It is not changed: what acts is one
-            ``fresh()`` copy, which is :attr:`OnlineRun.policy`.
+            (``lin-ucb+alpha=0.5``). It is not changed: what acts is one ``fresh()`` copy, which is
+            :attr:`OnlineRun.policy`.
         n_users: how many, at least 1.
         seed: of the users and of the policy's uniforms, in [0, 2**64).
         lanes: users who live side by side: decisions between two calls of ``learn``.
+
+    Returns:
+        The log, ordered by (user, step), the policy as it was left, and what it earned.
 
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity.

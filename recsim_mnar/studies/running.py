@@ -11,6 +11,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_json
+from recsim_mnar.protocols.own_code import left_by_own_code, raised_by_own_code
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.studies.result import Study
@@ -65,7 +66,8 @@ def run_study(
         "seed": seed,
     }
     for label, setup in zip(labels_of(setups), setups, strict=True):
-        report(f"{label}: {len(tasks) // len(setups)} catalogues")
+        number = len(tasks) // len(setups)
+        report(f"{label}: {number} catalogue{'s' if number > 1 else ''}")
         setup.resolved()
     where = None if folder is None else Path(folder)
     if where is not None:
@@ -98,13 +100,30 @@ def _finished(tasks: list[Task], executor: Executor | None) -> Iterator[tuple[Ta
         for task in tasks:
             yield task, task.run()
         return
-    running = {executor.submit(task.run): task for task in tasks}
+    running = {executor.submit(_run_elsewhere, task): task for task in tasks}
     try:
         for future in as_completed(running):
             yield running[future], future.result()
     finally:
         for future in running:
             future.cancel()
+
+
+def _run_elsewhere(task: Task) -> Any:
+    """A task's result, in a process whose frames end with it: what code of the user's own raised is said here.
+
+    Raises:
+        UserError: an agent, a world or a protocol of the user's own raised an exception, or ended the process.
+    """
+    try:
+        return task.run()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        own = left_by_own_code(error) if isinstance(error, SystemExit) else raised_by_own_code(error)
+        if own is None:
+            raise
+        raise UserError(f"{task.label}: {own}") from error
 
 
 def processes(n: int) -> Any:

@@ -335,3 +335,19 @@ def test_what_is_stated_is_checked(stated, words):
     if "unsupported" not in stated:
         with pytest.raises(UserError, match=words):
             difference(**make(), baseline=make()["target"], **stated)
+
+
+@pytest.mark.parametrize("estimator", ["ips", "clipped_ips", "snips", "beta_ips"])
+@pytest.mark.parametrize("stated", [{"weight_max": 1e300}, {"propensity_min": 1e-300}])
+def test_a_bound_beyond_all_weights_is_as_good_as_none(estimator, stated):
+    known = {"estimator": estimator, "full_support": True, "reward_max": 1.0}
+    estimate = estimate_value(**make(), **known, **stated)
+    without = estimate_value(**make(), **known, weight_max=np.inf)
+    assert (estimate.value, estimate.low, estimate.high) == (without.value, without.low, without.high)
+
+
+def test_ids_that_cannot_be_told_apart_are_no_ids():
+    ids = np.empty(500, dtype=object)
+    ids[:] = [{"id": 1}] * 500
+    with pytest.raises(UserError, match="'cluster' must hold ids, numbers or text; it holds dict"):
+        estimate_value(**make(), cluster=ids)

@@ -59,9 +59,8 @@ def estimate_file(
         q_logged: column of a reward model's value of the logged action, for dr and its kin.
         q_target: column of its mean under the target policy.
         unsupported: columns of the targets' mass where the logging probability is 0, in the order of the targets and
-            then
-            the baseline; without them a column named as the target with ``_unsupported`` behind it is taken where there
-            is one (`recsim-mnar replay` writes it).
+            then the baseline; without them a column named as the target with ``_unsupported`` behind it is taken where
+            there is one (`recsim-mnar replay` writes it).
         **stated: full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, as
             :func:`recsim_mnar.estimators.estimate_value`.
 

@@ -15,6 +15,8 @@ from recsim_mnar.log.columns import Floats, finite_column
 
 LARGEST_REWARD = 1e100
 """Its square is still a number."""
+LARGEST_WEIGHT = 1e15
+"""Sums with its square still have digits for the rewards; a larger bound is as good as none."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Stated:
         bounds = [] if self.weight_max is None else [float(self.weight_max)]
         if self.propensity_min is not None:
             bounds.append(1.0 / float(self.propensity_min))
-        return min(bounds) if bounds else None
+        return None if not bounds else min(bounds) if min(bounds) <= LARGEST_WEIGHT else math.inf
 
     def check(self, target: Floats, propensity: Floats, names: tuple[str, str]) -> None:
         """Raise UserError for the first row that lies beyond a bound.

@@ -64,22 +64,18 @@ def estimate_value(
         cluster: (n,) the user of each row, ids of any kind in any order; None where rows are independent.
         level: nominal coverage of the interval.
         interval: "auto" chooses and says what it chose in ``method``: "gamma" (Fay & Feuer, on user sums above the
-            least
-            reward) for weighted rewards and their ratios, else Student's limits that reckon with one more of the
-            heaviest
-            rows. Also "delta" (by user, asymptotic) and "bootstrap" (Poisson, by user): what they leave out the verdict
-            says; where no reward was seen they would have no width, and "auto" is taken. With a guarantee, if
-            ``reward_max``, ``weight_max`` or ``propensity_min``, and ``user_rows_max`` are given (without them the
-            method's
-            name says what it rests on): "bernstein", "betting", "log_smoothing" and "anytime" (holds while the log
-            grows by whole users).
+            least reward) for weighted rewards and their ratios, else Student's limits that reckon with one more of
+            the heaviest rows. Also "delta" (by user, asymptotic) and "bootstrap" (Poisson, by user): what they leave
+            out the verdict says; where no reward was seen they would have no width, and "auto" is taken. With a
+            guarantee, if ``reward_max``, ``weight_max`` or ``propensity_min``, and ``user_rows_max`` are given
+            (without them the method's name says what it rests on): "bernstein", "betting", "log_smoothing" and
+            "anytime" (holds while the log grows by whole users).
         full_support: states that the logging policy can take whatever the target can. No log shows it; without it (or
             ``unsupported``) the verdict is at most caution.
         unsupported: (n,) the target's mass, in each row's state, on actions whose logging probability is 0;
             `recsim-mnar replay` writes it where it can rebuild the logging policy.
         reward_min: least reward possible, from which rewards are counted; None for 0, or for the least reward of the
-            log
-            where that is negative.
+            log where that is negative.
         reward_max: largest reward possible; None for the largest of the log.
         weight_max: no weight target / propensity can be larger; None for the largest of the log.
         propensity_min: no action that the target can take has a smaller propensity; bounds the weights too.

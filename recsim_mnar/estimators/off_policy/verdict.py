@@ -70,7 +70,8 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
     if scale > 0.0 and not facts.get("same"):
         ratio = half / scale
         size = f"{100.0 * ratio:.0f} %" if ratio < 10.0 else f"{ratio:.3g} times"
-        message = f"the interval reaches {size} of the value to either side"
+        size += " of" if ratio < 10.0 else ""
+        message = f"the interval reaches {size} the value to either side"
         more = math.ceil(min((ratio / WIDE) ** 2, 1e9))
         action = f"log about {max(more, 2):,} times more {unit}" if more < 1000 else f"log far more {unit}"
         if facts.get("bias_part", 0.0) > half:

@@ -84,7 +84,10 @@ def leave_one_out(
         raise UserError("leave-one-out: the log's rows are out of order: sort them by (user, step)")
     eligible = np.flatnonzero(n_views >= 2)
     if len(eligible) == 0:
-        raise UserError(f"leave-one-out needs users with at least two views; none of {len(views.users)} users has them")
+        raise UserError(
+            f"leave-one-out needs users with at least two views; none of {len(views.users)} users has "
+            "them: name other protocols, off_policy or ab_test"
+        )
     if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
         raise UserError(f"leave-one-out: items must lie in 0..{n_items - 1}, the log has {int(views.items.max())}")
     if candidates == "auto":
