@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.contracts.estimators import check_estimator
 from recsim_mnar.contracts.findings import Finding
-from recsim_mnar.contracts.policies import check_policy, example_views
+from recsim_mnar.contracts.policies import check_policy
+from recsim_mnar.contracts.policy_case import example_views
 from recsim_mnar.contracts.protocols import check_protocol
 from recsim_mnar.contracts.vector_envs import check_vector
 from recsim_mnar.contracts.worlds import check_world

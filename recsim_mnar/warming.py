@@ -16,11 +16,12 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.numerics.jit import cache_folders
 
 SESSIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("sessions", {"n_items": 10}),
+    ("sessions", {"n_items": 10, "n_flips": 5}),
     ("sessions of 200 items and more", {"n_items": 300}),
     ("sessions of 400 items and more, even popularity", {"n_items": 500, "sigma_mu_organic": 0.5}),
 )
-"""Catalogues of the sessions world, one for each way in which views are sampled: each has kernels of its own."""
+"""Catalogues of the sessions world, one for each way in which views are sampled: each has kernels of its own. One flips
+all its items: flips have kernels too."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,9 @@ def test_compare_writes_what_it_promises(capsys, tmp_path):
     fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "details"}
     timings = json.loads((out / "timings.json").read_text())
     assert len(timings["records"]) == len(records)
-    assert timings["seconds"] >= max(r["seconds"] for r in timings["records"])
+    # An agent's seconds are added up over folds that may run side by side, so none is bounded by the whole's.
+    assert timings["seconds"] > 0
+    assert all(r["seconds"] >= 0 for r in timings["records"])
     assert all(fields <= set(record) for record in records)
     assert {r["protocol"] for r in records} == {"loocv", "off_policy", "ab_test", "truth"}
     assert {("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")} <= {

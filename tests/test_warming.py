@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from recsim_mnar import rng
+from recsim_mnar.cli.warm import warm as command
 from recsim_mnar.errors import UserError
 from recsim_mnar.numerics import _rng_kernel
-from recsim_mnar.warming import parts, warm
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from recsim_mnar.warming import SESSIONS, parts, warm
+from recsim_mnar.worlds import sessions
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _flips_kernel
 
 
 def test_small_draws_need_no_kernel_and_have_its_bits():
@@ -35,6 +38,29 @@ def test_a_catalogue_compiles_what_its_sampler_uses():
     uneven = SessionsWorld(SessionsParams(n_items=300, sigma_mu_organic=3.0)).open_lanes(1)
     assert uneven.boxes is None
     assert uneven.tiers is not None
+
+
+def test_catalogues_that_are_warmed_reach_both_kernels_of_flips(monkeypatch):
+    called = set()
+
+    def noting(name):
+        def call(*arguments):
+            called.add(name)
+            return getattr(_flips_kernel, name)(*arguments)
+
+        return call
+
+    names = ("best_partners", "best_partner")
+    monkeypatch.setattr(sessions, "_flips_kernel", SimpleNamespace(**{name: noting(name) for name in names}))
+    for _line, params in SESSIONS:
+        SessionsWorld(SessionsParams(**params)).open_lanes(1)
+    assert called == set(names)
+
+
+def test_help_names_every_part():
+    (option,) = (each for each in command.params if each.name == "parts")
+    said = option.help.partition(": ")[2].partition(" (")[0]
+    assert said.split(", ") == list(parts())
 
 
 def test_parts_are_known():

@@ -12,7 +12,8 @@ from recsim_mnar.cli.shared import names_of
 @click.option(
     "--parts",
     default=None,
-    help="What to compile, with commas: worlds, estimators, agents (all but agents by default).",
+    help="What to compile, with commas: sessions, ratings, features, purchases, campaigns, estimators, agents "
+    "(all but agents by default).",
 )
 def warm(parts: str | None) -> None:
     """Compile the kernels ahead, so that the first run waits for none.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.contracts import policies, worlds
 from recsim_mnar.contracts.findings import BrokenRuleError, Rules
-from recsim_mnar.contracts.policies import PolicyCase, example_views
+from recsim_mnar.contracts.policy_case import PolicyCase, example_views
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy.acting import TOLERANCE
 from recsim_mnar.policy.adapting import as_policy
@@ -71,7 +71,7 @@ class PolicyContract:
 
     @pytest.mark.parametrize("rule", [rule for rule in policies.RULES if rule != _STATISTICAL])
     def test_rule(self, rule: str) -> None:
-        """The rule is kept; its function in :mod:`recsim_mnar.contracts.policies` says what it asks."""
+        """The rule is kept; its function in :data:`recsim_mnar.contracts.policies.RULES` says what it asks."""
         if rule in policies.OF_TWINS and not as_policy(self.make_policy()).replayable:
             return
         _assert_kept(policies.RULES, rule, self._case())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -55,6 +56,11 @@ class Observer(abc.ABC):
         """That of the only lane there is: at every step of a single environment."""
         return self.one(0)
 
+    def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
+        """:meth:`see` for the only lane there is, from what ``info`` holds."""
+        ratings = None if values is None else np.array(values)
+        self.see(np.zeros(len(items), np.int64), np.array(items, np.int64), ratings)
+
 
 class _OfArray(Observer):
     """An observation that is one row of an array."""
@@ -104,7 +110,16 @@ class Counts(_OfArray):
             self.array[lanes, items] = values
         else:
             # One index, not a pair of them: numpy has a fast path for it.
-            np.add.at(self.array.reshape(-1), lanes * self.array.shape[1] + items, np.float32(1))
+            np.add.at(self._flat, lanes * self.array.shape[1] + items, np.float32(1))
+
+    def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
+        """See :meth:`Observer.alone_sees`: events are few, and each array made for them costs more than they do."""
+        if values is not None:
+            super().alone_sees(items, values)
+        else:
+            counts = self._flat
+            for item in items:
+                counts[item] += 1
 
 
 class Features(_OfArray):

@@ -108,9 +108,7 @@ class WorldEnv(gym.Env[Any, np.int64]):
     def _seen(self, info: dict[str, Any]) -> Any:
         """A new observation, brought up to date with what the user did alone."""
         if info["views"]:
-            items = np.array(info["views"])
-            ratings = np.array(info["ratings"]) if self.world.rates else None
-            self._observer.see(np.zeros(len(items), np.int64), items, ratings)
+            self._observer.alone_sees(info["views"], info["ratings"] if self.world.rates else None)
         return self._observer.alone()
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
