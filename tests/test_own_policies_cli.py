@@ -222,7 +222,7 @@ def test_where_users_view_nothing_the_error_says_what_works(capsys, monkeypatch,
     examples = Path(__file__).parents[1] / "examples"
     monkeypatch.setattr(sys, "path", [str(examples), *sys.path])
     compare = ("compare", "--world", "own_world:Cafe", *SIZES, "--out", tmp_path / "out")
-    assert "name agents that learn from rewards" in fails(capsys, *compare)
+    assert "or name agents that learn from rewards" in fails(capsys, *compare)
     assert "name other protocols" in fails(capsys, *compare, "--agents", "random,constant")
 
 

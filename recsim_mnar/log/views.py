@@ -66,8 +66,8 @@ def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int3
         users, items = users[organic], items[organic]
     if len(items) == 0:
         raise UserError(
-            "the log has no organic rows: an agent that learns from views cannot be fitted on it; name agents that "
-            "learn from rewards or from nothing, such as reward-cross-entropy, constant, random"
+            "the log has no organic rows: an agent that learns from views cannot be fitted on it; fit it on a log with "
+            "views, or name agents that learn from rewards or from nothing, such as reward-cross-entropy and constant"
         )
     if items.min() < 0 or items.max() >= n_items:
         bad = int(items[(items < 0) | (items >= n_items)][0])
