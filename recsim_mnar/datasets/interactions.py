@@ -70,7 +70,7 @@ def read_interactions(
     named = {"user": user_column, "item": item_column, "time": time_column}
     columns = find_columns(str(path), file.names, named=named, needed=("user", "item"), optional=("time",))
     columns.refuse_unclear(str(path))
-    kinds = {"user": "id", "item": "id", "time": "text"}
+    kinds = {"user": "id", "item": "id", "time": "time"}
     rows = file.read({columns[role]: kind for role, kind in kinds.items() if role in columns})
     users, items = rows.ids(columns["user"]), rows.ids(columns["item"])
     time = rows.times(columns["time"]) if "time" in columns else None

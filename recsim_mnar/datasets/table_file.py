@@ -88,7 +88,7 @@ class TableFile:
         """Read columns.
 
         Args:
-            columns: by name, what they are read for: "number", "id" or "text" (whatever is compared and shown).
+            columns: by name, what they are read for: "number", "id", "time" or "text".
 
         Raises:
             UserError: the file is no table, or a row has another number of fields.
@@ -205,16 +205,16 @@ def _read_text(file: TableFile, part: Path, columns: Mapping[str, str]) -> Any:
     import pyarrow as pa
 
     plain = {"number": pa.float64(), "id": pa.dictionary(pa.int32(), pa.string())}
-    as_text = {name: plain.get(kind, pa.string()) if kind == "id" else pa.string() for name, kind in columns.items()}
-    as_given = {name: plain.get(kind, pa.string()) for name, kind in columns.items()}
+    as_text = {name: plain["id"] if kind == "id" else pa.string() for name, kind in columns.items()}
+    as_given = {name: plain.get(kind, pa.string()) for name, kind in columns.items() if kind != "time"}
     attempts = [(as_given, file.encoding), (as_text, file.encoding)]
     if file.encoding == "utf-8":  # whose beginning is, at least
         attempts.append((as_text, "cp1252"))
     said = ""
     for types, encoding in attempts:
         try:
-            table = _parsed(file, part, types, encoding)
-            _refuse_open_quote(file, part, types, encoding)
+            table = _parsed(file, part, types, encoding, names=list(columns))
+            _refuse_open_quote(file, part, encoding)
             return table
         except (pa.ArrowException, OSError, UnicodeError) as error:
             said = str(error).splitlines()[0]
@@ -224,7 +224,7 @@ def _read_text(file: TableFile, part: Path, columns: Mapping[str, str]) -> Any:
         table, ragged = _parsed_with_ragged(file, part, as_text)
     except (pa.ArrowException, OSError, UnicodeError):
         raise UserError(f"{part} is not a readable table: {said}") from None
-    _refuse_open_quote(file, part, as_text, file.encoding)
+    _refuse_open_quote(file, part, file.encoding)
     if not ragged:
         return table
     fields = len(file.names)
@@ -238,7 +238,10 @@ def _read_text(file: TableFile, part: Path, columns: Mapping[str, str]) -> Any:
     )
 
 
-def _parsed(file: TableFile, part: Path, types: Mapping[str, Any], encoding: str, **parsing: Any) -> Any:
+def _parsed(
+    file: TableFile, part: Path, types: Mapping[str, Any], encoding: str, names: Sequence[str] = (), **parsing: Any
+) -> Any:
+    """A table of the columns ``names`` (those of ``types`` without it); what has no type gets one by what it holds."""
     import pyarrow.csv as pacsv
 
     serial = bool(parsing)
@@ -252,7 +255,7 @@ def _parsed(file: TableFile, part: Path, types: Mapping[str, Any], encoding: str
         ),
         parse_options=pacsv.ParseOptions(delimiter=file.delimiter, **parsing),
         convert_options=pacsv.ConvertOptions(
-            include_columns=list(types),
+            include_columns=list(names or types),
             column_types=dict(types),
             strings_can_be_null=True,
             null_values=list(MISSING_WORDS),
@@ -275,7 +278,7 @@ def _parsed_with_ragged(
     return table, [(number - file.skip, count, text) for number, count, text in found]
 
 
-def _refuse_open_quote(file: TableFile, part: Path, types: Mapping[str, Any], encoding: str) -> None:
+def _refuse_open_quote(file: TableFile, part: Path, encoding: str) -> None:
     """A quote that nobody closes makes one value of all that follows: said, where the last value goes over lines.
 
     Raises:

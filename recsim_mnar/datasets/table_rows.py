@@ -112,7 +112,7 @@ class Rows:
         self.note(MISSING, name, missing, "is missing")
         if finite:
             bad = np.isinf(values)
-            self.note("not_finite", name, bad, "is not finite", values=values, advice="write a number, or nothing")
+            self.note("not_finite", name, bad, "is not a finite number", values=values, advice="write a number, or nothing")
             if bad.any():
                 values = np.where(bad, np.nan, values)
         return np.ascontiguousarray(values)
@@ -189,13 +189,7 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if isinstance(column, pa.ChunkedArray):
-        if pa.types.is_dictionary(column.type):
-            column = column.unify_dictionaries()
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = _encoded(column)
     ids, place = encoded.dictionary, None
     if _is_text(ids.type):
         again = pc.utf8_trim_whitespace(ids).dictionary_encode()  # "a" and "a " are one id
@@ -216,6 +210,19 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         rank = np.append(rank[place.fill_null(len(ids)).to_numpy()], -1)
     used = encoded.indices.cast(pa.int64()).fill_null(len(rank) - 1).to_numpy()
     return rank[used], ids.take(pa.array(order)).to_numpy(zero_copy_only=False)
+
+
+def _encoded(column: Any) -> Any:
+    """A column as one dictionary array."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        if pa.types.is_dictionary(column.type):
+            column = column.unify_dictionaries()
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 
 
 def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
@@ -318,12 +325,15 @@ def _bits(column: Any) -> NDArray[np.uint64]:
     """(n,) 64 bits a value, equal for equal values."""
     import pyarrow as pa
 
-    if pa.types.is_nested(column.type):
+    kind = column.type
+    if pa.types.is_nested(kind):
         column = pa.array([str(value) for value in column])
-    if pa.types.is_floating(column.type) and not column.null_count:
+    if pa.types.is_floating(kind) and not column.null_count:
         return column.to_numpy().astype(np.float64).view(np.uint64)
-    codes, _ = numbered(column)
-    return codes.view(np.uint64)
+    if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
+        return column.cast(pa.int64()).to_numpy().view(np.uint64)
+    encoded = _encoded(column)
+    return encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy().view(np.uint64)
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:

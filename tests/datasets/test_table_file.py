@@ -34,7 +34,7 @@ def test_any_separator_encoding_and_decimal_mark(tmp_path, encoding, sign, end):
     file = TableFile.open(write(tmp_path, TABLE.replace(";", sign).replace("\n", end), encoding=encoding))
     assert file.names == ["who", "when", "clicks", "p"]
     assert file.decimal == ","
-    rows = file.read({"who": "id", "when": "text", "p": "number", "clicks": "number"})
+    rows = file.read({"who": "id", "when": "time", "p": "number", "clicks": "number"})
     assert rows.numbers("p").tolist() == [0.25, 0.15, 0.5]
     assert rows.numbers("clicks").tolist() == [1.0, 0.0, 0.0]
     who = rows.ids("who")
@@ -63,7 +63,7 @@ def test_a_character_of_another_encoding_after_a_long_plain_beginning(tmp_path):
 
 def test_every_fault_at_once_with_its_rows(tmp_path):
     text = "who,n,when\na,1,2024-01-01\n,2,2024-01-01\nb,x,2024-01-01\nb,,soon\nc,inf,\nc,NaN,2024-01-01\n"
-    rows = read(write(tmp_path, text), who="id", n="number", when="text")
+    rows = read(write(tmp_path, text), who="id", n="number", when="time")
     assert rows.ids("who").codes.tolist() == [0, -1, 1, 1, 2, 2]
     np.testing.assert_array_equal(rows.numbers("n"), [1, 2, np.nan, np.nan, np.nan, np.nan])
     rows.times("when")
@@ -76,7 +76,7 @@ def test_every_fault_at_once_with_its_rows(tmp_path):
         "'who' is missing in row 2",
         "'n' is not a number in row 3: x",
         "'n' is missing in 2 rows (4, 6)",
-        "'n' is not finite in row 5: inf",
+        "'n' is not a finite number in row 5: inf",
         "'when' is not a date in row 4: soon",
         "'when' is missing in row 5",
         "; drop them",
@@ -129,7 +129,7 @@ def test_parquet_of_odd_kinds(tmp_path):
         }
     )
     pq.write_table(table, tmp_path / "x.parquet")
-    rows = read(tmp_path / "x.parquet", d="number", flag="number", word="id", list="number", day="text")
+    rows = read(tmp_path / "x.parquet", d="number", flag="number", word="id", list="number", day="time")
     assert rows.numbers("d").tolist() == [0.5, 1.5]
     np.testing.assert_array_equal(rows.numbers("flag"), [1.0, np.nan])
     assert rows.ids("word").codes.tolist() == [0, 0]
@@ -148,14 +148,14 @@ def test_parquet_of_odd_kinds(tmp_path):
     ],
 )
 def test_dates(tmp_path, dates, first):
-    rows = read(write(tmp_path, "d;a\n" + "".join(f"{date};1\n" for date in dates)), d="text")
+    rows = read(write(tmp_path, "d;a\n" + "".join(f"{date};1\n" for date in dates)), d="time")
     seconds = (datetime.fromisoformat(first) - datetime(1970, 1, 1)).total_seconds()
     assert rows.times("d").tolist() == [seconds, seconds + 86400]
     rows.faults.refuse()
 
 
 def test_days_and_months_that_cannot_be_told_apart_are_a_fault(tmp_path):
-    rows = read(write(tmp_path, "d;a\n05/06/2024;1\n05/07/2024;2\n"), d="text")
+    rows = read(write(tmp_path, "d;a\n05/06/2024;1\n05/07/2024;2\n"), d="time")
     rows.times("d")
     with pytest.raises(UserError, match="'d' is not a date in 2 rows"):
         rows.faults.refuse()
