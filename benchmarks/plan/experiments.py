@@ -1,4 +1,4 @@
-"""A/B tests of the plan study: settings drawn from their number, and users' totals under either arm, with NumPy alone."""
+"""A/B tests of the plan study: settings drawn from their number, and totals of users in either arm, by NumPy alone."""
 
 from __future__ import annotations
 
