@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -160,11 +161,28 @@ def _introduction(file: TableFile, source: str, rows: Rows, columns: Columns, re
     if reading.context:
         lines.append(f"context: {', '.join(reading.context)}")
     if "user" not in columns:
+        perhaps = likely_users(
+            file, [*columns.names.values(), *reading.context, *([reading.key] if reading.key else [])]
+        )
+        hint = f" (perhaps {' or '.join(perhaps)})" if perhaps else ""
         lines.append(
             "no user column is recognised, so rows are taken as independent; --user-column names the one whose rows "
-            "belong together"
+            f"belong together{hint}"
         )
     return lines
+
+
+def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
+    """Columns that could be ids of users: many values, and not each its own, in the first rows."""
+    found = []
+    for name, values in file.head().items():
+        if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
+            continue
+        distinct = len(set(values))
+        numbers = sum(bool(re.fullmatch(r"[-+]?[0-9]*[.,:/][-+0-9.,:/ eE]*", str(value))) for value in values)
+        if 20 < distinct < len(values) and numbers < len(values) / 2:
+            found.append(name)
+    return found[:3]
 
 
 def _without_copies(
@@ -220,7 +238,9 @@ def _checked(
     missing = rows.faults.missing
     if reading.drop_missing:
         _say_dropped(rows, counts, lines)
-    rows.faults.refuse("--drop-missing leaves out the rows that miss a value")
+    again = counts.get("duplicates", 0) - counts.get("dropped_duplicates", 0)
+    besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
+    rows.faults.refuse("--drop-missing leaves out the rows that miss a value" + besides)
     context = {name: context_column(rows, name) for name in reading.context}
     numbers = rows.row_numbers(np.arange(len(rows)))
     kept = BanditFile(
