@@ -69,7 +69,9 @@ def write(folder, seed=0, rows=200_000, variant="plain"):
     base, old, other, new = shop()
     draw = np.random.Generator(np.random.PCG64([seed, 7]))
     customer, segment, device, factor = impressions(draw, rows)
-    logger = (draw.random(rows) < 0.4).astype(int) if variant in ("two-loggers", "wrong-logger") else np.zeros(rows, int)
+    logger = (
+        (draw.random(rows) < 0.4).astype(int) if variant in ("two-loggers", "wrong-logger") else np.zeros(rows, int)
+    )
     laws = np.where(logger[:, None] == 0, old[segment, device], other[segment, device])
     action = (draw.random(rows)[:, None] > laws.cumsum(axis=1)[:, :-1]).sum(axis=1)
     clicks = draw.random(rows) < base[segment, device, action] * factor
@@ -80,7 +82,9 @@ def write(folder, seed=0, rows=200_000, variant="plain"):
     missing = draw.random((3, rows)) < np.array([[0.004], [0.003], [0.001]])
     columns = {
         "impression": [f"i{number}" for number in names[:rows]],
-        "served_at": [(datetime(2024, 5, 1) + timedelta(seconds=int(s))).strftime("%d.%m.%Y %H:%M:%S") for s in seconds],
+        "served_at": [
+            (datetime(2024, 5, 1) + timedelta(seconds=int(s))).strftime("%d.%m.%Y %H:%M:%S") for s in seconds
+        ],
         "customer_id": [("" if gone else f"K-{c:06d}") for c, gone in zip(customer, missing[2], strict=True)],
         "segment": [SEGMENTS[s] for s in segment],
         "device": [DEVICES[d] for d in device],
