@@ -359,4 +359,4 @@ def test_other_separators_are_read_and_said(capsys, tmp_path, sign, words):
     log.write_text("\n".join([sign.join(["propensity", "reward", "t"]), sign.join([".5", "1", ".5"])]))
     status, out, _ = run(capsys, "estimate", log, "--target", "t")
     assert status == 0
-    assert out.startswith(f"{log}: 1 rows (separated by {words})\ntaken: reward: reward; propensity: propensity\n")
+    assert out.startswith(f"{log}: 1 row (separated by {words})\ntaken: reward: reward; propensity: propensity\n")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import Columns, find_columns, plain_name
+from recsim_mnar.datasets.column_roles import Columns, find_columns
 from recsim_mnar.datasets.faults import MISSING
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids, Rows
@@ -33,6 +33,8 @@ class Reading:
         key: column by which rows of a second file are found.
         drop_missing: leave out rows that miss a value that is needed.
         deduplicate: keep the first of rows that are equal in every column that is read.
+        today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
+            column is taken for it.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -40,6 +42,7 @@ class Reading:
     key: str | None = None
     drop_missing: bool = False
     deduplicate: bool = False
+    today: str | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def _columns(file: TableFile, source: str, policies: Sequence[str], reading: Rea
     if reading.key is not None and reading.key not in file.names:
         raise UserError(f"{source} has no column {reading.key!r}; {nearest(reading.key, file.names)} (--on)")
     optional = [role for role in ("propensity", "user", "action", "logger", "time") if role not in needs]
-    taken = [name for name in (*policies, *reading.context) if plain_name(name) != "propensity"]
+    taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
     columns = find_columns(
         source, file.names, named=reading.columns, needed=("reward", *needs), optional=optional, leave=taken
     )
@@ -155,7 +158,7 @@ def _columns(file: TableFile, source: str, policies: Sequence[str], reading: Rea
 
 def _introduction(file: TableFile, source: str, rows: Rows, columns: Columns, reading: Reading) -> list[str]:
     written = file.how_written()
-    lines = [f"{source}: {len(rows):,} rows" + (f" ({', '.join(written)})" if written else "")]
+    lines = [f"{source}: {len(rows):,} row{'s' * (len(rows) != 1)}" + (f" ({', '.join(written)})" if written else "")]
     lines.append(f"taken: {columns.line()}")
     lines += columns.lines()[1:]
     if reading.context:
