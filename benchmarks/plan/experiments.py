@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 DEVELOPMENT, HELD_OUT = 1_000_000, 0
+HIGHEST = 0.8
+"""Largest rate of a user: the largest lift leaves it below 1, so that every arm has the lift that its setting names."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def draw(number: int) -> Experiment:
         spread=float(rng.choice([0.0, 0.4, 0.8])),
         lift=float(rng.uniform(0.05, 0.25)),
         power=float(rng.choice([0.7, 0.8, 0.9])),
-        users=int(rng.integers(10_000, 20_000)),
+        users=int(rng.integers(100_000, 200_000)),
     )
 
 
@@ -65,7 +67,7 @@ def totals(experiment: Experiment, users: int, lift: float, rng: np.random.Gener
     rate = np.full(users, experiment.mean)
     if experiment.spread:
         rate *= np.exp(experiment.spread * rng.standard_normal(users) - experiment.spread**2 / 2.0)
-    rate *= 1.0 + lift
+    rate = np.minimum(rate, HIGHEST) * (1.0 + lift)
     if experiment.kind == "dwell":
         return rng.gamma(2.0 * rows) * 0.5 * rate, rows.astype(np.float64)
-    return rng.binomial(rows, np.minimum(rate, 1.0)).astype(np.float64), rows.astype(np.float64)
+    return rng.binomial(rows, rate).astype(np.float64), rows.astype(np.float64)

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recsim_mnar.cli.console import console
+from recsim_mnar.cli.own_log_options import own_log_options, reading_of
 from recsim_mnar.cli.shared import checked_file, names_of, writing
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
     from recsim_mnar.own_log.plan import ABPlan, EstimatePlan, LoggingPlan
-
-_ROLES = ("reward", "propensity", "user", "time")
-
-
-def _columns(*roles: str) -> Callable[[Any], Any]:
-    """Options that name columns."""
-
-    def decorate(command: Any) -> Any:
-        for role in reversed(roles):
-            text = f"Column of {role}s; recognised unless named."
-            command = click.option(f"--{role}-column", f"{role}_column", default=None, help=text)(command)
-        return command
-
-    return decorate
 
 
 def _json_option(command: Any) -> Any:
@@ -38,10 +24,6 @@ def _json_option(command: Any) -> Any:
         default=None,
         help="Write the plan there too; - prints it.",
     )(command)
-
-
-def _named(options: dict[str, Any]) -> dict[str, str | None]:
-    return {role: options.pop(f"{role}_column") for role in _ROLES if f"{role}_column" in options}
 
 
 @click.group()
@@ -58,14 +40,14 @@ def plan() -> None:
 @click.option("--users-per-day", type=float, default=None, help="Who enter the test, both arms; else the log's dates.")
 @click.option("--target", default=None, help="Column of a policy: adds the rows of such a log that tell as much.")
 @click.option("--baseline", default=None, help="Such a column, that the target is compared with; else the logger.")
-@_columns("reward", "propensity", "user", "time")
+@own_log_options("reward", "propensity", "user", "time")
 @_json_option
 def ab(log: Path, json_file: Path | None, **options: Any) -> None:
     """How many users, and days, an A/B test needs to find a lift over LOG's policy."""
     from recsim_mnar.own_log.plan import plan_ab
 
     _checked_json(json_file)
-    columns = _named(options)
+    columns = reading_of(options)
     found = plan_ab(log, columns=columns, **options)
     _show(json_file, found.to_dict(), _ab_lines(found))
 
@@ -86,10 +68,10 @@ def ab(log: Path, json_file: Path | None, **options: Any) -> None:
     default=None,
     help="Write the policy: a .json that simulate --policy runs.",
 )
-@_columns("reward", "propensity", "user")
+@own_log_options("reward", "propensity", "user")
 @_json_option
 def plan_the_logging(log: Path, targets: str, out: Path | None, json_file: Path | None, **options: Any) -> None:
-    """What to log under, so that LOG's candidate policies can be estimated: how much exploration, of what, at what cost.
+    """What to log under, so that candidate policies can be estimated: how much exploration, of what, at what cost.
 
     Two of --width, --rows and --cost say what the third must be.
     """
@@ -100,7 +82,7 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_file: Path 
         checked_file(out, "--out")
         if out.suffix != ".json":
             raise UserError(f"--out {out}: the policy's file ends in .json")
-    columns = _named(options)
+    columns = reading_of(options)
     found = plan_logging(log, names_of(targets, "--targets"), columns=columns, **options)
     _show(json_file, found.to_dict(), _logging_lines(found))
     if out is not None:
@@ -122,19 +104,19 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_file: Path 
 @click.option("--reward-max", type=float, default=None, help="Largest reward possible.")
 @click.option("--weight-max", type=float, default=None, help="No weight target / propensity can be larger.")
 @click.option("--propensity-min", type=float, default=None, help="No action has a smaller propensity.")
-@_columns("reward", "propensity", "user")
+@own_log_options("reward", "propensity", "user")
 @_json_option
 def estimate(log: Path, target: str, json_file: Path | None, **options: Any) -> None:
     """How many rows until `estimate`'s verdict on LOG turns, finding by finding, and what more rows never mend."""
     from recsim_mnar.own_log.plan import plan_estimate
 
     _checked_json(json_file)
-    columns = _named(options)
+    columns = reading_of(options)
     names = names_of(target, "--target")
     if options["unsupported"] is not None and len(names) > 1:
         raise UserError("--unsupported is one target's: name one target at a time")
     found = [plan_estimate(log, name, columns=columns, **options) for name in names]
-    lines = [line for each in found for line in _estimate_lines(each)]
+    lines = [*found[0].reading, *(line for each in found for line in _estimate_lines(each))]
     _show(json_file, [each.to_dict() for each in found], lines)
 
 
@@ -170,8 +152,9 @@ def _percent(share: float) -> str:
 
 def _ab_lines(found: ABPlan) -> list[str]:
     lines = [
+        *found.reading,
         f"log: {found.log_users:,} users, {found.decisions_a_user:.3g} decisions each, mean reward {found.value:.4g}; "
-        f"decisions of a user depend: {found.design_effect:.3g} times the variance of independent ones"
+        f"decisions of a user depend: {found.design_effect:.3g} times the variance of independent ones",
     ]
     asked = f"{found.lift:+.3g} ({'+' if found.lift_share > 0 else ''}{_percent(found.lift_share)})"
     if found.least_lift is not None:
@@ -196,19 +179,20 @@ def _ab_lines(found: ABPlan) -> list[str]:
 def _logging_lines(found: LoggingPlan) -> list[str]:
     parts = ", ".join(f"{name} {_percent(weight)}" for name, weight in found.weights.items())
     lines = [
+        *found.reading,
         f"log under: {parts}",
-        f"cost: {_percent(found.cost)} of {found.rows:,} decisions differ from today's policy, {found.exploring:,} of them",
+        f"cost: {_percent(found.cost)} of {found.rows:,} decisions differ from today's policy: {found.exploring:,}",
     ]
-    for target in found.targets:
-        lines.append(
-            f"{target.name}: {target.value:.4g} +-{target.half_width:.3g} ({_percent(target.share)}) by {found.estimator} at "
-            f"level {found.level:g}; the pilot leaves open +-{target.low:.3g} to +-{target.high:.3g}; users' design "
-            f"effect {target.design_effect:.3g}"
-        )
+    lines += [
+        f"{target.name}: {target.value:.4g} +-{target.half_width:.3g} ({_percent(target.share)}) by {found.estimator} "
+        f"at level {found.level:g}; the pilot leaves open +-{target.low:.3g} to +-{target.high:.3g}; users' design "
+        f"effect {target.design_effect:.3g}"
+        for target in found.targets
+    ]
     if found.uniform is not None:
         lines.append(
-            f"uniform exploration over {found.uniform['actions']:,} actions would need epsilon {found.uniform['epsilon']:.3g}, "
-            f"a cost of {_percent(found.uniform['cost'])}"
+            f"uniform exploration over {found.uniform['actions']:,} actions would need epsilon "
+            f"{found.uniform['epsilon']:.3g}, a cost of {_percent(found.uniform['cost'])}"
         )
     gap = (
         "certified best of such mixtures"
@@ -216,6 +200,10 @@ def _logging_lines(found: LoggingPlan) -> list[str]:
         else f"the best such mixture is at most {_percent(found.gap)} better"
     )
     return [*lines, gap, *(f"note: {note}" for note in found.notes)]
+
+
+def _open(rows: int, found: EstimatePlan) -> str:
+    return f"the log leaves open {rows * found.low:,.0f} to {rows * found.high:,.0f}"
 
 
 def _estimate_lines(found: EstimatePlan) -> list[str]:
@@ -231,9 +219,7 @@ def _estimate_lines(found: EstimatePlan) -> list[str]:
         elif rows <= found.rows:
             lines.append(f"  {wanted}: met today")
         else:
-            lines.append(
-                f"  {wanted}: from {rows:,} rows (the log leaves open {rows * found.low:,.0f} to {rows * found.high:,.0f})"
-            )
+            lines.append(f"  {wanted}: from {rows:,} rows ({_open(rows, found)})")
     for turn in found.turns:
         path = "; ".join(f"{level.replace('_', ' ')} from {rows:,} rows" for rows, level in turn.changes)
         end = path or "no number of rows turns it"

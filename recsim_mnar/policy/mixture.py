@@ -1,7 +1,8 @@
 """A policy drawn anew at each decision from several: what a planned exploration is, and the file it is written in.
 
-The file is JSON: ``{"format": "recsim-mnar mixture", "version": 1, "policies": [{"policy": "svd", "weight": 0.9}, ...]}``;
-a policy is named as on the command line, and weights sum to 1.
+The file is JSON,
+``{"format": "recsim-mnar mixture", "version": 1, "policies": [{"policy": "svd", "weight": 0.9}, ...]}``.
+A policy is named as on the command line, and weights sum to 1.
 """
 
 from __future__ import annotations
@@ -219,8 +220,8 @@ def read_mixture(path: str | os.PathLike[str]) -> list[tuple[str, float]]:
         if isinstance(error, UserError):
             raise
         raise UserError(
-            f"{source} is no mixture of policies: it must hold format, version and policies, each with a policy's name and "
-            "its weight"
+            f"{source} is no mixture of policies: it must hold format, version and policies, each with a policy's "
+            "name and its weight"
         ) from None
     bad = [weight for _, weight in parts if isinstance(weight, bool) or not isinstance(weight, (int, float))]
     if bad or not all(isinstance(name, str) and name for name, _ in parts):

@@ -34,10 +34,10 @@ def learner(spec: str) -> Learner:
 
     Args:
         spec: an announced name, ``package.module:Class`` or the file of a mixture of them
-            (:mod:`recsim_mnar.policy.mixture`, ending in ``.json``), followed by any of ``+epsilon=0.1``, ``+temperature=0.5``
-            (softened in the order given) and ``+parameter=value`` for the class's own parameters. The class is a
-            :class:`Learner` or anything with ``fit``, or a :class:`Policy` or anything with ``act``, made by
-            ``Class(n_items=...)``. An object of such a class may be named in its place.
+            (:mod:`recsim_mnar.policy.mixture`, ending in ``.json``), followed by any of ``+epsilon=0.1``,
+            ``+temperature=0.5`` (softened in the order given) and ``+parameter=value`` for the class's own
+            parameters. The class is a :class:`Learner` or anything with ``fit``, or a :class:`Policy` or anything with
+            ``act``, made by ``Class(n_items=...)``. An object of such a class may be named in its place.
 
     Returns:
         A learner whose ``name``, and the name of the policies it fits, is ``spec``.

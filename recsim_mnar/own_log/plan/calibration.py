@@ -14,8 +14,10 @@ together by their variances, with a standard deviation of :data:`DIFFERENCE` for
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 
@@ -23,6 +25,7 @@ LEAST, MOST = 0.2, 3.0
 """Factors are kept between."""
 DIFFERENCE = 0.15
 """Standard deviation of the logarithm of k between policies."""
+_STRATA = 16
 _FEW = 30
 """Users with another sum than most, below which it is no control."""
 
@@ -45,7 +48,7 @@ def user_factors(weights: Floats, clusters: Clusters | None) -> Floats:
     return factors / factors.mean()
 
 
-def of_rows(factors: Floats, clusters: Clusters | None) -> Floats:
+def of_rows(factors: NDArray[Any], clusters: Clusters | None) -> NDArray[Any]:
     """(n,) each row's user's factor."""
     return factors if clusters is None else factors[clusters.dense()[0]]
 
@@ -75,17 +78,9 @@ def _log_spread(reward: Floats, weights: Floats, clusters: Clusters | None) -> t
     return math.log(second * total / first**2), math.sqrt(float(sums @ sums))
 
 
-def steadied(weights: Floats, reward: Floats, clusters: Clusters | None) -> float:
-    """What the mean of w^2 r^2 is by both means, as a share of what the rows give.
-
-    Args:
-        weights: (n,) of a target the log shows all of.
-        reward: (n,) above the least.
-        clusters: users.
-    """
-    factors = of_rows(user_factors(weights[:, None], clusters), clusters)
-    raw = weights**2 * reward**2
-    if not raw.any():
-        return 1.0
-    share = float(factors @ raw) / float(raw.sum())
-    return share * spread_factor(reward, factors * weights**2, clusters)
+def strata(factors: Floats, clusters: Clusters | None) -> list[tuple[NDArray[np.bool_], float]]:
+    """(n,) rows of users with much the same factors, and the mean of these; together all rows."""
+    edges = np.unique(np.quantile(factors, np.linspace(0.0, 1.0, _STRATA + 1)))
+    place = np.clip(np.searchsorted(edges, factors, side="right") - 1, 0, max(len(edges) - 2, 0))
+    rows = of_rows(place, clusters)
+    return [(rows == each, float(factors[place == each].mean())) for each in np.unique(place)]

@@ -1,9 +1,10 @@
 """Mixtures of policies that make the largest of several variances least: a convex problem with a certificate.
 
-A mixture has weights w on the simplex, cost c w, and for target t the second moment S_t(w) = sum_g b_tg / (A_g w): a sum
-of inverses of what is linear in w, hence convex. Both problems here are solved by a logarithmic barrier and Newton's
-method (Boyd & Vandenberghe 2004, section 11.3), and each says how far from the best it can be at most: S_t lies above
-its tangents, so that any weighing of the targets gives a linear problem whose least value no mixture goes below.
+A mixture has weights w on the simplex, cost c w, and for target t the second moment S_t(w) = sum_g b_tg / (A_g w): a
+sum of inverses of what is linear in w, hence convex. Both problems here are solved by a logarithmic barrier and
+Newton's method (Boyd & Vandenberghe 2004, section 11.3), and each says how far from the best it can be at most: S_t
+lies above its tangents, so that any weighing of the targets gives a linear problem whose least value no mixture goes
+below.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.inputs import check_level
 from recsim_mnar.log.columns import user_sums
 from recsim_mnar.numerics.checks import number_in, whole_number
+from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.amounts import Amount, factor_range, quantile, two_sided
 from recsim_mnar.own_log.plan.pilot import FEW_USERS, Pilot
 from recsim_mnar.own_log.plan.users import UserTotals
@@ -39,6 +40,7 @@ class ABPlan:
             narrow; None else.
         log_users: in the log.
         notes: what to know of the plan.
+        reading: what was taken from a file, where that had to be recognised.
     """
 
     value: float
@@ -60,6 +62,7 @@ class ABPlan:
     off_policy: int | None
     log_users: int
     notes: tuple[str, ...] = ()
+    reading: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -76,7 +79,7 @@ def plan_ab(
     users_per_day: float | None = None,
     target: str | None = None,
     baseline: str | None = None,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, str | None] | Reading | None = None,
 ) -> ABPlan:
     """Plan an A/B test from a log of today's recommender.
 
@@ -90,7 +93,7 @@ def plan_ab(
         target: column of a policy's probability of the logged action: adds how many rows of a log like this one give
             an interval of the same width for its difference from ``baseline``.
         baseline: such a column; None for the logging policy itself.
-        columns: column by role (reward, propensity, user, time); those left out are recognised.
+        columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
 
     Raises:
         UserError: neither lift nor users, a lift of 0 or one that no rate can have, a power or level outside (0, 1), a
@@ -147,6 +150,7 @@ def plan_ab(
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
         notes=_notes(totals, math.ceil(needed), entering),
+        reading=pilot.lines,
     )
 
 

@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.inputs import check_level
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.numerics.checks import number_in, whole_number
+from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.amounts import Amount, factor_range
 from recsim_mnar.own_log.plan.design import Design, Problem, cheapest, least_largest
 from recsim_mnar.own_log.plan.pilot import FEW_USERS, Pilot
@@ -61,13 +62,13 @@ class LoggingPlan:
         cost: share of them whose action is not the deployed policy's choice.
         exploring: that many decisions.
         targets: what the log will tell of each.
-        best: the least cost (or, where the cost was given, the cost itself and ``gap`` of the widths) of any mixture.
         gap: most by which another mixture of these policies could be better, as a share.
-        uniform: the epsilon with which uniform exploration gives intervals as narrow, and its cost; None where the number of
-            actions is not known, or no epsilon does.
+        uniform: the epsilon with which uniform exploration gives intervals as narrow, and its cost; None where the
+            number of actions is not known, or no epsilon does.
         estimator: that the intervals are of.
         level: of the intervals.
         notes: what to know of the plan.
+        reading: what was taken from a file, where that had to be recognised.
     """
 
     weights: dict[str, float]
@@ -80,6 +81,7 @@ class LoggingPlan:
     estimator: str
     level: float
     notes: tuple[str, ...] = ()
+    reading: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -105,13 +107,13 @@ def plan_logging(
     estimator: str = "ips",
     level: float = 0.95,
     actions: int | None = None,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, str | None] | Reading | None = None,
 ) -> LoggingPlan:
     """Plan what to log under, so that candidate policies can be estimated afterwards.
 
     Two of ``width``, ``rows`` and ``cost`` are given (rows are the log's where only one is): a width and rows give the
-    mixture that costs least, a cost and rows the one whose intervals are narrowest (the widest of them, each as a share of
-    its value), a width and a cost the fewest rows.
+    mixture that costs least, a cost and rows the one whose intervals are narrowest (the widest of them, each as a
+    share of its value), a width and a cost the fewest rows.
 
     Args:
         log: a pilot: a file or folder, a :class:`recsim_mnar.log.Log`, or columns by name; it must have shown, now and
@@ -124,11 +126,11 @@ def plan_logging(
         estimator: ``ips`` or ``snips``: whose interval is planned.
         level: of the interval.
         actions: how many there are, to compare with uniform exploration.
-        columns: column by role (reward, propensity, user, time); those left out are recognised.
+        columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
 
     Raises:
-        UserError: settings that say too much or too little, a target that is not in the log or that no row shows, a width
-            that no mixture reaches.
+        UserError: settings that say too much or too little, a target that is not in the log or that no row shows, a
+            width that no mixture reaches.
     """
     level = check_level(level)
     if estimator not in ESTIMATORS:
@@ -221,8 +223,8 @@ class _Maker:
         design = least_largest(self.problem, scale, 1.0)
         needed = self.fewest_rows(design, half_widths)
         return UserError(
-            f"from {round(rows):,} rows no mixture of these policies gives intervals so narrow; from about {needed:,} rows "
-            "one that only explores does: name more rows or a larger width"
+            f"from {round(rows):,} rows no mixture of these policies gives intervals so narrow; from about {needed:,} "
+            "rows one that only explores does: name more rows or a larger width"
         )
 
     def narrowest(self, budget: float) -> Design:
@@ -267,6 +269,7 @@ class _Maker:
             estimator=self.pricing.estimator,
             level=self.pricing.level,
             notes=self._notes(told),
+            reading=self.pricing.pilot.lines,
         )
 
     def _without_crumbs(self, design: Design) -> Design:
@@ -287,8 +290,8 @@ class _Maker:
         low, high = factor_range(self.pricing.uncertainty(target, share) / 2.0, self.pricing.level)
         alone = max(moment - (target.value**2 if self.pricing.estimator == "ips" else 0.0), 1e-300)
         return TargetPlan(
-            target.name, target.value, half, half / abs(target.value) if target.value else math.inf, half * low, half * high,
-            moment, 1.0 + target.covariance / alone, target.missing,
+            target.name, target.value, half, half / abs(target.value) if target.value else math.inf, half * low,
+            half * high, moment, 1.0 + target.covariance / alone, target.missing,
         )  # fmt: skip
 
     def _uniform(self, moments: Floats, actions: int) -> dict[str, float] | None:
@@ -329,11 +332,12 @@ class _Maker:
         for target in told:
             if target.missing > 0.0:
                 found.append(
-                    f"{target.name}: the pilot never shows {100 * target.missing:.2g} % of what it does; that is priced at the "
-                    "pilot's mean reward"
+                    f"{target.name}: the pilot never shows {100 * target.missing:.2g} % of what it does; that is "
+                    "priced at the pilot's mean reward"
                 )
             if target.high > 1.3 * target.half_width:
                 found.append(
-                    f"{target.name}: the pilot knows its width only to a factor of {target.high / target.half_width:.2g}"
+                    f"{target.name}: the pilot knows its width only to a factor of "
+                    f"{target.high / target.half_width:.2g}"
                 )
         return tuple(found)

@@ -186,8 +186,8 @@ def _priced(pilot: Pilot, name: str, missing: float, factors: Floats, estimator:
     policy = pilot.policies[name]
     if not policy.any():
         raise UserError(
-            f"target {name}: it takes none of the {len(pilot):,} logged actions, so the pilot cannot say what it earns; "
-            "explore a little first"
+            f"target {name}: it takes none of the {len(pilot):,} logged actions, so the pilot cannot say what it "
+            "earns; explore a little first"
         )
     weight = factors * policy / pilot.propensity
     least = min(float(pilot.reward.min()), 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,9 +22,11 @@ from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import STRICT, support_of
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import LEVELS, Finding
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.amounts import factor_range
-from recsim_mnar.own_log.plan.calibration import steadied
+from recsim_mnar.own_log.plan.calibration import of_rows, spread_factor, strata, user_factors
 from recsim_mnar.own_log.plan.pilot import Pilot
 
 MOST = 1e6
@@ -74,9 +77,11 @@ class EstimatePlan:
         verdict: today's level.
         caution: rows from which on the verdict is at least caution; None where more rows never make it so.
         trust: rows from which on it is trust; None where more rows never make it so.
-        low, high: factors on these rows between which they lie, at ``level``, by what the log leaves open of the variance.
+        low, high: factors on these rows between which they lie, at ``level``, by what the log leaves open of the
+            variance.
         turns: finding by finding, the gravest first.
         ahead: where a number of rows was asked about: ``rows``, ``half_width`` and ``verdict`` (its level) from them.
+        reading: what was taken from a file, where that had to be recognised.
     """
 
     target: str
@@ -93,6 +98,7 @@ class EstimatePlan:
     high: float
     turns: tuple[Turn, ...]
     ahead: dict[str, Any] | None = None
+    reading: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -109,13 +115,13 @@ def plan_estimate(
     clip: float | None = 15.0,
     level: float = 0.95,
     unsupported: str | None = None,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, str | None] | Reading | None = None,
     **stated: Any,
 ) -> EstimatePlan:
     """Say how many rows a log needs until its verdict on a target turns, and what more rows will never mend.
 
-    The log of n' rows is taken to be n' / n times this one: the same users again, the same largest weight and reward. So
-    each finding is judged at n' as `estimate` will judge it.
+    The log of n' rows is taken to be n' / n times this one: the same users again, the same largest weight and reward.
+    So each finding is judged at n' as `estimate` will judge it.
 
     Args:
         log: a file or folder, a :class:`recsim_mnar.log.Log`, or columns by name.
@@ -124,9 +130,9 @@ def plan_estimate(
         estimator: ``ips``, ``clipped_ips`` or ``snips``.
         clip: weights of ``clipped_ips`` are cut there; None for no clipping.
         level: of the interval.
-        unsupported: column of the target's mass where the logging probability is 0; None for the one named as the target
-            with ``_unsupported`` behind it, where there is one.
-        columns: column by role (reward, propensity, user, time); those left out are recognised.
+        unsupported: column of the target's mass where the logging probability is 0; None for the one named as the
+            target with ``_unsupported`` behind it, where there is one.
+        columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
         **stated: full_support, reward_min, reward_max, weight_max and propensity_min, as
             :func:`recsim_mnar.estimators.estimate_value`.
 
@@ -148,17 +154,25 @@ def plan_estimate(
     if unsupported is not None and not pilot.missing:
         raise UserError(f"{pilot.name} has no column {unsupported!r} of missing mass: name another, or leave it away")
     assert pilot.propensity is not None
-    moments = Moments.of(
-        pilot.reward, pilot.propensity, pilot.policies[target], clip=clip if info.clips else None, cluster=pilot.clusters,
-        names=("reward", "propensity", target), reward_min=known.reward_min, reward_max=known.reward_max,
-        unsupported=pilot.missing.get(target),
-    )  # fmt: skip
-    known.check(pilot.policies[target], pilot.propensity, (target, "propensity"))
+
+    propensity, policy = pilot.propensity, pilot.policies[target]
+
+    def gather(rows: Any, least: float | None) -> Moments:
+        return Moments.of(
+            pilot.reward[rows], propensity[rows], policy[rows], clip=clip if info.clips else None,
+            cluster=None if codes is None else codes[rows], names=("reward", "propensity", target), reward_min=least,
+            reward_max=known.reward_max, unsupported=pilot.missing[target][rows] if pilot.missing else None,
+        )  # fmt: skip
+
+    codes = None if pilot.clusters is None else pilot.clusters.codes
+    moments = gather(slice(None), known.reward_min)
+    known.check(policy, propensity, (target, "propensity"))
+    expected, steady = _expected(pilot, policy / propensity, lambda rows: gather(rows, moments.shift), moments)
     judge = functools.cache(
-        lambda factor: estimate_from_moments(moments.scaled(factor), estimator, level=level, stated=known)
+        lambda factor: estimate_from_moments(expected.scaled(factor), estimator, level=level, stated=known)
     )
     today = estimate_from_moments(moments, estimator, level=level, stated=known)
-    steady = _steady(pilot, target, moments, estimator)
+    steady = 1.0 if estimator == "snips" else steady
     turns = _turns(judge, today, moments.rows, steady)
     low, high = factor_range(_relative_error(moments, estimator, today), level)
     return EstimatePlan(
@@ -166,6 +180,7 @@ def plan_estimate(
         today.verdict.level, _from_then_on(turns, "caution", today, moments.rows),
         _from_then_on(turns, "trust", today, moments.rows), low, high, turns,
         None if rows is None else _ahead(judge, whole_number(rows, "rows", least=1), moments.rows, steady),
+        pilot.lines,
     )  # fmt: skip
 
 
@@ -175,13 +190,26 @@ def _ahead(judge: Callable[[float], Estimate], rows: int, today: int, steady: fl
     return {"rows": rows, "half_width": half, "verdict": found.verdict.level}
 
 
-def _steady(pilot: Pilot, target: str, moments: Moments, estimator: str) -> float:
-    """The variance that is to be expected, as a share of the log's own; 1 where that cannot be told."""
-    assert pilot.propensity is not None
-    weights = pilot.policies[target] / pilot.propensity
-    if estimator == "snips" or moments.supported == 0 or support_of(moments, Stated(), STRICT).proved:
-        return 1.0
-    return steadied(np.minimum(weights, moments.clip), pilot.reward - moments.shift, pilot.clusters)
+def _expected(
+    pilot: Pilot, weights: Floats, gather: Callable[[Any], Moments], moments: Moments
+) -> tuple[Moments, float]:
+    """The moments that a log like this one is expected to have, and what is to be expected of squared rewards beside.
+
+    Where the mean weight does not speak against support beyond doubt, that it is not 1 is chance, and users are
+    weighted so that it is (:mod:`recsim_mnar.own_log.plan.calibration`).
+    """
+    known = support_of(moments, Stated(), STRICT)
+    if moments.supported == 0 or known.proved or known.excess > 0.0 or pilot.missing:
+        return moments, 1.0
+    factors = user_factors(weights[:, None], pilot.clusters)
+    parts = strata(factors, pilot.clusters)
+    squares = of_rows(factors, pilot.clusters) * np.minimum(weights, moments.clip) ** 2
+    steady = spread_factor(pilot.reward - moments.shift, squares, pilot.clusters)
+    if len(parts) == 1:
+        return moments, steady
+    expected = functools.reduce(operator.add, (gather(rows).scaled(factor) for rows, factor in parts))
+    expected.top_losses = moments.top_losses
+    return expected, steady
 
 
 def _turns(judge: Callable[[float], Estimate], today: Estimate, rows: int, steady: float) -> tuple[Turn, ...]:
@@ -253,6 +281,6 @@ def _relative_error(moments: Moments, estimator: str, today: Estimate) -> float:
     deviations = of_letters(moments, above, below, today.value - moments.shift)
     resting = deviations.resting()
     if resting is None:
-        # Of rows the fourth moment is not kept: rewards that are rare rest on as many rows as are rewarded and effective.
+        # Of rows the fourth moment is not kept: rewards that are rare rest on as many rows as are effectively rewarded.
         resting = max(today.diagnostics["effective_rewards"], 1.0)
     return math.sqrt(max(1.0 / max(resting, 1.0) - 1.0 / max(moments.users, 1), 0.0))
