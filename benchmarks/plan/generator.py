@@ -23,8 +23,8 @@ DEVELOPMENT, HELD_OUT = 1_000_000, 0
 """First numbers of the two sets of settings."""
 LEAST_REWARDS = 100.0
 """Effective rewards that a pilot expects for each candidate, (E[w r])^2 n / E[w^2 r^2]: what a pilot is worth, however
-many users it has. Settings with fewer are drawn again, and a set of their own (``scarce``) is made of those with a fifth
-as many at least, in which the plan's own range is judged."""
+many users it has. Settings with fewer are drawn again, and a set of their own (``scarce``) is made of those with a
+fifth as many at least, in which the plan's own range is judged."""
 
 
 @dataclass(frozen=True)

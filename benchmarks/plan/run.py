@@ -101,7 +101,7 @@ def real_cost(setting: Setting, logging: Any) -> float:
 
 
 def exact_epsilon(setting: Setting, mixture: Any) -> float:
-    """The least epsilon at which no candidate's E[w^2 r^2] is larger than under the mixture: where the search begins."""
+    """The least epsilon at which no candidate's E[w^2 r^2] exceeds that under the mixture: where the search begins."""
     wanted, low, high = generator.weighted_squares(setting, mixture), 1e-6, 1.0
     while high / low > 1.001:
         middle = float(np.sqrt(low * high))
