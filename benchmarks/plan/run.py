@@ -74,7 +74,7 @@ def widths_of(number: int, repeats: int, *, scarce: bool = False, exploration: b
             rows, width = (int(1.5 * rows), width) if 1.5 * rows <= MOST_ROWS else (MOST_ROWS, 1.25 * width)
     users = round(rows * setting.users / len(pilot.user))
     weights = np.array([plan.weights.get(f"p{place}", 0.0) for place in range(len(setting.policies))])
-    mixture = np.tensordot(weights, setting.policies, axes=1)
+    mixture = np.minimum(np.tensordot(weights, setting.policies, axes=1), 1.0)  # a sum may pass 1 by a rounding
     real = medians(setting, mixture, users, rng, repeats)
     planned = np.array([target.half_width for target in plan.targets])
     widest = int(np.argmax([target.share for target in plan.targets]))

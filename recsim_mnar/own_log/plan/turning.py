@@ -34,6 +34,7 @@ MOST = 1e6
 _GRID = 40
 _CHANCE = ("propensities", "support_missing")
 """Findings of a mean weight that is not what it must be."""
+_UNSTATED = "support_unstated"
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,8 @@ class _Outlook:
         found = _findings(self.judge(factor))
         if self.clears is not None:
             found = {code: finding for code, finding in found.items() if code not in _CHANCE}
-            if factor < self.clears:
-                found |= {code: finding for code, finding in self.today.items() if code in _CHANCE}
+            kept = (*_CHANCE, _UNSTATED) if factor < self.clears else (_UNSTATED,)
+            found |= {code: finding for code, finding in self.today.items() if code in kept}
         return found
 
 
