@@ -183,8 +183,8 @@ class Rows:
         ordered = np.sort(mixed)
         several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
         if several.size:  # few as a rule: only these rows are put in order
-            place = np.minimum(np.searchsorted(several, mixed), several.size - 1)
-            rows = np.flatnonzero(several[place] == mixed)
+            at = np.minimum(np.searchsorted(several, mixed), several.size - 1)
+            rows = np.flatnonzero(several[at] == mixed)
             order = rows[np.argsort(mixed[rows], kind="stable")]
             again[order[1:]] = mixed[order[1:]] == mixed[order[:-1]]
         return again

@@ -346,3 +346,18 @@ def test_stumbles_of_a_new_user(capsys, tmp_path, arguments, words):
 def test_no_clipping_by_name(capsys, tmp_path):
     log = write(table(), tmp_path / "log.csv")
     assert run(capsys, "estimate", log, "--target", "new", "--clip", "none", "--estimators", "clipped_ips")[0] == 0
+
+
+def test_views_beside_recommendations_are_left_aside(tmp_path):
+    frame = table()
+    views = frame[:500].assign(kind="view", pscore=np.nan, clicks=np.nan, new=np.nan)
+    frame = frame.assign(kind="recommendation")
+    both = pd.concat([views, frame]).rename(columns={"kind": "event_type"})
+    answer = asked(write(both, tmp_path / "log.csv"), estimators=("ips",))
+    same(
+        answer.records[0], estimate_value(frame.clicks, frame.pscore, frame.new, estimator="ips", cluster=frame.visitor)
+    )
+    assert "500 rows are views (event_type)" in answer.lines
+    assert answer.log.row_numbers[0] == 501
+    other = write(frame.rename(columns={"kind": "event_type"}).assign(event_type="buy"), tmp_path / "other.csv")
+    assert "column event_type holds buy: all rows count as recommendations" in asked(other).lines
