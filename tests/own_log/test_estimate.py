@@ -361,3 +361,14 @@ def test_views_beside_recommendations_are_left_aside(tmp_path):
     assert answer.log.row_numbers[0] == 501
     other = write(frame.rename(columns={"kind": "event_type"}).assign(event_type="buy"), tmp_path / "other.csv")
     assert "column event_type holds buy: all rows count as recommendations" in asked(other).lines
+
+
+def test_text_ids_that_stand_user_by_user(tmp_path):
+    """In the order of the file, which is not the alphabet's: no row is moved, and the estimate is the same."""
+    frame = table()
+    frame = frame.sort_values("visitor", key=lambda ids: ids.str[1:].astype(int), kind="stable").reset_index(drop=True)
+    assert not frame.visitor.is_monotonic_increasing
+    answer = asked(write(frame, tmp_path / "log.csv"), estimators=("snips",))
+    wanted = estimate_value(frame.clicks, frame.pscore, frame.new, estimator="snips", cluster=frame.visitor)
+    for key in ("value", "low", "high", "ess"):
+        assert answer.records[0][key] == pytest.approx(getattr(wanted, key), rel=1e-9)
