@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.report.tables import heading
+from recsim_mnar.report.tables import has_interval, heading
 
 _INK = "#1f2937"
 _COLOURS = {
@@ -115,8 +115,10 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
 
 
 def _sampling(record: Record) -> tuple[float, float]:
-    """The interval from sample size alone, where the record tells it apart from what clipping may hide."""
+    """The interval from sample size alone, where the record tells it apart; the value itself where there is none."""
     details = record.details
+    if not has_interval(record):
+        return record.value, record.value
     low, high = details.get("sampling_low"), details.get("sampling_high")
     return (record.low, record.high) if low is None or high is None else (float(low), float(high))
 
