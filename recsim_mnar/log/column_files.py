@@ -71,9 +71,9 @@ def read_columns(
         raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
     numbers = None
     if "event" in table.column_names:
-        keep = _is_bandit(table.column("event"))
+        keep = bandit_rows(table.column("event"))
         if not keep.any():
-            raise UserError(f"{Path(path).name} holds no bandit rows: {_events(table.column('event'))}")
+            raise UserError(f"{Path(path).name} holds no bandit rows: {events_held(table.column('event'))}")
         if not keep.all():
             numbers = np.flatnonzero(keep)
     columns = {name: _numbers(table.column(name), name, numbers) for name in dict.fromkeys(wanted)}
@@ -197,8 +197,8 @@ def _whole(text: Any) -> Any:
         return text
 
 
-def _is_bandit(column: Any) -> NDArray[np.bool_]:
-    """Which rows are recommendations, from names (organic, bandit) or codes (0, 1)."""
+def bandit_rows(column: Any) -> NDArray[np.bool_]:
+    """(n,) which rows are recommendations, from a pyarrow column of names (organic, bandit) or codes (0, 1)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -213,8 +213,8 @@ def _is_bandit(column: Any) -> NDArray[np.bool_]:
     return np.asarray(pc.fill_null(bandit, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _events(column: Any) -> str:
-    """Why a column ``event`` marks no recommendation."""
+def events_held(column: Any) -> str:
+    """Why a pyarrow column ``event`` marks no recommendation, in words."""
     import pyarrow as pa
 
     try:
