@@ -112,7 +112,9 @@ class Rows:
         self.note(MISSING, name, missing, "is missing")
         if finite:
             bad = np.isinf(values)
-            self.note("not_finite", name, bad, "is not a finite number", values=values, advice="write a number, or nothing")
+            self.note(
+                "not_finite", name, bad, "is not a finite number", values=values, advice="write a number, or nothing"
+            )
             if bad.any():
                 values = np.where(bad, np.nan, values)
         return np.ascontiguousarray(values)
