@@ -66,6 +66,8 @@ class TableFile:
             UserError: no such file, nothing in it, not of these kinds, a column named twice.
         """
         path = Path(path)
+        if not path.exists():
+            raise UserError(f"{path} does not exist")
         if path.is_dir():
             parts = tuple(part_files(path))
         else:
@@ -75,8 +77,6 @@ class TableFile:
                     f"{path}: {what} is read from {', '.join(TEXT + PARQUET)} files (text may be compressed: "
                     f"{', '.join(COMPRESSED)}), not {kind or 'from a file without an ending'}"
                 )
-            if not path.exists():
-                raise UserError(f"{path} does not exist")
             if path.stat().st_size == 0:
                 raise UserError(f"{path} is empty")
             parts = (path,)
