@@ -16,6 +16,8 @@ _INK = "#1f2937"
 _COLOURS = {
     ("loocv", "hr"): "#4c6ef5",
     ("off_policy", "clipped_ips"): "#e8590c",
+    ("off_policy", "ips"): "#c2255c",
+    ("off_policy", "snips"): "#1971c2",
     ("ab_test", ""): "#2b8a3e",
     ("truth", ""): "#111827",
     ("uplift", "precision"): "#4c6ef5",
