@@ -89,6 +89,7 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
 In lower case without anything but letters and digits. The first tier is the name in our own logs.
 """
 
+_ORDER = ("reward", "propensity", "user", "item", "action", "logger", "time", "event")
 _RECBOLE_TYPE = re.compile(r":(token|float|token_seq|float_seq)$")
 
 
@@ -195,7 +196,7 @@ def find_columns(
             unclear[role] = tuple(found)
         elif role in needed:
             raise UserError(_missing(source, role, known))
-    order = [role for role in (*needed, *optional, *names) if role in names]
+    order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear)
 
 

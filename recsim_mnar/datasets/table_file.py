@@ -21,7 +21,7 @@ PARQUET = (".parquet", ".pq")
 COMPRESSED = (".gz", ".bz2", ".zst")
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
-_LOOK = 1 << 18
+_LOOK, _HEAD = 1 << 18, 4096
 _COMMA = re.compile(r"^[-+]?\d*,\d+([eE][-+]?\d+)?$")
 _POINT = re.compile(r"^[-+]?\d*\.\d+([eE][-+]?\d+)?$")
 
@@ -104,6 +104,19 @@ class TableFile:
             raise UserError(f"{self.path} has a header but no rows")
         return Rows(str(self.path), table, self.decimal)
 
+    def head(self) -> dict[str, list[Any]]:
+        """The first rows: the values of each column, as text where the file is."""
+        if self.is_text:
+            rows = csv.reader(
+                io.StringIO("\n".join(_begin(self.path, self.parts[0])[2][self.skip :])), delimiter=self.delimiter
+            )
+            whole = [row for row in rows if len(row) == len(self.names)]
+            return {name: [row[place].strip() for row in whole] for place, name in enumerate(self.names)}
+        import pyarrow.parquet as pq
+
+        batch = next(pq.ParquetFile(self.parts[0]).iter_batches(batch_size=_HEAD), None)
+        return {} if batch is None else batch.to_pydict()
+
     def how_written(self) -> list[str]:
         """What was made of a text file, where it is not commas, points and UTF-8."""
         if not self.is_text:
@@ -146,17 +159,7 @@ def _unique(path: Path, names: list[str]) -> list[str]:
 
 def _look(path: Path, parts: Sequence[Path]) -> TableFile:
     """How a text file is written, from its beginning."""
-    import pyarrow as pa
-
-    try:
-        with pa.input_stream(str(parts[0]), compression="detect") as stream:
-            begin = stream.read(_LOOK)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
-    encoding, text = _decoded(begin)
-    lines = text.splitlines()
-    if len(begin) == _LOOK and len(lines) > 1:
-        lines = lines[:-1]  # the last one may be cut off
+    encoding, _, lines = _begin(path, parts[0])
     skip = next((i for i, line in enumerate(lines) if line.strip()), None)
     if skip is None:
         raise UserError(f"{path} is empty")
@@ -164,6 +167,21 @@ def _look(path: Path, parts: Sequence[Path]) -> TableFile:
     rows = csv.reader(io.StringIO("\n".join(lines[skip:])), delimiter=delimiter)
     names = _unique(path, [name.strip() for name in next(rows)])
     return TableFile(path, tuple(parts), names, delimiter, _decimal(rows, delimiter), encoding, skip + 1)
+
+
+def _begin(path: Path, part: Path) -> tuple[str, bool, list[str]]:
+    """Encoding, whether there is more, and the first lines of a text file."""
+    import pyarrow as pa
+
+    try:
+        with pa.input_stream(str(part), compression="detect") as stream:
+            begin = stream.read(_LOOK)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    encoding, text = _decoded(begin)
+    lines = text.splitlines()
+    more = len(begin) == _LOOK and len(lines) > 1
+    return encoding, more, lines[:-1] if more else lines  # the last one may be cut off
 
 
 def _decoded(begin: bytes) -> tuple[str, str]:

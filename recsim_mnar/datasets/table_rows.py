@@ -253,9 +253,9 @@ def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], 
     if decimal == ",":
         text = pc.replace_substring(text, ",", ".")
     text = pc.utf8_ltrim(text, "+")
-    values = pc.if_else(good, text, pa.scalar(None, text.type)).cast(pa.float64()).to_numpy()
-    absent = missing.to_numpy().astype(np.bool_)
-    return values, absent, ~good.to_numpy().astype(np.bool_) & ~absent
+    values = pc.if_else(good, text, pa.scalar(None, text.type)).cast(pa.float64())
+    absent, fine = _as_array(missing).astype(np.bool_), _as_array(good).astype(np.bool_)
+    return _as_array(values).astype(np.float64, copy=False), absent, ~fine & ~absent
 
 
 def _text_times(column: Any, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], str]:
@@ -267,7 +267,7 @@ def _text_times(column: Any, decimal: str) -> tuple[NDArray[np.float64], NDArray
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan), np.ones(len(column), np.bool_), np.zeros(len(column), np.bool_), ""
     missing = pc.or_(pc.is_null(column), pc.fill_null(pc.is_in(column, pa.array(MISSING_WORDS, column.type)), False))
-    absent = missing.to_numpy().astype(np.bool_)
+    absent = _as_array(missing).astype(np.bool_)
     numbers, _, bad_numbers = text_numbers(column, decimal)
     if bad_numbers.sum() <= absent.size - absent.sum() - bad_numbers.sum():
         return numbers, absent, bad_numbers, "is neither a number nor a date"
@@ -307,7 +307,12 @@ def _plain(column: Any, *, keep_dictionary: bool = False) -> Any:
 
 
 def _nulls(column: Any) -> NDArray[np.bool_]:
-    return np.asarray(column.is_null().to_numpy()).astype(np.bool_)
+    return _as_array(column.is_null()).astype(np.bool_)
+
+
+def _as_array(column: Any) -> NDArray[Any]:
+    """A pyarrow array, in chunks or not, as NumPy's; null is NaN."""
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _is_text(kind: Any) -> bool:

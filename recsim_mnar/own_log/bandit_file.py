@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import Columns, find_columns, plain_name
+from recsim_mnar.datasets.column_roles import Columns, find_columns
 from recsim_mnar.datasets.faults import MISSING
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids, Rows
@@ -32,6 +33,8 @@ class Reading:
         key: column by which rows of a second file are found.
         drop_missing: leave out rows that miss a value that is needed.
         deduplicate: keep the first of rows that are equal in every column that is read.
+        today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
+            column is taken for it.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -39,6 +42,7 @@ class Reading:
     key: str | None = None
     drop_missing: bool = False
     deduplicate: bool = False
+    today: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ def _columns(file: TableFile, source: str, policies: Sequence[str], reading: Rea
     if reading.key is not None and reading.key not in file.names:
         raise UserError(f"{source} has no column {reading.key!r}; {nearest(reading.key, file.names)} (--on)")
     optional = [role for role in ("propensity", "user", "action", "logger", "time") if role not in needs]
-    taken = [name for name in (*policies, *reading.context) if plain_name(name) != "propensity"]
+    taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
     columns = find_columns(
         source, file.names, named=reading.columns, needed=("reward", *needs), optional=optional, leave=taken
     )
@@ -154,17 +158,34 @@ def _columns(file: TableFile, source: str, policies: Sequence[str], reading: Rea
 
 def _introduction(file: TableFile, source: str, rows: Rows, columns: Columns, reading: Reading) -> list[str]:
     written = file.how_written()
-    lines = [f"{source}: {len(rows):,} rows" + (f" ({', '.join(written)})" if written else "")]
+    lines = [f"{source}: {len(rows):,} row{'s' * (len(rows) != 1)}" + (f" ({', '.join(written)})" if written else "")]
     lines.append(f"taken: {columns.line()}")
     lines += columns.lines()[1:]
     if reading.context:
         lines.append(f"context: {', '.join(reading.context)}")
     if "user" not in columns:
+        perhaps = likely_users(
+            file, [*columns.names.values(), *reading.context, *([reading.key] if reading.key else [])]
+        )
+        hint = f" (perhaps {' or '.join(perhaps)})" if perhaps else ""
         lines.append(
             "no user column is recognised, so rows are taken as independent; --user-column names the one whose rows "
-            "belong together"
+            f"belong together{hint}"
         )
     return lines
+
+
+def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
+    """Columns that could be ids of users: many values, and not each its own, in the first rows."""
+    found = []
+    for name, values in file.head().items():
+        if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
+            continue
+        distinct = len(set(values))
+        numbers = sum(bool(re.fullmatch(r"[-+]?[0-9]*[.,:/][-+0-9.,:/ eE]*", str(value))) for value in values)
+        if 20 < distinct < len(values) and numbers < len(values) / 2:
+            found.append(name)
+    return found[:3]
 
 
 def _without_copies(
@@ -220,7 +241,9 @@ def _checked(
     missing = rows.faults.missing
     if reading.drop_missing:
         _say_dropped(rows, counts, lines)
-    rows.faults.refuse("--drop-missing leaves out the rows that miss a value")
+    again = counts.get("duplicates", 0) - counts.get("dropped_duplicates", 0)
+    besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
+    rows.faults.refuse("--drop-missing leaves out the rows that miss a value" + besides)
     context = {name: context_column(rows, name) for name in reading.context}
     numbers = rows.row_numbers(np.arange(len(rows)))
     kept = BanditFile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +125,8 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
     outside, second = _second_file(question, policies, file)
     inside = [name for name in policies if (name not in outside and name != "propensity") or name in file.names]
     names = [name for name in policies if name in inside or name in outside or name == "propensity"]
+    reading = replace(reading, key=question.on, today=question.baseline)
     if second is not None:
-        reading = Reading(reading.columns, reading.context, question.on, reading.drop_missing, reading.deduplicate)
         names += [name for name in second.names if name not in names]
     targets = [name for name in names if name != question.baseline or name in question.targets]
     check_question(targets, question.estimators, question.baseline)
