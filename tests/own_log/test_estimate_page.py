@@ -104,7 +104,7 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
 
 def test_the_propensity_column_under_its_own_name_is_todays_policy(tmp_path):
     file = foreign_file(tmp_path / "log.csv")
-    named = ("--propensity-column", "pscore", "--baseline", "pscore")
+    named = ("--baseline", "pscore")
     assert run("estimate", file, "--target", "better", *named, "--out", tmp_path / "page") == 0
     assert "Difference to today&#39;s policy" in (tmp_path / "page" / "report.html").read_text()
 
