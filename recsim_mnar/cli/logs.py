@@ -31,12 +31,15 @@ UNMET = 3
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the fit.")
 @click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write: .parquet or .csv.")
+@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 def replay(
-    log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path
+    log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path, **own: Any
 ) -> None:
-    """Add a column a policy to LOG: the probability with which it would have taken each logged action."""
+    """Add a column a policy to LOG: the probability with which it would have taken each logged action.
+
+    A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
+    """
     from recsim_mnar.log.files import write_table
-    from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import UNSUPPORTED, replay_with_support
     from recsim_mnar.replay import replay as replay_policy
@@ -51,8 +54,7 @@ def replay(
     n_threads = n_workers(workers)
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
-    data = Log.read(log).validate()
-    training = Log.read(train).validate() if train is not None else Log({})
+    data, training, ours = _logs(log, train, reading_of(own))
     if len(data) == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
     shared = _shared_users(data, training)
@@ -73,7 +75,11 @@ def replay(
             report(f"replay {name}")
             try:
                 fitted = learner.fit(training, n_items=n_items, seed=derive_seed(checked_seed(seed), "fit"))
+                if not ours:
+                    _refuse_without_views(log, data, name, fitted)
             except UserError as error:
+                if not ours:
+                    _refuse_without_views(log, data, name)
                 hint = "" if train is not None else " (name a log to fit it on with --train)"
                 raise UserError(f"{error}{hint}") from None
             if logging is None:
@@ -89,6 +95,36 @@ def replay(
     console().print(
         f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
     )
+
+
+def _logs(log: Path, train: Path | None, reading: Any) -> tuple[Any, Any, bool]:
+    """LOG, the log to train on, and whether they are logs of this package's; what was taken of others is said."""
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
+
+    paths = [log] if train is None else [log, train]
+    foreign = [needs_numbering(path) for path in paths]
+    if not any(foreign):
+        return Log.read(log).validate(), Log.read(train).validate() if train is not None else Log({}), True
+    if not all(foreign):
+        ours = paths[foreign.index(False)]
+        raise UserError(
+            f"{paths[foreign.index(True)]} is a file of your own and {ours} a log of this package's, which numbers its "
+            "items: give LOG and --train in one form"
+        )
+    found = read_as_logs(paths, reading)
+    for line in found.lines:
+        click.echo(line)
+    return found.logs[0].validate(), found.logs[1].validate() if train is not None else Log({}), False
+
+
+def _refuse_without_views(log: Path, data: Any, name: str, fitted: Any = None) -> None:
+    """Say that a log without views replays nothing but policies that look at no history."""
+    if data.is_bandit.all() and (fitted is None or fitted.fixed_distribution() is None):
+        raise UserError(
+            f"{log} has no item events (views), so {name} would act on empty histories: add the users' views as rows, "
+            "or give estimate the policy's own probabilities with --target-file"
+        )
 
 
 def _shared_users(data: Any, training: Any) -> int:
