@@ -341,6 +341,9 @@ def test_the_command_and_its_json(tmp_path, capsys):
         "plan estimate",
         "plan logging",
     }
+    with pytest.raises(SystemExit):
+        main(["doctor", str(file), "--json", "-"])
+    assert json.loads(capsys.readouterr().out) == found
     refused = [
         (["--user-column", "x"], "is of a file"),
         ([str(file), "--actions", "0"], "--actions must be"),
