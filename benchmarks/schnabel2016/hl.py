@@ -32,7 +32,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--coat", type=Path, required=True, help="folder of the Coat study")
     settings = Settings()
     parser.add_argument("--mar-ranks", type=int, nargs="+", default=settings.hl_ranks)
-    parser.add_argument("--mnar-ranks", type=int, nargs="+", default=settings.hl_mnar_ranks)
+    parser.add_argument("--mnar-ranks", type=int, nargs="+", default=settings.hl_ranks)
     options = parser.parse_args(given)
     out = HERE / "results"
     data = load_coat(options.coat)
