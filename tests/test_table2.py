@@ -77,6 +77,21 @@ def test_both_studies_have_their_rows(real, tmp_path, capsys):
     assert "| HL-MNAR |" in printed
 
 
+def test_hl_alone_reads_what_was_chosen_and_tells_every_rank(real, tmp_path, capsys):
+    import hl
+
+    coat, out = make_coat(tmp_path / "coat"), tmp_path / "out"
+    real.main(coat, None, out, quick=True, workers=1)
+    capsys.readouterr()
+    hl.main(["--coat", str(coat), "--mar-ranks", "1", "2", "--mnar-ranks", "2", "--out", str(out)])
+    rows = json.loads((out / "hl.json").read_text())["rows"]
+    assert [(row["model"], row["d"], row["converged"]) for row in rows] == [
+        ("HL-MAR", "1", True), ("HL-MAR", "2", True), ("HL-MNAR", "2", True),
+    ]  # fmt: skip
+    assert all(0 < row["iterations"] < real.Settings().hl_iterations for row in rows)
+    assert f"| HL-MNAR | 2 | {rows[2]['mse']:.4f} |" in capsys.readouterr().out
+
+
 def test_any_number_of_processes_chooses_the_same(real, tmp_path):
     data = real.load_coat(make_coat(tmp_path / "coat"))
     sides = real.Sides.of(data.user_features, data.item_features)
