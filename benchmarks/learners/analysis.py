@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 CHOSEN = "chosen by off-policy evaluation"
+PPO = "ppo, shipped settings"
 
 
 def chosen(candidates: dict[str, Any], family: str | None = None, by: str = "low") -> str:
@@ -21,6 +22,7 @@ def rows_of(found: dict[str, Any], catalogue: str) -> dict[str, dict[str, float]
     candidates = found["from_log"][catalogue]
     rows = dict(found["baselines"][catalogue])
     rows |= {f"{name}, after learning": row for name, row in found["bandits"][catalogue].items()}
+    rows |= found.get("ppo", {}).get(catalogue, {})
     for family in dict.fromkeys(c["family"] for c in candidates.values()):
         rows[f"{family}, from the log"] = candidates[chosen(candidates, family)]
     rows[CHOSEN] = candidates[chosen(candidates)]
@@ -97,6 +99,10 @@ def checks(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> li
         above = [rows[CHOSEN]["low"] > rows[rival]["high"] for rows in by_catalogue.values()]
         word = "PASS" if all(above) else "short"
         lines.append(f"- {word}: chosen above {rival}, intervals disjoint, in {sum(above)} of {len(above)} catalogues")
+    if all(PPO in rows for rows in by_catalogue.values()):
+        above = [rows[PPO]["low"] > rows["user-popularity"]["high"] for rows in by_catalogue.values()]
+        word = "PASS" if all(above) else "short"
+        lines.append(f"- {word}: {PPO}, above user-popularity, intervals disjoint, in {sum(above)} of {len(above)} catalogues")
     for goal in ("item-knn", "oracle"):
         share = [rows[CHOSEN]["value"] / rows[goal]["value"] for rows in by_catalogue.values()]
         lines.append(f"- chosen, as a share of {goal}: " + ", ".join(f"{s:.3f}" for s in share))
