@@ -12,20 +12,19 @@ from stable_baselines3 import PPO
 from recsim_mnar.integrations.stable_baselines3 import PPO_SETTINGS, VecEnvAdapter, policy_of
 from recsim_mnar.policy import Policy
 
-SHIPPED, DEFAULTS = "ppo, shipped settings", "ppo, defaults"
 
-
-def trained(world: Any, kind: str, given: dict[str, Any]) -> tuple[dict[str, Policy], dict[str, Any]]:
+def trained(world: Any, given: dict[str, Any], *, shipped: bool) -> tuple[dict[str, Policy], dict[str, Any]]:
     """PPO after so many steps: policies by the name of their row, and what training took.
 
-    The library's defaults are of one environment; here, as there, 2,048 steps of each lane stand between two updates.
+    With the library's defaults 2,048 steps of each lane stand between two updates, so there are few lanes.
     """
     torch.set_num_threads(1)
-    settings: dict[str, Any] = PPO_SETTINGS if kind == SHIPPED else {}
+    kind = "ppo, shipped settings" if shipped else "ppo, defaults"
+    settings: dict[str, Any] = PPO_SETTINGS if shipped else {}
     env = VecEnvAdapter(
         gym.make_vec(
             "recsim_mnar/World-v0",
-            num_envs=given["ppo_lanes"] if kind == SHIPPED else given["ppo_default_lanes"],
+            num_envs=given["ppo_lanes"] if shipped else given["ppo_default_lanes"],
             vectorization_mode="vector_entry_point",
             autoreset_mode="SameStep",
             world=world,
@@ -35,6 +34,4 @@ def trained(world: Any, kind: str, given: dict[str, Any]) -> tuple[dict[str, Pol
     began = time.process_time()
     model.learn(given["ppo_steps"])
     took = {"steps": int(model.num_timesteps), "cpu_seconds": time.process_time() - began}
-    policies: dict[str, Policy] = {kind: policy_of(model)}
-    policies[f"{kind}, its likeliest item"] = policy_of(model, deterministic=True)
-    return policies, took
+    return {kind: policy_of(model), f"{kind}, its likeliest item": policy_of(model, deterministic=True)}, took

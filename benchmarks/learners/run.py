@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import time
 import tomllib
@@ -139,25 +140,30 @@ def from_log(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
     return found
 
 
-def ppo(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
+def ppo(given: dict[str, Any], catalogue: int, *, shipped: bool) -> dict[str, Any]:
     """PPO after so many steps, as it acts and by the item that it finds likeliest, learning no more."""
-    from ppo import DEFAULTS, SHIPPED, trained
+    from ppo import trained
 
     world, found = world_of(given, catalogue), {}
-    for kind in (SHIPPED, DEFAULTS):
-        policies, took = trained(world, kind, given)
-        for name, policy in policies.items():
-            found[name] = ctr(world, policy, given) | took
-            print(f"{name}, catalogue {catalogue}: {100 * found[name]['value']:.3f}", flush=True)
+    policies, took = trained(world, given, shipped=shipped)
+    for name, policy in policies.items():
+        found[name] = ctr(world, policy, given) | took
     return found
 
 
-PARTS = {"baselines": baselines, "from_log": from_log, "bandits": bandits, "ppo": ppo}
+PARTS = {
+    "baselines": baselines,
+    "from_log": from_log,
+    "bandits": bandits,
+    "ppo": functools.partial(ppo, shipped=True),
+    "ppo_defaults": functools.partial(ppo, shipped=False),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small slice, its results printed only")
+    parser.add_argument("--only", choices=PARTS, action="append", help="make these parts alone")
     parser.add_argument("--study", type=Path, default=Path("runs/learners"), help="what is done already")
     options = parser.parse_args()
     given = tomllib.loads((HERE / "settings.toml").read_text()) | (QUICK if options.quick else {})
@@ -166,6 +172,8 @@ def main() -> None:
     for part, make in PARTS.items():
         for catalogue in given["catalogues"]:
             path, began = folder / f"{part}-{catalogue}.json", time.perf_counter()
+            if not path.exists() and options.only and part not in options.only:
+                continue
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
@@ -175,6 +183,8 @@ def main() -> None:
                     continue
                 print(f"{part}, catalogue {catalogue}: {time.perf_counter() - began:.0f} s", flush=True)
             found.setdefault(part, {})[str(catalogue)] = json.loads(path.read_text())
+    if options.only:
+        return
     text = tables(found, given)
     print(text)
     if not options.quick:

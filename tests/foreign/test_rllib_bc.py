@@ -27,14 +27,17 @@ def test_behaviour_cloning_of_a_log(tmp_path):
     import ray
     import torch
     from ray.rllib.algorithms.bc import BCConfig
+    from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_LEARNER_GROUP, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
     from ray.rllib.core.columns import Columns
+    from ray.rllib.core.rl_module.rl_module import RLModule
 
     world = SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1))
     logged_by = registry.learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=P, seed=0)
     log = simulate(world, logged_by, n_users=600, seed=3)
     pq.write_table(to_rllib(decisions(log, P)), tmp_path / "log.parquet")
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    # Names of slots, not of processors: reading, its two workers and the learner each take one, or wait for ever.
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         config = (
             BCConfig()
@@ -54,10 +57,13 @@ def test_behaviour_cloning_of_a_log(tmp_path):
             algorithm = config.build_algo()
             for _ in range(5):
                 algorithm.train()
-            module = algorithm.get_module()
+            algorithm.save_to_path(str(tmp_path / "saved"))
             algorithm.stop()
     finally:
         ray.shutdown()
+
+    where = tmp_path / "saved" / COMPONENT_LEARNER_GROUP / COMPONENT_LEARNER / COMPONENT_RL_MODULE / DEFAULT_MODULE_ID
+    module = RLModule.from_checkpoint(str(where))
 
     def distribution(x):
         with torch.no_grad():
