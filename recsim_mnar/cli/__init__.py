@@ -19,6 +19,7 @@ from recsim_mnar.cli.compare import compare
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
 from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
+from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.simulate import simulate
 from recsim_mnar.cli.study import study
 from recsim_mnar.cli.warm import warm
@@ -39,6 +40,7 @@ for command in (
     simulate,
     replay,
     estimate,
+    plan,
     check,
     worlds,
     agents,
