@@ -16,6 +16,7 @@ import click
 
 from recsim_mnar.cli.check import check
 from recsim_mnar.cli.compare import compare
+from recsim_mnar.cli.doctor import doctor
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
 from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
@@ -40,6 +41,7 @@ for command in (
     simulate,
     replay,
     estimate,
+    doctor,
     plan,
     check,
     worlds,

@@ -41,6 +41,12 @@ class Comparison:
         headings: of columns, by (protocol, metric); others are headed by their own names.
         losses: metrics of which small values are good.
         pictures: figures of the report.
+        title: of the report.
+        lead: what the report shows, below its title; empty for what a comparison with a known truth shows.
+        conclusion: sentences that the report begins with, where no truth judges the protocols.
+        facts: of the data, what and how much, as a person reads them.
+        details: what else is known of the whole; JSON types.
+        neutral: metrics of which neither large nor small values are good.
     """
 
     records: list[Record]
@@ -53,15 +59,25 @@ class Comparison:
     headings: dict[tuple[str, str], str] = field(default_factory=dict)
     losses: frozenset[str] = frozenset()
     pictures: list[Picture] = field(default_factory=list)
+    title: str = "Which protocol tells the truth?"
+    lead: str = ""
+    conclusion: list[str] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    neutral: frozenset[str] = frozenset()
 
     def sentences(self) -> list[str]:
-        """What the judgements say, for a person."""
+        """What the judgements say, or the conclusion where there are none, for a person."""
+        if self.conclusion:
+            return self.conclusion
         return [self.headline] if self.headline else [j.sentence() for j in self.judgements]
 
     def summary(self) -> dict[str, Any]:
-        """Judgements and notes as JSON types."""
-        headline = {"headline": self.headline} if self.headline else {}
-        return {"judgements": [j.to_dict() for j in self.judgements], **headline, "notes": self.notes}
+        """Judgements, conclusion and notes as JSON types."""
+        found: dict[str, Any] = {"judgements": [j.to_dict() for j in self.judgements]}
+        found |= {"headline": self.headline} if self.headline else {}
+        found |= {"conclusion": self.conclusion} if self.conclusion else {}
+        return {**found, **self.details, "notes": self.notes}
 
 
 def experiment_of(world: type[World] | World) -> Experiment:
