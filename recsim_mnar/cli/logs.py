@@ -29,7 +29,7 @@ def replay(
     log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path
 ) -> None:
     """Add a column a policy to LOG: the probability with which it would have taken each logged action."""
-    from recsim_mnar.log.files import write_table
+    from recsim_mnar.log.parts import write_file
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import UNSUPPORTED, replay_with_support
@@ -79,7 +79,7 @@ def replay(
         if out.suffix.lower() == ".csv":
             result.write_csv(out)
         else:
-            write_table(result.to_arrow(), out)
+            write_file(result.to_arrow(), out)
     console().print(
         f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
     )
@@ -116,9 +116,18 @@ def logging_policy(log: Any, executor: Any = None) -> Any:
 
 def _n_items(*logs: Any) -> int:
     """Number of items: what the logs' worlds say, else the largest item met plus one."""
-    known = [log.provenance.get("world", {}).get("params", {}).get("n_items", 0) for log in logs]
+    known = [_told_items(log.provenance) for log in logs]
     met = [max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1 for log in logs]
     return max(*known, *met)
+
+
+def _told_items(provenance: Any) -> int:
+    """The number of items of the world that a log says it is of; 0 where it says nothing that can be understood."""
+    try:
+        told = provenance["world"]["params"]["n_items"]
+    except (KeyError, TypeError):
+        return 0
+    return told if isinstance(told, int) and 0 < told < 1 << 31 else 0
 
 
 @click.command()
