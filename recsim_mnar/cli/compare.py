@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.console import console, progress
-from recsim_mnar.cli.shared import checked_seed, clock, n_workers, names_of
+from recsim_mnar.cli.shared import WHOLE, checked_seed, clock, n_workers, names_of
 from recsim_mnar.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -49,26 +49,26 @@ _FLAGS = {"params": "set"}
 @click.option("--tie", type=float, default=None, help="A cost up to this share of the best true value is none.")
 @click.option("--logging", default=None, help="Sessions: the logging policy.  [default: user-popularity]")
 @click.option("--clip", type=float, default=None, help="Largest weight of clipped IPS.  [default: 15; purchases: none]")
-@click.option("--length", type=int, default=None, help="Purchases: items of a list, N.  [default: 10]")
+@click.option("--length", type=WHOLE, default=None, help="Purchases: items of a list, N.  [default: 10]")
 @click.option("--metrics", default=None, help="Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
-@click.option("--test-periods", type=int, default=None, help="Purchases: further periods that the metrics read.")
-@click.option("--train-users", type=int, default=None, help="Users that agents learn from.")
-@click.option("--test-users", type=int, default=None, help="Users whose log leave-one-out and IPS read.")
-@click.option("--arm-users", type=int, default=None, help="Users of each arm of the A/B test.")
-@click.option("--truth-users", type=int, default=None, help="Users over whom the truth is averaged.")
-@click.option("--folds", type=int, default=None, help="Of leave-one-out.  [default: 10]")
+@click.option("--test-periods", type=WHOLE, default=None, help="Purchases: further periods that the metrics read.")
+@click.option("--train-users", type=WHOLE, default=None, help="Users that agents learn from.")
+@click.option("--test-users", type=WHOLE, default=None, help="Users whose log leave-one-out and IPS read.")
+@click.option("--arm-users", type=WHOLE, default=None, help="Users of each arm of the A/B test.")
+@click.option("--truth-users", type=WHOLE, default=None, help="Users over whom the truth is averaged.")
+@click.option("--folds", type=WHOLE, default=None, help="Of leave-one-out.  [default: 10]")
 @click.option("--paired", is_flag=True, default=None, help="All arms of the A/B test share their users.")
 @click.option("--level", type=float, default=None, help="Coverage of the intervals.  [default: 0.95]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of everything but the catalogue.")
-@click.option("--catalogues", type=int, default=None, help="A study: so many catalogues, each with users of its own.")
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of everything but the catalogue.")
+@click.option("--catalogues", type=WHOLE, default=None, help="A study: so many catalogues, each with users of its own.")
 @click.option(
-    "--first-seed", type=int, default=None,
+    "--first-seed", type=WHOLE, default=None,
     help="With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed."
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True, help="With --catalogues: take up the study in --out, which may get more catalogues."
 )
-@click.option("--workers", type=int, default=None, help="Threads, or processes of a study; as many as processors.")
+@click.option("--workers", type=WHOLE, default=None, help="Threads, or processes of a study; as many as processors.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
 @click.option("--interactions", type=click.Path(path_type=Path), default=None, help="Your own interactions: a file.")
 @click.option("--user-column", default=None, help="Of that file.")
@@ -159,12 +159,15 @@ def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
 
 
 def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise UserError(f"{flag} {text}: write it as name=value")
-        pairs[name.strip()] = value.strip()
+        name = name.strip()
+        if name in pairs:
+            raise UserError(f"{flag} {text}: {name} is given already, as {pairs[name]}; give it once")
+        pairs[name] = value.strip()
     return pairs
 
 

@@ -39,7 +39,7 @@ def replay(
 
     A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
     """
-    from recsim_mnar.log.files import write_table
+    from recsim_mnar.log.parts import write_file
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import UNSUPPORTED, replay_with_support
     from recsim_mnar.replay import replay as replay_policy
@@ -91,7 +91,7 @@ def replay(
         if out.suffix.lower() == ".csv":
             result.write_csv(out)
         else:
-            write_table(result.to_arrow(), out)
+            write_file(result.to_arrow(), out)
     console().print(
         f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
     )
@@ -158,9 +158,18 @@ def logging_policy(log: Any, executor: Any = None) -> Any:
 
 def _n_items(*logs: Any) -> int:
     """Number of items: what the logs' worlds say, else the largest item met plus one."""
-    known = [log.provenance.get("world", {}).get("params", {}).get("n_items", 0) for log in logs]
+    known = [_told_items(log.provenance) for log in logs]
     met = [max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1 for log in logs]
     return max(*known, *met)
+
+
+def _told_items(provenance: Any) -> int:
+    """The number of items of the world that a log says it is of; 0 where it says nothing that can be understood."""
+    try:
+        told = provenance["world"]["params"]["n_items"]
+    except (KeyError, TypeError):
+        return 0
+    return told if isinstance(told, int) and 0 < told < 1 << 31 else 0
 
 
 @click.command()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_learner
+from recsim_mnar.policy.needs import check_needs as check_needs_of_learner
 from recsim_mnar.protocols import online
 from recsim_mnar.protocols.base import Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.experiment import Experiment, Picture
@@ -18,7 +19,7 @@ from recsim_mnar.protocols.judgement import Judgement, Ranking, Target, judge
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
-from recsim_mnar.worlds.registry import comparison_of
+from recsim_mnar.worlds.registry import WORLDS, comparison_of
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
@@ -125,6 +126,9 @@ def compare(
     chosen = chosen_protocols(experiment, protocols, world.name)
     _check(experiment, learners, settings, tie)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
+    holds = _log_holds(experiment, world)
+    for name, learner in learners.items():
+        check_needs_of_learner(name, learner, holds, f"the training log of the {world.name} world")
     trial = Trial(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
@@ -133,6 +137,24 @@ def compare(
     records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
     records = [_as_reference(r) if r.agent in references else r for r in records]
     return _told(experiment, chosen, records, trial, tie)
+
+
+def worlds_for(needs: frozenset[str]) -> list[str] | None:
+    """Names of the worlds whose comparisons train on logs that hold this; None where all do.
+
+    Args:
+        needs: of :data:`recsim_mnar.policy.needs.HOLDINGS`.
+    """
+    if not needs:
+        return None
+    classes = {name: entry.world_class() for name, entry in WORLDS.items()}
+    holds = {name: _log_holds(experiment_of(world), world) for name, world in classes.items()}
+    return [name for name, held in holds.items() if held is None or needs <= held]
+
+
+def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
+    """What training logs hold, of a world or its class."""
+    return world.log_holds if experiment.log_holds is None else experiment.log_holds
 
 
 def _judged_by(one: Protocol, trial: Trial) -> list[Record]:
