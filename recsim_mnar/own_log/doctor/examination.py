@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.parts import SIDECAR
+from recsim_mnar.log.verifying import verify
 from recsim_mnar.own_log.as_log import SHOWN, VIEWS
 from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
 from recsim_mnar.own_log.doctor.propensities import HIGHEST, impossible, mean_weight, propensity_facts, weight_problem
@@ -94,9 +97,11 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         asked: what the user says of it.
 
     Raises:
-        UserError: no such file or column, or one that is no table; what is wrong with values is found, not raised.
+        UserError: no such file or column, one that is no table, or a log that is not as it was written (see `verify`);
+            what is wrong with values is found, not raised.
     """
     asked = asked or Asked()
+    receipts = _receipts(Path(path))
     file = TableFile.open(path, "a table")
     for name in asked.targets:
         if name not in file.names:
@@ -104,7 +109,24 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     kind, columns = _columns(file, str(path), asked)
     targets = tuple(asked.targets) or _targets(file.names, columns)
     rows = file.read(_kinds(file, columns, targets))
-    return _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
+    found = _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
+    found.facts["receipts"] = receipts
+    return found
+
+
+def _receipts(path: Path) -> str | None:
+    """Hold a folder, or a file with a receipt beside it, against the receipts; what that says, None without any.
+
+    Raises:
+        UserError: what lies there is not what was written: every fault, since no command reads such a log.
+    """
+    if not (path.is_dir() or path.with_name(path.name + SIDECAR).exists()):
+        return None
+    held = verify(path)
+    if held.faults:
+        several = f"{len(held.faults):,} faults: " if len(held.faults) > 1 else ""
+        raise UserError(f"{path}: {several}{'; '.join(held.faults)}")
+    return held.sentence() if held.n_files else None
 
 
 def _columns(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
