@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import RECOGNISED, USUAL_NAMES, Columns, find_columns, option_of, plain_name
+from recsim_mnar.datasets.column_roles import USUAL_NAMES, Columns, find_columns, option_of, plain_name
 from recsim_mnar.datasets.faults import MISSING
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids, Rows
@@ -20,10 +20,10 @@ from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.parts import SIDECAR
 from recsim_mnar.log.verifying import verify
-from recsim_mnar.own_log.as_log import SHOWN, VIEWS
 from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
 from recsim_mnar.own_log.doctor.propensities import HIGHEST, impossible, mean_weight, propensity_facts, weight_problem
 from recsim_mnar.own_log.estimating import OWN
+from recsim_mnar.own_log.events import events_of
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 """What a file can be: recommendations with what came of them; who met what; neither."""
@@ -166,12 +166,9 @@ def shown_rows(rows: Rows, columns: Columns) -> NDArray[np.bool_] | None:
     None where nothing tells, and so every row is one.
     """
     if "event" in columns:
-        events = rows.ids(columns["event"])
-        rows.faults.found.clear()
-        words = [str(word).strip().lower() for word in events.ids]
-        if not any(word in (*SHOWN, *VIEWS) for word in words):
-            return None if columns.how["event"] == RECOGNISED else np.zeros(len(rows), np.bool_)
-        return np.array([*(word in SHOWN for word in words), False], np.bool_)[events.codes]
+        events = events_of(rows, columns["event"])
+        about_others = not (events.shown.any() or events.viewed.any()) and columns["event"] != "event"
+        return None if about_others else events.shown
     if "action" in columns and "item" in columns:
         action, item = (_there(rows.table.column(columns[role])) for role in ("action", "item"))
         return action if np.all(action ^ item) else None  # each row has one of them: it was shown, or it was met
