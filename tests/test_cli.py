@@ -247,6 +247,11 @@ BAD = [
     (["compare", "--interactions", "f.csv", "--arm-users", "5"], "--arm-users is of a world"),
     (["compare", "--interactions", "f.csv", "--set", "n_items=3"], "--set is of a world"),
     (["compare", "--interactions", "f.csv", "--protocols", "loov"], "did you mean 'loocv'"),
+    (["compare", "--interactions", "f.csv", "--protocols", "by_tim"], "did you mean 'by_time'"),
+    (["compare", "--interactions", "f.csv", "--protocols", "off_policy"], "needs a world"),
+    (["compare", "--interactions", "f.csv", "--test-share", "20"], "--test-share 20"),
+    (["compare", "--test-share", "0.5"], "--test-share is of --interactions"),
+    (["compare", "--candidates", "all"], "--candidates is of --interactions"),
     (["compare", "--protocols="], "--protocols: name at least one"),
     (["compare", "--logging="], "unknown agent ''"),
     (["simulate", "--world", "campaigns", "--policy", "random", "--users", "5", "--workers", "0"], "--workers"),
@@ -336,7 +341,7 @@ def test_mistakes_in_the_ratings_world_are_one_line(capsys, tmp_path):
     assert "score must be one of" in told("--policy", "mf-ips-ratings+score=ndcg")
     sessions = ("simulate", "--world", "sessions", *SMALL, "--users", 5, "--train-users", 20, "--out", tmp_path / "x")
     line = fails(capsys, *sessions, "--policy", "mf-ips-ratings")
-    assert "has no rating" in line
+    assert "learns from revealed ratings" in line
     assert "agent 'mf-ips-ratings'" in line
 
 

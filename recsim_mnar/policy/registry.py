@@ -13,6 +13,7 @@ from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.capabilities import LearnerWrapper
 from recsim_mnar.policy.checks import name_of
 from recsim_mnar.policy.mixture import ENDING, MixtureLearner, read_mixture
+from recsim_mnar.policy.needs import needs_of
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ _SOFTENERS: dict[str, type[Policy]] = {"epsilon": EpsilonMixture, "temperature":
 def agents() -> list[tuple[str, str]]:
     """Name and one-line description of every announced agent, by name."""
     return [(name, (inspect.getdoc(_found(name)) or "").partition("\n")[0]) for name in sorted(announced(GROUP))]
+
+
+def needs_of_agent(name: str) -> frozenset[str]:
+    """What an announced agent's training log must hold beside views."""
+    return needs_of(_found(name))
 
 
 def learner(spec: str) -> Learner:
