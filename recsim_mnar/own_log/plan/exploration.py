@@ -22,6 +22,7 @@ from recsim_mnar.own_log.plan.pricing import ESTIMATORS, Priced, Pricing
 from recsim_mnar.policy.mixture import write_mixture
 
 _ROUNDS = 8
+_LOGGER = "the logging policy"
 _NOTHING = 1e-4
 """Weights below it are left out of a mixture."""
 
@@ -284,7 +285,7 @@ class _Maker:
         first, *others = self.pricing.names
         said = self.pricing.pilot.provenance.get("policy", {})
         known = said.get("name") if isinstance(said, dict) else None
-        return [known or first if first == "the logging policy" else first, *others]
+        return [known or first if first == _LOGGER else first, *others]
 
     def _told(self, target: Priced, moment: float, half: float, share: Floats) -> TargetPlan:
         low, high = factor_range(self.pricing.uncertainty(target, share) / 2.0, self.pricing.level)
@@ -329,6 +330,10 @@ class _Maker:
             )
         if pilot.clusters is None:
             found.append("no column of users: rows are taken to be independent")
+        if self._names()[0] == self.pricing.names[0] == _LOGGER:
+            found.append(
+                f"the log does not name its policy: where the plan says {_LOGGER!r}, its file needs an agent's name"
+            )
         for target in told:
             if target.missing > 0.0:
                 found.append(
