@@ -31,7 +31,7 @@ def plan() -> None:
     """How many users an A/B test needs, how to log from here on, how many rows until a verdict turns."""
 
 
-@plan.command()
+@plan.command(short_help="Users and days of an A/B test.")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--lift", default=None, help="To find: 5% of the log's mean reward, or an amount in its unit.")
 @click.option("--users", type=int, default=None, help="Users an arm that you have: adds the least lift they find.")
@@ -52,7 +52,7 @@ def ab(log: Path, json_file: Path | None, **options: Any) -> None:
     _show(json_file, found.to_dict(), _ab_lines(found))
 
 
-@plan.command("logging")
+@plan.command("logging", short_help="What to log under, and at what cost.")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--targets", required=True, help="Columns of the candidates' probabilities of the logged actions.")
 @click.option("--deployed", default=None, help="Such a column of today's policy; else the one that logged LOG.")
@@ -91,7 +91,7 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_file: Path 
         _say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it", json_file)
 
 
-@plan.command()
+@plan.command(short_help="Rows until a verdict turns.")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--target", required=True, help="Columns of the policies' probabilities of the logged actions.")
 @click.option("--rows", type=int, default=None, help="Adds the width and the verdict from so many rows.")
