@@ -106,7 +106,11 @@ def _logs(log: Path, train: Path | None, reading: Any) -> tuple[Any, Any, bool]:
     paths = [log] if train is None else [log, train]
     foreign = [needs_numbering(path) for path in paths]
     if not any(foreign):
-        return Log.read(log).validate(), Log.read(train).validate() if train is not None else Log({}), True
+        return (
+            Log.read(log).validate(first_row=1),
+            Log.read(train).validate(first_row=1) if train is not None else Log({}),
+            True,
+        )
     if not all(foreign):
         ours = paths[foreign.index(False)]
         raise UserError(
