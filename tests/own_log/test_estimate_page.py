@@ -82,6 +82,22 @@ def test_the_page_and_the_results_name_no_user(tmp_path, make):
     assert f"{N_USERS:,}" in text
 
 
+def test_users_as_keys_of_a_second_file_are_not_named_either(tmp_path):
+    """A column a candidate action, found by the users' ids; some users are missing, one more is there."""
+    file = foreign_file(tmp_path / "log.csv")
+    lines = ["shopper_id,sku0,sku1,sku2", "geheim-9999@example.org,0.2,0.3,0.5"]
+    lines += [f"geheim-{user:04}@example.org,0.1,0.2,0.7" for user in range(3, N_USERS)]
+    second = tmp_path / "targets.csv"
+    second.write_text("\n".join(lines) + "\n")
+    out = tmp_path / "page"
+    asked = ("--target-file", second, "--on", "shopper_id", "--drop-missing", "--baseline", "propensity")
+    assert run("estimate", file, *asked, "--out", out) == 0
+    for name in ("report.html", "results.json"):
+        text = (out / name).read_text()
+        assert "targets" in text
+        assert "geheim" not in text
+
+
 def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
     """Today's policy earns .5 * .1 + .3 * .2 + .2 * .4 = .19, the target .1 * .1 + .2 * .2 + .7 * .4 = .33."""
     file = foreign_file(tmp_path / "log.csv")

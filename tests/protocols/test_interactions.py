@@ -19,6 +19,7 @@ from recsim_mnar.protocols.interactions.conclusion import Ranked, conclusion
 from recsim_mnar.protocols.interactions.facts import facts_of
 from recsim_mnar.protocols.interactions.top_lists import NONE, recommended, top_items
 from recsim_mnar.protocols.leave_one_out.protocol import gains
+from recsim_mnar.rng import Stream, uniforms
 
 
 def write(path, rows, timed=True):
@@ -243,3 +244,22 @@ def test_both_protocols_together(one, other, said):
         for protocol, names in (("loocv", one), ("by_time", other))
     ]
     assert said in " ".join(conclusion(ranked, 0.95, 3))
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_tied_scores_against_a_whole_sort(data, unseen):
+    """Scores of five values, so that ties lie above, at and below the end of the list."""
+
+    class Coarse(Indifferent):
+        def scores(self, users):
+            return (users[:, None] * 7 + np.arange(self.n_items) * 3) % 5
+
+    policy = Coarse().fit(data.log, n_items=data.n_items)
+    views = Views.of(data.log)
+    lists = top_items("x", policy, views, np.arange(len(views.users)), k=7, unseen=unseen, seed=3)
+    for place, user in enumerate(views.users):
+        met = set(views.items[views.starts[place] : views.starts[place + 1]].tolist()) if unseen else set()
+        draw = uniforms(3, Stream.PROTOCOL, np.full(data.n_items, user), np.arange(data.n_items))
+        score = policy.scores(np.array([user]))[0]
+        free = [item for item in range(data.n_items) if item not in met]
+        assert lists[place].tolist() == sorted(free, key=lambda item, s=score, d=draw: (-s[item], d[item]))[:7]
