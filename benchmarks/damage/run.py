@@ -33,7 +33,7 @@ SIZES = {
     "costs": 1,
     "fuzz": 10_000,
 }
-FEW = {"faults": 12, "replayed": 4, "own": 8, "simulate": 3, "study": 1, "double": 1, "full": 2, "fuzz": 60}
+FEW = {"faults": 12, "replayed": 4, "own": 8, "simulate": 3, "study": 1, "double": 1, "full": 2, "fuzz": 300}
 QUICK = {**SIZES, **FEW}
 """Trials of each step."""
 
@@ -112,6 +112,20 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     return told
 
 
+def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Trials that did not end as they must."""
+    must = {
+        "faults": ("named", "mended"), "replayed": ("named",), "simulate": ("same",), "study": ("same",),
+        "double": ("good",), "full": ("one_line", "same"), "fuzz": ("clean",),
+    }  # fmt: skip
+    return [
+        f"{step} {i}: {row}"
+        for step, rows in found.items()
+        for i, row in enumerate(rows)
+        if not all(row[key] for key in must.get(step, ()))
+    ]
+
+
 def _sums(rows: list[dict[str, Any]], *keys: str) -> dict[str, int]:
     return {key: sum(bool(row[key]) for row in rows) for key in keys}
 
@@ -143,6 +157,9 @@ def main() -> None:
     print(json.dumps(told, indent=1))
     if not options.quick and "--inside" not in sys.orig_argv:
         write_json(HERE / "results.json", told)
+    short = shortcomings(found)
+    if short and "--inside" not in sys.orig_argv:
+        sys.exit("\n".join(short))
 
 
 if __name__ == "__main__":
