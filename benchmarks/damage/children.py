@@ -108,7 +108,8 @@ def _live(work: Callable[[], object], told: int, limits: bool) -> None:
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         os.dup2(told, 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.stdout, sys.stderr = open(1, "w"), open(2, "w", errors="backslashreplace")
+        # Where a test captures them, Python's own streams lead elsewhere.
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")
         if limits:
             resource.setrlimit(resource.RLIMIT_CPU, (2 * CPU_SECONDS, 2 * CPU_SECONDS))
             resource.setrlimit(resource.RLIMIT_AS, (_mapped() + 2 * MEMORY,) * 2)
