@@ -43,6 +43,7 @@ class Parts:
     files: list[Path]
     index: Index | None = None
     _folder: Path = field(default_factory=Path)
+    _sound: set[Path] = field(default_factory=set)
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Parts:
@@ -75,7 +76,7 @@ class Parts:
         Raises:
             UserError: it is not; or it cannot be read.
         """
-        if not any(self._receipt(file) for file in self.files):
+        if all(file in self._sound or self._receipt(file) is None for file in self.files):
             yield from self.files
             return
         waiting: collections.deque[tuple[Path, Future[str]]] = collections.deque()
@@ -101,17 +102,18 @@ class Parts:
         Raises:
             UserError: it is not what its receipt says.
         """
-        return next(iter(Parts(self.path, [file], self.index, self._folder)))
+        return next(iter(Parts(self.path, [file], self.index, self._folder, self._sound)))
 
     def _held(self, file: Path, digest: Future[str]) -> Path:
         receipt = self._receipt(file)
-        if receipt is not None:
+        if receipt is not None and file not in self._sound:
             try:
                 found = digest.result()
             except OSError as error:
                 raise UserError(f"{file} cannot be read: {error.strerror}") from None
             if found != receipt.sha256:
                 raise UserError(self.fault_of(file, found))
+            self._sound.add(file)
         return file
 
     def _receipt(self, file: Path) -> Receipt | None:
