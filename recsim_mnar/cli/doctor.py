@@ -93,6 +93,7 @@ def _fact_lines(found: Examination) -> Iterator[str]:
         ("columns", found.columns.line() or "none recognised"),
         ("targets", ", ".join(found.targets)),
         ("not used", _names(found.others)),
+        ("receipts", facts["receipts"] or ""),
         ("rows", _rows(facts)),
         ("users", _users(facts)),
         ("items", _number(facts["items"])),

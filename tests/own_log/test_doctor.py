@@ -267,9 +267,21 @@ def test_11_a_log_of_ours(tmp_path, capsys, monkeypatch):
     assert fits(found) == {"estimate", "plan ab", "replay"}
     monkeypatch.chdir(tmp_path)
     runs(found, capsys)
+    assert "all are what their receipts say" in facts["receipts"]
     found, facts = facts_of(tmp_path / "replayed.parquet")
     assert found.targets == ("user-popularity",)
     assert facts["missing"] == {}
+
+
+def test_a_damaged_log_of_ours_is_named(tmp_path):
+    with pytest.raises(SystemExit):
+        main(["simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", "20",
+              "--out", str(tmp_path / "run")])  # fmt: skip
+    (part,) = (tmp_path / "run" / "log").glob("part-*")
+    whole = part.read_bytes()
+    part.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
+    with pytest.raises(UserError, match=f"{part.name} is damaged"):
+        examine_file(tmp_path / "run")
 
 
 @pytest.mark.parametrize("by_word", [False, True])

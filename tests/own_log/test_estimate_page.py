@@ -74,7 +74,8 @@ def test_the_page_and_the_results_name_no_user(tmp_path, make):
     file = make(tmp_path / ("log.csv" if make is foreign_file else "log.parquet"))
     out = tmp_path / "page"
     assert run("estimate", file, "--target", "better", "--baseline", "propensity", "--out", out) == 0
-    assert {path.name for path in out.iterdir()} >= {"report.html", "results.json"}
+    assert {path.name for path in out.iterdir()} == {"report.html", "results.json", "index.json"}
+    assert run("verify", out) == 0
     text = (out / "report.html").read_text() + (out / "results.json").read_text()
     assert "geheim" not in text
     assert "@example.org" not in text

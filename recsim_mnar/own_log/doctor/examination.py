@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import RECOGNISED, USUAL_NAMES, Columns, find_columns, option_of, plain_name
+from recsim_mnar.datasets.column_roles import USUAL_NAMES, Columns, find_columns, option_of, plain_name
 from recsim_mnar.datasets.faults import MISSING
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.own_log.as_log import SHOWN, VIEWS
+from recsim_mnar.log.parts import SIDECAR
+from recsim_mnar.log.verifying import verify
 from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
 from recsim_mnar.own_log.doctor.propensities import HIGHEST, impossible, mean_weight, propensity_facts, weight_problem
 from recsim_mnar.own_log.estimating import OWN
+from recsim_mnar.own_log.events import events_of
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 """What a file can be: recommendations with what came of them; who met what; neither."""
@@ -94,9 +97,11 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         asked: what the user says of it.
 
     Raises:
-        UserError: no such file or column, or one that is no table; what is wrong with values is found, not raised.
+        UserError: no such file or column, one that is no table, or a log that is not as it was written (see `verify`);
+            what is wrong with values is found, not raised.
     """
     asked = asked or Asked()
+    receipts = _receipts(Path(path))
     file = TableFile.open(path, "a table")
     for name in asked.targets:
         if name not in file.names:
@@ -104,7 +109,24 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     kind, columns = _columns(file, str(path), asked)
     targets = tuple(asked.targets) or _targets(file.names, columns)
     rows = file.read(_kinds(file, columns, targets))
-    return _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
+    found = _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
+    found.facts["receipts"] = receipts
+    return found
+
+
+def _receipts(path: Path) -> str | None:
+    """Hold a folder, or a file with a receipt beside it, against the receipts; what that says, None without any.
+
+    Raises:
+        UserError: what lies there is not what was written: every fault, since no command reads such a log.
+    """
+    if not (path.is_dir() or path.with_name(path.name + SIDECAR).exists()):
+        return None
+    held = verify(path)
+    if held.faults:
+        several = f"{len(held.faults):,} faults: " if len(held.faults) > 1 else ""
+        raise UserError(f"{path}: {several}{'; '.join(held.faults)}")
+    return held.sentence() if held.n_files else None
 
 
 def _columns(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
@@ -144,12 +166,9 @@ def shown_rows(rows: Rows, columns: Columns) -> NDArray[np.bool_] | None:
     None where nothing tells, and so every row is one.
     """
     if "event" in columns:
-        events = rows.ids(columns["event"])
-        rows.faults.found.clear()
-        words = [str(word).strip().lower() for word in events.ids]
-        if not any(word in (*SHOWN, *VIEWS) for word in words):
-            return None if columns.how["event"] == RECOGNISED else np.zeros(len(rows), np.bool_)
-        return np.array([*(word in SHOWN for word in words), False], np.bool_)[events.codes]
+        events = events_of(rows, columns["event"])
+        about_others = not (events.shown.any() or events.viewed.any()) and columns["event"] != "event"
+        return None if about_others else events.shown
     if "action" in columns and "item" in columns:
         action, item = (_there(rows.table.column(columns[role])) for role in ("action", "item"))
         return action if np.all(action ^ item) else None  # each row has one of them: it was shown, or it was met

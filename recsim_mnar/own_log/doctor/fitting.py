@@ -67,7 +67,8 @@ def _blocked(found: Examination, columns: Iterable[str]) -> bool:
 
 def _flags(found: Examination) -> list[str]:
     """What leaves out the rows that cannot be read."""
-    views = found.facts["organic_rows"] and not found.ours  # which have neither rewards nor propensities
+    # Views without a column of events have neither rewards nor propensities.
+    views = found.facts["organic_rows"] and "event" not in found.columns
     flags = ["--drop-missing"] if found.has("missing") or views else []
     if found.facts["duplicates"] and "time" in found.columns and "user" in found.columns:
         flags.append("--deduplicate")
