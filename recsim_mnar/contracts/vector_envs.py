@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +64,7 @@ def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[l
             check_env(env.unwrapped, skip_render_check=True)
 
     def make_vector(mode: AutoresetMode | None = None) -> gym.vector.VectorEnv[Any, Any, Any]:
-        given = {} if mode is None else {"autoreset_mode": mode}
+        given: dict[str, Any] = {} if mode is None else {"autoreset_mode": mode}
         return gym.make_vec(env_id, lanes, vectorization_mode="vector_entry_point", **given)
 
     rules: dict[str, tuple[Callable[[Any], None], str]] = {
@@ -71,10 +72,15 @@ def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[l
     }
     if spec is not None and spec.vector_entry_point is not None:
         modes = _modes_of(make_vector)
-        make = make_vector if len(modes) > 1 else lambda mode: make_vector()
+        make: MakeVector = make_vector if len(modes) > 1 else lambda mode: make_vector()
         held = _lane_rules(lambda: gym.make(env_id, disable_env_checker=True), modes, steps, 0)
-        rules |= {name: (lambda _, rule=rule: rule(make), fix) for name, (rule, fix) in held.items()}
+        for name, (rule, fix) in held.items():
+            rules[name] = (functools.partial(_of_made, rule, make), fix)
     return findings_of(rules, None, needed=frozenset()), len(rules)
+
+
+def _of_made(rule: Callable[[MakeVector], None], make: MakeVector, _: Any) -> None:
+    rule(make)
 
 
 def _modes_of(make_vector: Callable[..., gym.vector.VectorEnv[Any, Any, Any]]) -> tuple[AutoresetMode, ...]:
