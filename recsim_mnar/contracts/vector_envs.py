@@ -72,14 +72,16 @@ def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[l
     }
     if spec is not None and spec.vector_entry_point is not None:
         modes = _modes_of(make_vector)
-        make: MakeVector = make_vector if len(modes) > 1 else lambda mode: make_vector()
+
+        def make(mode: AutoresetMode) -> gym.vector.VectorEnv[Any, Any, Any]:
+            return make_vector(mode) if len(modes) > 1 else make_vector()
+
         held = _lane_rules(lambda: gym.make(env_id, disable_env_checker=True), modes, steps, 0)
-        for name, (rule, fix) in held.items():
-            rules[name] = (functools.partial(_of_made, rule, make), fix)
+        rules |= {name: (functools.partial(_apply, rule, make), fix) for name, (rule, fix) in held.items()}
     return findings_of(rules, None, needed=frozenset()), len(rules)
 
 
-def _of_made(rule: Callable[[MakeVector], None], make: MakeVector, _: Any) -> None:
+def _apply(rule: Callable[[Any], None], make: Callable[..., Any], _: Any) -> None:
     rule(make)
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Clusters, column
-from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files
+from recsim_mnar.log.files import PARQUET, SEPARATORS
+from recsim_mnar.log.parts import Parts, read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,14 +28,14 @@ class LogColumns:
         propensity: (n,).
         cluster: the user of each row, or None.
         others: further columns by name, (n,) each.
-        numbers: (n,) row numbers in the file, or None where every row was kept.
+        numbers: (n,) row numbers in the file, from 1 below the header.
     """
 
     reward: NDArray[np.float64]
     propensity: NDArray[np.float64]
     cluster: Clusters | None
     others: dict[str, NDArray[np.float64]]
-    numbers: NDArray[np.int64] | None
+    numbers: NDArray[np.int64] | range
 
 
 def read_columns(
@@ -57,27 +58,30 @@ def read_columns(
     Raises:
         UserError: no such file or column, no rows, a missing cluster id, values that are not numbers.
     """
-    parts = part_files(Path(path))
-    known = _column_names(parts[0])
+    parts = Parts.of(path)
+    known = _column_names(parts.first)
     wanted = [reward, propensity, *names]
     for name in wanted if cluster is None else [*wanted, cluster]:
         if name not in known:
-            raise UserError(f"{parts[0].name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}")
+            raise UserError(
+                f"{parts.first.name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}"
+            )
     if cluster is None and "user" in known:
         cluster = "user"
     every = list(dict.fromkeys([*wanted, *([cluster] if cluster else []), *(["event"] if "event" in known else [])]))
     table = _read(parts, every, None if cluster in wanted else cluster)
     if table.num_rows == 0:
         raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
-    numbers = None
+    rows = None
     if "event" in table.column_names:
         keep = _is_bandit(table.column("event"))
         if not keep.any():
-            raise UserError(f"{Path(path).name} holds no bandit rows: {_events(table.column('event'))}")
+            raise UserError(f"{Path(path).name} holds no bandit rows: {events_held(table.column('event'))}")
         if not keep.all():
-            numbers = np.flatnonzero(keep)
-    columns = {name: _numbers(table.column(name), name, numbers) for name in dict.fromkeys(wanted)}
-    clusters = None if cluster is None else _clusters(table.column(cluster), cluster, numbers)
+            rows = np.flatnonzero(keep)
+    columns = {name: _numbers(table.column(name), name, rows) for name in dict.fromkeys(wanted)}
+    clusters = None if cluster is None else _clusters(table.column(cluster), cluster, rows)
+    numbers = range(1, table.num_rows + 1) if rows is None else rows + 1
     return LogColumns(columns[reward], columns[propensity], clusters, {name: columns[name] for name in names}, numbers)
 
 
@@ -96,7 +100,7 @@ def column_names(path: str | Path) -> list[str]:
     Raises:
         UserError: no such file, or one that cannot be read.
     """
-    return _column_names(part_files(Path(path))[0])
+    return _column_names(Parts.of(path).first)
 
 
 def provenance_of(path: str | Path) -> dict[str, Any]:
@@ -107,7 +111,7 @@ def provenance_of(path: str | Path) -> dict[str, Any]:
     """
     from recsim_mnar.log.table import parsed_provenance
 
-    part = part_files(Path(path))[0]
+    part = Parts.of(path).first
     if part.suffix.lower() not in PARQUET:
         return {}
     import pyarrow as pa
@@ -115,11 +119,15 @@ def provenance_of(path: str | Path) -> dict[str, Any]:
 
     try:
         return parsed_provenance(pq.read_schema(part).metadata)
-    except (OSError, pa.ArrowException):
+    except UserError as error:
+        raise UserError(f"{part.name}: {error}") from None
+    except (OSError, ValueError, pa.ArrowException):
         raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
 
 
 def _column_names(part: Path) -> list[str]:
+    import csv
+
     import pyarrow as pa
 
     try:
@@ -128,14 +136,12 @@ def _column_names(part: Path) -> list[str]:
 
             return list(pq.read_schema(part).names)
         with part.open(encoding="utf-8-sig", newline="") as lines:
-            import csv
-
             return [name.strip() for name in next(csv.reader(lines, delimiter=SEPARATORS[part.suffix.lower()]), [])]
-    except (OSError, pa.ArrowException, UnicodeDecodeError):
+    except (OSError, ValueError, csv.Error, pa.ArrowException):
         raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
 
 
-def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
+def _read(parts: Parts, names: list[str], ids: str | None) -> pa.Table:
     """The columns ``names`` of all parts; ``ids`` is one whose values are compared, never computed with."""
     import pyarrow as pa
 
@@ -149,9 +155,7 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
                 raise UserError(f"column {name!r} appears twice in the header of {part.name}; keep or rename one")
         try:
             if part.suffix.lower() in PARQUET:
-                import pyarrow.parquet as pq
-
-                tables.append(pq.read_table(part, columns=names))
+                tables.append(read_parquet(part, names, held=parts.index is not None))
             else:
                 from pyarrow import csv
 
@@ -167,14 +171,16 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
                         ),
                     )
                 )
-        except (OSError, KeyError, pa.ArrowException) as error:
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{part.name} cannot be read: {reason}; check the file") from None
     try:
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
         raise UserError("the parts of the log hold columns of different types; write them with one schema") from None
-    if ids is not None and parts[0].suffix.lower() in SEPARATORS:
+    if ids is not None and parts.files[0].suffix.lower() in SEPARATORS:
         table = table.set_column(names.index(ids), ids, _whole(table.column(ids)))
     return table
 
@@ -213,8 +219,8 @@ def _is_bandit(column: Any) -> NDArray[np.bool_]:
     return np.asarray(pc.fill_null(bandit, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _events(column: Any) -> str:
-    """Why a column ``event`` marks no recommendation."""
+def events_held(column: Any) -> str:
+    """Why a pyarrow column ``event`` marks no recommendation, in words."""
     import pyarrow as pa
 
     try:
@@ -262,7 +268,8 @@ def _clusters(values: Any, name: str, rows: NDArray[np.int64] | None) -> Cluster
         bad = np.flatnonzero(missing) if rows is None else rows[missing[rows]]
         if bad.size:
             raise UserError(
-                f"column {name!r}, row {int(bad[0])} (counted from 0): the id is missing; give every row one"
+                f"column {name!r}, row {int(bad[0]) + 1} (from 1, below the header): the id is missing; give every "
+                "row one"
             )
     if values.null_count and rows is not None:  # in rows that are left out: with them integers would become floats
         kept = np.zeros(len(values), dtype=bool)

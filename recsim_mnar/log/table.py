@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files, part_path, replacing, write_table
+from recsim_mnar.log.files import PARQUET, SEPARATORS, part_path, replacing, write_table
+from recsim_mnar.log.filled_folder import FilledFolder, filling
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.parts import Parts, marked, read_parquet
+from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.numerics.checks import refuse_first
 
@@ -140,36 +144,41 @@ class Log:
             sha.update(values.tobytes())
         return sha.hexdigest()
 
-    def validate(self, n_items: int | None = None) -> Log:
+    def validate(self, n_items: int | None = None, *, first_row: int = 0) -> Log:
         """Check every rule of the schema; returns the log itself.
 
         Args:
             n_items: items and actions must lie below it, where given.
+            first_row: number of the first row in messages; 1 for logs as they lie in a file.
 
         Raises:
             UserError: naming the first row and column that break a rule.
         """
         c = self.columns
+
+        def check(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
+            refuse_first(bad, lambda row: f"row {row + first_row}: {name} {rule}, got {values[row]}")
+
         user, step, event = c["user"], c["step"], c["event"]
-        _check_rows((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
+        check((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
         same = np.concatenate([[False], user[1:] == user[:-1]]) if len(user) else np.zeros(0, bool)
         back = np.concatenate([[False], user[1:] < user[:-1]]) if len(user) else np.zeros(0, bool)
-        _check_rows(back, user, "user", "is out of order: sort the rows by (user, step)")
+        check(back, user, "user", "is out of order: sort the rows by (user, step)")
         stuck = same & np.concatenate([[False], step[1:] <= step[:-1]]) if len(user) else same
-        _check_rows(stuck, step, "step", "is out of order: a user's steps must increase")
-        _check_rows(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
+        check(stuck, step, "step", "is out of order: a user's steps must increase")
+        check(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
         bandit = event == schema.BANDIT
         limit = np.iinfo(np.int32).max if n_items is None else n_items - 1
         for name, rows in (("item", ~bandit), ("action", bandit)):
-            _check_rows(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must lie in 0..{limit}")
+            check(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must lie in 0..{limit}")
         p = c["propensity"]
-        _check_rows(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
-        _check_rows(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
-        _check_rows(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
+        check(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
+        check(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
+        check(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
         revealed = c.get("observation_propensity")
         if revealed is not None:
             bad = ~bandit & ~np.isnan(revealed) & ~((revealed > 0) & (revealed <= 1))
-            _check_rows(bad, revealed, "observation_propensity", "must lie in (0, 1]")
+            check(bad, revealed, "observation_propensity", "must lie in (0, 1]")
         return self
 
     # ------------------------------------------------------------------------------------------- in and out of memory
@@ -202,7 +211,7 @@ class Log:
         """The Log of a pyarrow Table with the schema's columns.
 
         Raises:
-            UserError: a column is missing or of the wrong kind; ``source`` names where it came from.
+            UserError: a column is missing or of the wrong kind; ``source`` names where it came from, rows count from 1.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -214,16 +223,21 @@ class Log:
             if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
                 columns[name] = values.to_numpy()
             elif name == "event":
-                text = values.cast(pa.string())
+                try:
+                    text = values.cast(pa.string())
+                except pa.ArrowException:
+                    raise UserError(f"{source}: column 'event' ({values.type}) must hold organic or bandit") from None
                 codes = pc.index_in(text, value_set=pa.array(schema.EVENTS))
                 if codes.null_count:
                     row = int(np.flatnonzero(codes.is_null().to_numpy())[0])
-                    raise UserError(f"{source}: row {row}: event must be organic or bandit, got {text[row].as_py()!r}")
+                    raise UserError(
+                        f"{source}: row {row + 1}: event must be organic or bandit, got {text[row].as_py()!r}"
+                    )
                 columns[name] = codes.to_numpy()
             elif column is not None:
                 if column.null is None and values.null_count:
                     row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-                    raise UserError(f"{source}: row {row}: {name} is missing")
+                    raise UserError(f"{source}: row {row + 1}: {name} is missing")
                 try:
                     typed = values.cast(pa.from_numpy_dtype(column.dtype))
                 except pa.ArrowException as error:
@@ -234,52 +248,60 @@ class Log:
                 columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
             else:
                 columns[name] = values.to_numpy()
-        provenance = parsed_provenance(table.schema.metadata)
+        try:
+            provenance = parsed_provenance(table.schema.metadata)
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
         missing = [c.name for c in schema.COLUMNS if c.null is None and c.name not in columns]
         if missing:
             raise UserError(f"{source}: no column {missing[0]!r} ({schema.BY_NAME[missing[0]].meaning})")
         return cls(columns, provenance)
 
     def write(self, folder: str | os.PathLike[str], rows_per_part: int = 4_000_000) -> None:
-        """Write as a folder of Parquet parts, each of whole users and about ``rows_per_part`` rows.
+        """Write as a folder of Parquet parts, each of whole users and about ``rows_per_part`` rows, and their index.
 
-        Every part is written under a temporary name and renamed.
+        Every part is written under a temporary name and renamed, the index last.
 
         Raises:
-            UserError: the folder exists and holds something.
+            UserError: the folder exists and holds something, or another process writes it.
         """
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()):
-            raise UserError(f"{folder} exists and is not empty: name another folder, or remove it first")
-        folder.mkdir(parents=True, exist_ok=True)
-        for i, part in enumerate(self.split(max(1, -(-len(self) // rows_per_part)))):
-            write_table(part.to_arrow(), part_path(folder, i))
+        with filling(Path(folder)) as into:
+            into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}), made_with())
+            for i, part in enumerate(self.split(max(1, -(-len(self) // rows_per_part)))):
+                part.write_part(into, i)
+
+    def write_part(self, into: FilledFolder, index: int) -> None:
+        """Write this log as part ``index`` of a folder that is being filled."""
+        user = self.columns["user"]
+        users = (int(user[0]), int(user[-1])) if len(self) else None
+        with into.recording(part_path(into.path, index).name, rows=len(self), users=users) as path:
+            write_table(marked(self.to_arrow(), index, into.index.made), path)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
         """Read a folder of parts, a Parquet file, or a CSV or TSV file (see :func:`recsim_mnar.log.files.part_files`).
 
+        What has receipts is held against them.
+
         Raises:
-            UserError: nothing there, or not a log.
+            UserError: nothing there, not a log, or not the files that were written.
         """
-        logs = [cls._read_part(part) for part in part_files(Path(path))]
+        parts = Parts.of(path)
+        logs = [cls._read_part(part, held=parts.index is not None) for part in parts]
         return logs[0] if len(logs) == 1 else cls.concat(logs)
 
     @classmethod
-    def _read_part(cls, path: Path) -> Log:
+    def _read_part(cls, path: Path, held: bool) -> Log:
+        if path.suffix.lower() in PARQUET:
+            return cls.from_arrow(read_parquet(path, held=held), str(path))
         import pyarrow as pa
         import pyarrow.csv as pacsv
-        import pyarrow.parquet as pq
 
         try:
-            if path.suffix.lower() in PARQUET:
-                table = pq.read_table(path)
-            else:
-                parsing = pacsv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
-                table = pacsv.read_csv(path, parse_options=parsing)
-        except (pa.ArrowInvalid, OSError) as error:
-            kind = "Parquet file" if path.suffix.lower() in PARQUET else "table"
-            raise UserError(f"{path} is not a readable {kind}: {str(error).splitlines()[0]}") from None
+            parsing = pacsv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
+            table = pacsv.read_csv(path, parse_options=parsing)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
         return cls.from_arrow(table, str(path))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
@@ -297,14 +319,25 @@ class Log:
 
 def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
-    meta = (metadata or {}).get(_META_KEY)
-    provenance: dict[str, Any] = json.loads(meta) if meta else {}
+    provenance = parsed_metadata(metadata, _META_KEY)
     provenance.pop("schema_version", None)
     return provenance
 
 
-def _check_rows(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
-    refuse_first(bad, lambda row: f"row {row}: {name} {rule}, got {values[row]}")
+def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
+    """A table of JSON in the metadata of a Parquet file's schema; empty where there is none.
+
+    Raises:
+        UserError: something else stands there.
+    """
+    meta = (metadata or {}).get(key)
+    try:
+        found = json.loads(meta) if meta else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"the metadata {key.decode()!r} is no table of JSON: the file was changed; write it anew")
+    return found
 
 
 def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any] | None = None) -> Log:

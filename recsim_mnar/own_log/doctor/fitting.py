@@ -1,0 +1,175 @@
+"""Which commands fit a file, and the line to type; what does not fit, and what it lacks."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recsim_mnar.datasets.column_roles import NAMED
+from recsim_mnar.own_log.doctor.examination import BANDIT, INTERACTIONS, Examination
+from recsim_mnar.own_log.doctor.problems import PROBLEM
+
+_UNREADABLE = (
+    *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),
+    "unclear",
+)
+_LOGGED = ("reward", "propensity", "action", "user", "time", "logger")
+_FIX = "first correct what is marked above"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a command can read a file.
+
+    Attributes:
+        command: its name.
+        fits: whether the line works on the file as it is.
+        line: to type; empty where none works.
+        says: what it gives, or what is lacking.
+    """
+
+    command: str
+    fits: bool
+    line: str
+    says: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def commands_for(found: Examination) -> list[Fit]:
+    """Every command that reads a file, those that fit first."""
+    fits = [_estimate(found), *_plans(found), _compare(found), _replay(found)]
+    return sorted(fits, key=lambda fit: not fit.fits)
+
+
+def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str:
+    """A command line with the columns that the user had to name."""
+    named = [
+        part
+        for role in roles
+        if found.columns.how.get(role) == NAMED
+        for part in (f"--{role}-column", found.columns[role])
+    ]
+    return shlex.join(["recsim-mnar", *words, *named])
+
+
+def _blocked(found: Examination, columns: Iterable[str]) -> bool:
+    """Whether values of these columns are refused."""
+    return any(
+        problem.code in _UNREADABLE and problem.level == PROBLEM and set(problem.columns) & set(columns)
+        for problem in found.problems
+    )
+
+
+def _flags(found: Examination) -> list[str]:
+    """What leaves out the rows that cannot be read."""
+    # Views without a column of events have neither rewards nor propensities.
+    views = found.facts["organic_rows"] and "event" not in found.columns
+    flags = ["--drop-missing"] if found.has("missing") or views else []
+    if found.facts["duplicates"] and "time" in found.columns and "user" in found.columns:
+        flags.append("--deduplicate")
+    return flags
+
+
+def _refused(found: Examination) -> str:
+    """Why rewards and propensities cannot be read as they are; empty where they can."""
+    if "reward" not in found.columns:
+        return "needs a column of rewards (--reward-column) and one of propensities or actions"
+    if found.kind != BANDIT:
+        return "needs propensities, or actions that were shown: these rows say who met what"
+    read = [found.columns[role] for role in found.columns.names if role not in ("time", "action", "item", "event")]
+    unclear = [name for role in ("propensity", "user") for name in found.columns.unclear.get(role, ())]
+    if found.has("no_recommendations") or _blocked(found, [*read, *found.targets, *unclear]):
+        return _FIX
+    return ""
+
+
+def _estimate(found: Examination) -> Fit:
+    why = _refused(found)
+    if why:
+        return Fit("estimate", False, "", why)
+    if "propensity" not in found.columns and "action" not in found.columns:
+        lacking = "needs a column of propensities (--propensity-column) or of actions (--action-column)"
+        return Fit("estimate", False, "", lacking)
+    if "propensity" not in found.columns and not found.targets:
+        lacking = (
+            "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
+            "--target-file FILE --on KEY; there is no column of propensities, so they would be estimated"
+        )
+        return Fit("estimate", False, "", lacking)
+    words = ["estimate", found.source, "--target", ",".join(found.targets) or "propensity", *_flags(found)]
+    says = (
+        "what today's policy earned, with an interval; for another policy name its column of probabilities of the "
+        "logged action in place of propensity, or give --target-file FILE --on KEY"
+    )
+    if found.targets and "propensity" in found.columns:
+        words += ["--baseline", "propensity"]
+        says = "what these policies would have earned, and their difference to today's policy"
+    elif found.targets:
+        says = "what these policies would have earned, under estimated propensities"
+    return Fit("estimate", True, _line(found, words, _LOGGED), says)
+
+
+def _plans(found: Examination) -> list[Fit]:
+    """The plans: of an A/B test from rewards by user, of rows and of logging from targets."""
+    why = _refused(found)
+    ab = estimate = logging = why
+    if not why:
+        ab = "" if "user" in found.columns else "needs a column of users (--user-column)"
+        lacking = "needs columns of propensities and of target policies (--target)"
+        estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
+    targets, flags = ",".join(found.targets), _flags(found)
+    wanted = (
+        ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
+        ("plan estimate", estimate, ["--target", targets], "how many rows until the verdicts on these policies turn"),
+        ("plan logging", logging, ["--targets", targets, "--width", "10%", "--cost", "5%"],
+         "what to explore from here on for intervals of +-10 %, where 5 % of decisions may differ from today's"),
+    )  # fmt: skip
+    roles = ("reward", "propensity", "user")
+    return [
+        Fit(
+            name,
+            not lack,
+            "" if lack else _line(found, [*name.split(), found.source, *words, *flags], roles),
+            lack or says,
+        )
+        for name, lack, words, says in wanted
+    ]
+
+
+def _compare(found: Examination) -> Fit:
+    if found.kind != INTERACTIONS:
+        return Fit(
+            "compare --interactions", False, "",
+            "needs a column of users and one of items that they met of their own accord (--user-column, --item-column)",
+        )  # fmt: skip
+    line = _line(found, ["compare", "--interactions", found.source], ("user", "item", "time"))
+    names = list(found.columns.names.values())
+    missing = [name for name in names if found.facts["missing"].get(name)]
+    if missing or _blocked(found, names):
+        return Fit("compare --interactions", False, line, _FIX)
+    rows = found.facts["rows_of_a_user"]
+    if rows is None or rows["most"] < 2:
+        return Fit("compare --interactions", False, line, "needs users with two rows or more")
+    if not found.facts["items"] or found.facts["items"] < 2:
+        return Fit("compare --interactions", False, line, "needs two items or more")
+    by = "leave-one-out and a split by time" if found.facts["time"] is not None else "leave-one-out"
+    return Fit("compare --interactions", True, line, f"which recommender foresees what users do, by {by}")
+
+
+def _replay(found: Examination) -> Fit:
+    needs = "needs what users met between the recommendations, as rows of their own, and whose they are"
+    if not found.facts["organic_rows"] or "user" not in found.columns or "action" not in found.columns:
+        return Fit("replay", False, "", needs)
+    if not {"reward", "propensity"} <= set(found.columns.names):
+        return Fit("replay", False, "", "needs columns of rewards and of propensities")
+    if _blocked(found, found.columns.names.values()) or (found.ours and found.has("missing")):
+        return Fit("replay", False, "", _FIX)
+    words = ["replay", found.source, "--policy", "user-popularity", "--out", "replayed.parquet"]
+    words += ["--drop-missing"] if found.has("missing") else []
+    says = "a column with a policy's probability of each logged action, for estimate --target"
+    return Fit("replay", True, _line(found, words, _LOGGED[:-1]), says)
