@@ -145,6 +145,24 @@ def test_sb3_model_as_policy(world, kind):
         policy_of(model, features="last", last=3)
 
 
+def test_ppo_settings_show_the_network_shares_of_views(world):
+    pytest.importorskip("stable_baselines3")
+    import torch
+    from stable_baselines3 import PPO
+
+    from recsim_mnar.integrations.stable_baselines3 import PPO_SETTINGS, ScaledCounts, VecEnvAdapter, policy_of
+
+    counts = torch.tensor([[0.0, 3.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 30.0, 10.0, 0.0]])
+    shown = ScaledCounts(gym.spaces.Box(0, 10, (4,), np.float32))(counts)
+    np.testing.assert_allclose(shown[0], [0, 2 * 3 / 9, 2 * 1 / 9, 0], rtol=1e-6)
+    assert (shown[1] == 0).all()
+    np.testing.assert_allclose(shown[2], [0, 2 * 30 / 45, 2 * 10 / 45, 0], rtol=1e-6)
+    model = PPO("MlpPolicy", VecEnvAdapter(vector(32)), **PPO_SETTINGS, seed=0, device="cpu")
+    assert model.gamma == 0.0
+    model.learn(2048)
+    holds(world, policy_of(model))
+
+
 # ------------------------------------------------------------------------------------------------------ scikit-learn
 
 
