@@ -39,6 +39,7 @@ MAY = {
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"log", "policy", "worlds"},
     "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "envs"},
+    "installation": GROUND,
     "replay": GROUND | {"log", "policy", "simulate.executor"},
     "export": GROUND | {"log", "policy", "replay"},
     "integrations": GROUND | {"log", "policy"},
@@ -67,7 +68,8 @@ MAY = {
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log"},
     "cli": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
-    | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "_start"},
+    | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
+    | {"_start"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},

@@ -336,7 +336,7 @@ def test_mistakes_in_the_ratings_world_are_one_line(capsys, tmp_path):
     assert "score must be one of" in told("--policy", "mf-ips-ratings+score=ndcg")
     sessions = ("simulate", "--world", "sessions", *SMALL, "--users", 5, "--train-users", 20, "--out", tmp_path / "x")
     line = fails(capsys, *sessions, "--policy", "mf-ips-ratings")
-    assert "has no rating" in line
+    assert "learns from revealed ratings" in line
     assert "agent 'mf-ips-ratings'" in line
 
 

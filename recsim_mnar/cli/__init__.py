@@ -1,4 +1,4 @@
-"""The command line: ``recsim-mnar compare | study | simulate | replay | estimate | check | worlds | agents | ...``.
+"""The command line: ``recsim-mnar compare | study | simulate | replay | estimate | verify | check | worlds | ...``.
 
 A module a command, or a few that belong together; here is what they have in common: how they start, fail and end.
 """
@@ -16,11 +16,14 @@ import click
 
 from recsim_mnar.cli.check import check
 from recsim_mnar.cli.compare import compare
+from recsim_mnar.cli.doctor import doctor
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
 from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
+from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.simulate import simulate
 from recsim_mnar.cli.study import study
+from recsim_mnar.cli.verify import verify
 from recsim_mnar.cli.warm import warm
 from recsim_mnar.protocols.own_code import left_by_own_code
 
@@ -39,6 +42,9 @@ for command in (
     simulate,
     replay,
     estimate,
+    doctor,
+    plan,
+    verify,
     check,
     worlds,
     agents,

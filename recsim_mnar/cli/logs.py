@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recsim_mnar.cli.console import console, progress
+from recsim_mnar.cli.estimate_page import claimed_outside, write_estimate_page
 from recsim_mnar.cli.own_log_options import own_log_options, reading_of
 from recsim_mnar.cli.shared import checked_file, checked_seed, n_workers, names_of, writing
 from recsim_mnar.errors import UserError
+
+if TYPE_CHECKING:
+    from recsim_mnar.own_log.estimating import Answer
 
 UNMET = 3
 """Exit status where --require is not met."""
@@ -34,7 +39,7 @@ def replay(
 
     A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
     """
-    from recsim_mnar.log.files import write_table
+    from recsim_mnar.log.parts import write_file
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import UNSUPPORTED, replay_with_support
     from recsim_mnar.replay import replay as replay_policy
@@ -86,7 +91,7 @@ def replay(
         if out.suffix.lower() == ".csv":
             result.write_csv(out)
         else:
-            write_table(result.to_arrow(), out)
+            write_file(result.to_arrow(), out)
     console().print(
         f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
     )
@@ -157,9 +162,18 @@ def logging_policy(log: Any, executor: Any = None) -> Any:
 
 def _n_items(*logs: Any) -> int:
     """Number of items: what the logs' worlds say, else the largest item met plus one."""
-    known = [log.provenance.get("world", {}).get("params", {}).get("n_items", 0) for log in logs]
+    known = [_told_items(log.provenance) for log in logs]
     met = [max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1 for log in logs]
     return max(*known, *met)
+
+
+def _told_items(provenance: Any) -> int:
+    """The number of items of the world that a log says it is of; 0 where it says nothing that can be understood."""
+    try:
+        told = provenance["world"]["params"]["n_items"]
+    except (KeyError, TypeError):
+        return 0
+    return told if isinstance(told, int) and 0 < told < 1 << 31 else 0
 
 
 @click.command()
@@ -204,7 +218,10 @@ def _n_items(*logs: Any) -> int:
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the estimates there too."
 )
-def estimate(log: Path, require: str | None, json_file: Path | None, **options: Any) -> None:
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=None, help="A new folder for report.html and results.json."
+)
+def estimate(log: Path, require: str | None, json_file: Path | None, out: Path | None, **options: Any) -> None:
     """Estimate what target policies would have earned on LOG: Parquet or CSV, one file or a folder of parts.
 
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
@@ -219,10 +236,16 @@ def estimate(log: Path, require: str | None, json_file: Path | None, **options: 
         checked_file(json_file, "--json")
         if json_file.resolve() == log.resolve() or log.resolve() in json_file.resolve().parents:
             raise UserError(f"--json {json_file} would lie in the log or replace it: name another file")
-    records, lines = _estimates(log / "log" if (log / "log").is_dir() else log, options)
-    for line in lines:
-        click.echo(line)
-    console().print(records_table(records))
+    source = log / "log" if (log / "log").is_dir() else log
+    asked = dict(options)
+    with contextlib.nullcontext() if out is None else claimed_outside(out, log):
+        records, lines, answer = _estimates(source, options)
+        for line in lines:
+            click.echo(line)
+        console().print(records_table(records))
+        if out is not None:
+            write_estimate_page(out, source, asked, records, answer)
+            click.echo(f"Report: {out / 'report.html'}")
     if json_file is not None:
         with writing(json_file, "--json"):
             write_json(json_file, plain(records))
@@ -233,8 +256,8 @@ def estimate(log: Path, require: str | None, json_file: Path | None, **options: 
         raise SystemExit(UNMET)
 
 
-def _estimates(log: Path, options: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a log, and what is said of a file that is not one of our own."""
+def _estimates(log: Path, options: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str], Answer | None]:
+    """The records of a log, what is said of a file that is not one of our own, and all that was made of that."""
     from recsim_mnar.estimators.off_policy.from_file import estimate_file
     from recsim_mnar.own_log.estimating import Question, estimate_own_log, is_own_schema
 
@@ -263,7 +286,7 @@ def _estimates(log: Path, options: dict[str, Any]) -> tuple[list[dict[str, Any]]
     for key in ("target_file", "on", "fit_reward_model"):
         options.pop(key)
     if ours:
-        return estimate_file(log, targets, cluster=cluster, **common, **options), []
+        return estimate_file(log, targets, cluster=cluster, **common, **options), [], None
     question = Question(
         targets,
         target_file=own["target_file"],
@@ -273,7 +296,7 @@ def _estimates(log: Path, options: dict[str, Any]) -> tuple[list[dict[str, Any]]
         **common,
     )
     answer = estimate_own_log(log, question, reading=reading)
-    return answer.records, answer.lines
+    return answer.records, answer.lines, answer
 
 
 def _clip_of(text: str) -> float | None:

@@ -42,6 +42,11 @@ class Interactions:
         """Number of items."""
         return len(self.item_ids)
 
+    @property
+    def timed(self) -> bool:
+        """Whether the file has times; without any they only count a user's rows."""
+        return self.log.provenance.get("columns", {}).get("time") is not None
+
 
 def read_interactions(
     path: str | os.PathLike[str],

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Clusters, column
-from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files
+from recsim_mnar.log.files import PARQUET, SEPARATORS
+from recsim_mnar.log.parts import Parts, read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,12 +58,14 @@ def read_columns(
     Raises:
         UserError: no such file or column, no rows, a missing cluster id, values that are not numbers.
     """
-    parts = part_files(Path(path))
-    known = _column_names(parts[0])
+    parts = Parts.of(path)
+    known = _column_names(parts.first)
     wanted = [reward, propensity, *names]
     for name in wanted if cluster is None else [*wanted, cluster]:
         if name not in known:
-            raise UserError(f"{parts[0].name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}")
+            raise UserError(
+                f"{parts.first.name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}"
+            )
     if cluster is None and "user" in known:
         cluster = "user"
     every = list(dict.fromkeys([*wanted, *([cluster] if cluster else []), *(["event"] if "event" in known else [])]))
@@ -71,7 +74,7 @@ def read_columns(
         raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
     rows = None
     if "event" in table.column_names:
-        keep = _is_bandit(table.column("event"))
+        keep = bandit_rows(table.column("event"))
         if not keep.any():
             raise UserError(f"{Path(path).name} holds no bandit rows: {events_held(table.column('event'))}")
         if not keep.all():
@@ -97,7 +100,7 @@ def column_names(path: str | Path) -> list[str]:
     Raises:
         UserError: no such file, or one that cannot be read.
     """
-    return _column_names(part_files(Path(path))[0])
+    return _column_names(Parts.of(path).first)
 
 
 def provenance_of(path: str | Path) -> dict[str, Any]:
@@ -108,7 +111,7 @@ def provenance_of(path: str | Path) -> dict[str, Any]:
     """
     from recsim_mnar.log.table import parsed_provenance
 
-    part = part_files(Path(path))[0]
+    part = Parts.of(path).first
     if part.suffix.lower() not in PARQUET:
         return {}
     import pyarrow as pa
@@ -116,11 +119,15 @@ def provenance_of(path: str | Path) -> dict[str, Any]:
 
     try:
         return parsed_provenance(pq.read_schema(part).metadata)
-    except (OSError, pa.ArrowException):
+    except UserError as error:
+        raise UserError(f"{part.name}: {error}") from None
+    except (OSError, ValueError, pa.ArrowException):
         raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
 
 
 def _column_names(part: Path) -> list[str]:
+    import csv
+
     import pyarrow as pa
 
     try:
@@ -129,14 +136,12 @@ def _column_names(part: Path) -> list[str]:
 
             return list(pq.read_schema(part).names)
         with part.open(encoding="utf-8-sig", newline="") as lines:
-            import csv
-
             return [name.strip() for name in next(csv.reader(lines, delimiter=SEPARATORS[part.suffix.lower()]), [])]
-    except (OSError, pa.ArrowException, UnicodeDecodeError):
+    except (OSError, ValueError, csv.Error, pa.ArrowException):
         raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
 
 
-def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
+def _read(parts: Parts, names: list[str], ids: str | None) -> pa.Table:
     """The columns ``names`` of all parts; ``ids`` is one whose values are compared, never computed with."""
     import pyarrow as pa
 
@@ -150,9 +155,7 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
                 raise UserError(f"column {name!r} appears twice in the header of {part.name}; keep or rename one")
         try:
             if part.suffix.lower() in PARQUET:
-                import pyarrow.parquet as pq
-
-                tables.append(pq.read_table(part, columns=names))
+                tables.append(read_parquet(part, names, held=parts.index is not None))
             else:
                 from pyarrow import csv
 
@@ -168,14 +171,16 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
                         ),
                     )
                 )
-        except (OSError, KeyError, pa.ArrowException) as error:
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{part.name} cannot be read: {reason}; check the file") from None
     try:
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
         raise UserError("the parts of the log hold columns of different types; write them with one schema") from None
-    if ids is not None and parts[0].suffix.lower() in SEPARATORS:
+    if ids is not None and parts.files[0].suffix.lower() in SEPARATORS:
         table = table.set_column(names.index(ids), ids, _whole(table.column(ids)))
     return table
 
@@ -198,8 +203,8 @@ def _whole(text: Any) -> Any:
         return text
 
 
-def _is_bandit(column: Any) -> NDArray[np.bool_]:
-    """Which rows are recommendations, from names (organic, bandit) or codes (0, 1)."""
+def bandit_rows(column: Any) -> NDArray[np.bool_]:
+    """(n,) which rows are recommendations, from a pyarrow column of names (organic, bandit) or codes (0, 1)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
@@ -48,7 +50,7 @@ def estimate_file(
         path: a Parquet or CSV file, or a folder of such parts (of one kind; read in the order of their names).
         targets: columns, each a policy's probability of the logged action.
         baseline: such a column too; adds one record a target for the difference from it (ips, clipped_ips and snips; an
-            error where none of them is asked for).
+            error where none of them is asked for). The column of propensities is one: the policy that logged the rows.
         estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
@@ -140,6 +142,9 @@ def estimate_columns(
     common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level, **stated}
     models, missing, made = models or {}, missing or {}, made or {}
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
+    # The policy that logged the rows takes nothing that it cannot take.
+    today = [name for name in policies if log.others[name] is log.propensity]
+    missing = {**{name: np.zeros(len(log.reward)) for name in today}, **missing}
     records = []
     for name in policies:
         for estimator in estimators:
