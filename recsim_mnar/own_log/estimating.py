@@ -253,6 +253,9 @@ def _models(
     context, left = as_numbers(log.context, len(log))
     models = {}
     for name in names:
+        if name not in found.distributions and name == question.baseline:
+            lines.append(f"no reward model for {name}, whose probability of every action is not known")
+            continue
         if name not in found.distributions:
             raise UserError(
                 f"--fit-reward-model needs {name}'s probability of every action: give --target-file with a column a "

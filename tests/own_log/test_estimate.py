@@ -372,3 +372,15 @@ def test_text_ids_that_stand_user_by_user(tmp_path):
     wanted = estimate_value(frame.clicks, frame.pscore, frame.new, estimator="snips", cluster=frame.visitor)
     for key in ("value", "low", "high", "ess"):
         assert answer.records[0][key] == pytest.approx(getattr(wanted, key), rel=1e-9)
+
+
+def test_todays_policy_as_baseline_needs_no_reward_model(tmp_path):
+    frame = table().drop(columns="new")
+    targets = write(by_action(frame), tmp_path / "new.csv")
+    answer = asked(
+        write(frame, tmp_path / "log.csv"), (), target_file=targets, on="row_key", fit_reward_model=True,
+        baseline="propensity", estimators=("dr", "ips"),
+    )  # fmt: skip
+    made = [(record["policy"], record["estimator"]) for record in answer.records]
+    assert made == [("new", "dr"), ("new", "ips"), ("propensity", "ips"), ("new - propensity", "ips")]
+    assert answer.records[2]["value"] == pytest.approx(frame.clicks.mean())
