@@ -18,7 +18,8 @@ from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.estimating import Question, estimate_own_log, is_own_schema
+from recsim_mnar.own_log.estimating import Question, estimate_own_log
+from recsim_mnar.own_log.own_schema import is_own_schema
 
 _SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
 assert _SPEC is not None
