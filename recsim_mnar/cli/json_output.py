@@ -51,7 +51,7 @@ class JsonOutput:
             raise UserError(f"--json {self.path}: {self.path.parent} is no folder; make it first, or name another")
         for read in inputs:
             if read is not None and read.resolve() == self.path.resolve():
-                raise UserError(f"--json {self.path} would replace what is read: name another")
+                raise UserError(f"--json {self.path} would replace what is read: name another file")
             if read is not None and read.resolve() in self.path.resolve().parents:
                 raise UserError(f"--json {self.path} would lie in {read}, which is read: name another")
         if not self._is_device:

@@ -252,7 +252,7 @@ def estimate(log: Path, require: str | None, json_output: JsonOutput, out: Path 
 def _estimates(log: Path, options: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str], Answer | None]:
     """The records of a log, what is said of a file that is not one of our own, and all that was made of that."""
     from recsim_mnar.estimators.off_policy.from_file import estimate_file
-    from recsim_mnar.own_log.estimating import Question, estimate_own_log, is_own_schema
+    from recsim_mnar.own_log.own_schema import is_own_schema
 
     context = options.pop("context_columns")
     own = {key: options[key] for key in ("target_file", "on", "fit_reward_model", "drop_missing", "deduplicate")}
@@ -280,6 +280,8 @@ def _estimates(log: Path, options: dict[str, Any]) -> tuple[list[dict[str, Any]]
         options.pop(key)
     if ours:
         return estimate_file(log, targets, cluster=cluster, **common, **options), [], None
+    from recsim_mnar.own_log.estimating import Question, estimate_own_log
+
     question = Question(
         targets,
         target_file=own["target_file"],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.datasets.table_file import PARQUET, TableFile, kind_of
+from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import (
     UNSUPPORTED,
@@ -24,15 +24,13 @@ from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
 from recsim_mnar.estimators.verdict import CAUTION, Finding, Verdict, scaled
-from recsim_mnar.log.column_files import LogColumns, column_names, provenance_of
+from recsim_mnar.log.column_files import LogColumns, provenance_of
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, kept_rows, read_bandit_file
 from recsim_mnar.own_log.context import as_numbers, labels
 from recsim_mnar.own_log.loggers import MANY, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 
-OWN = ("user", "step", "event", "propensity", "reward")
-"""Columns by which a log of our own is known."""
 MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""
 
@@ -85,21 +83,6 @@ class Answer:
     lines: list[str]
     log: BanditFile
     propensities_known: bool
-
-
-def is_own_schema(path: str | os.PathLike[str]) -> bool:
-    """Whether a file or folder is a log as this package writes them, by its columns and where it lies.
-
-    Raises:
-        UserError: no such file, or one that cannot be read.
-    """
-    path = Path(path)
-    if path.is_dir():
-        return set(OWN) <= set(column_names(path))
-    kind = path.suffix.lower()
-    if kind not in (*PARQUET, ".csv", ".tsv") or kind != kind_of(path):
-        return False
-    return set(OWN) <= set(TableFile.open(path, "a log").names)
 
 
 def estimate_own_log(path: str | os.PathLike[str], question: Question, *, reading: Reading | None = None) -> Answer:
@@ -253,6 +236,9 @@ def _models(
     context, left = as_numbers(log.context, len(log))
     models = {}
     for name in names:
+        if name not in found.distributions and name == question.baseline:
+            lines.append(f"no reward model for {name}, whose probability of every action is not known")
+            continue
         if name not in found.distributions:
             raise UserError(
                 f"--fit-reward-model needs {name}'s probability of every action: give --target-file with a column a "

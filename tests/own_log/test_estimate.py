@@ -18,7 +18,8 @@ from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.estimating import Question, estimate_own_log, is_own_schema
+from recsim_mnar.own_log.estimating import Question, estimate_own_log
+from recsim_mnar.own_log.own_schema import is_own_schema
 
 _SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
 assert _SPEC is not None
@@ -372,3 +373,15 @@ def test_text_ids_that_stand_user_by_user(tmp_path):
     wanted = estimate_value(frame.clicks, frame.pscore, frame.new, estimator="snips", cluster=frame.visitor)
     for key in ("value", "low", "high", "ess"):
         assert answer.records[0][key] == pytest.approx(getattr(wanted, key), rel=1e-9)
+
+
+def test_todays_policy_as_baseline_needs_no_reward_model(tmp_path):
+    frame = table().drop(columns="new")
+    targets = write(by_action(frame), tmp_path / "new.csv")
+    answer = asked(
+        write(frame, tmp_path / "log.csv"), (), target_file=targets, on="row_key", fit_reward_model=True,
+        baseline="propensity", estimators=("dr", "ips"),
+    )  # fmt: skip
+    made = [(record["policy"], record["estimator"]) for record in answer.records]
+    assert made == [("new", "dr"), ("new", "ips"), ("propensity", "ips"), ("new - propensity", "ips")]
+    assert answer.records[2]["value"] == pytest.approx(frame.clicks.mean())

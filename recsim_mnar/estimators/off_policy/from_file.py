@@ -128,7 +128,8 @@ def estimate_columns(
         clip: likewise.
         level: likewise.
         interval: likewise.
-        models: by policy, the arrays ``q_logged`` and ``q_target`` of its reward model.
+        models: by policy, the arrays ``q_logged`` and ``q_target`` of its reward model; where some policies have one,
+            those without get no estimate that needs it.
         missing: by policy, its mass (n,) where the logging probability is 0.
         made: provenance of the log.
         **stated: as :func:`estimate_file`.
@@ -148,6 +149,8 @@ def estimate_columns(
     records = []
     for name in policies:
         for estimator in estimators:
+            if check_name(estimator).needs and models and name not in models:
+                continue
             given: Mapping[str, Any] = models.get(name, {}) if check_name(estimator).needs else {}
             estimate = estimate_value(
                 log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval,
