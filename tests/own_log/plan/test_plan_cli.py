@@ -1,0 +1,124 @@
+"""The command `plan`: files as people have them, what is printed, written and refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recsim_mnar import cli, plan_ab, plan_logging
+from recsim_mnar.policy.mixture import read_mixture
+from twins.plan_log import made
+
+
+@pytest.fixture
+def shop(tmp_path):
+    log = made(1500, 1)
+    rng = np.random.default_rng(0)
+    begin = pd.Timestamp("2026-03-01")
+    days = rng.uniform(0.0, 14.0, 1500)[log["user"]]
+    frame = pd.DataFrame(
+        {
+            "visitor": [f"v{user}" for user in log["user"]],
+            "ts": (begin + pd.to_timedelta(days, unit="D")).strftime("%Y-%m-%d %H:%M:%S"),
+            "pscore": log["propensity"],
+            "clicks": log["reward"].astype(int),
+        }
+        | {name: log[name] for name in ("today", "left", "right", "both")}
+    )
+    path = tmp_path / "shop.csv"
+    frame.to_csv(path, index=False, sep=";", decimal=",")
+    return path
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as left:
+        cli.main(["plan", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return left.value.code, captured.out, captured.err
+
+
+def test_ab_of_a_shop(shop, capsys):
+    status, out, _ = run(capsys, "ab", shop, "--lift", "10%", "--target", "left", "--baseline", "today")
+    assert status == 0
+    plan = plan_ab(made(1500, 1), "10%")
+    assert f"{plan.users:,} (the log leaves open {plan.low:,} to {plan.high:,})" in out
+    assert "user: visitor" in out
+    assert "days:" in out
+    assert "users a day" in out
+    assert "as well from" in out
+
+
+def test_logging_writes_a_policy(shop, capsys, tmp_path):
+    out_file = tmp_path / "design.json"
+    status, out, _ = run(
+        capsys, "logging", shop, "--targets", "left,right,both", "--deployed", "today", "--cost", "10%",
+        "--actions", 3, "--out", out_file,
+    )  # fmt: skip
+    assert status == 0
+    plan = plan_logging(made(1500, 1), ["left", "right", "both"], deployed="today", cost="10%")
+    assert dict(read_mixture(out_file)) == pytest.approx(plan.weights, rel=1e-4)
+    assert "certified best of such mixtures" in out
+    assert "uniform exploration over 3 actions" in out
+    assert f"--policy {out_file}" in out
+
+
+def test_estimate_by_finding(shop, capsys):
+    status, out, _ = run(capsys, "estimate", shop, "--target", "right,left", "--estimator", "ips", "--rows", 50_000)
+    assert status == 0
+    assert "support_unstated (caution)" in out
+    assert "no number of rows turns it" in out
+    assert "trust: more rows never suffice" in out
+    assert "from 50,000 rows: +-" in out
+
+
+@pytest.mark.parametrize("command", ["ab", "logging", "estimate"])
+def test_json(shop, capsys, tmp_path, command):
+    options = {
+        "ab": ["--lift", "10%"], "logging": ["--targets", "left", "--cost", "5%"], "estimate": ["--target", "left"],
+    }[command]  # fmt: skip
+    status, out, _ = run(capsys, command, shop, *options, "--json", "-")
+    assert status == 0
+    printed = json.loads(out)
+    run(capsys, command, shop, *options, "--json", tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text()) == printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ab", "LOG"], "name a lift"),
+        (["ab", "LOG", "--lift", "0"], "lift is 0"),
+        (["ab", "LOG", "--lift", "5%", "--power", "1.2"], "power must lie in"),
+        (["ab", "LOG", "--lift", "5%", "--user-column", "nobody"], "nobody"),
+        (["ab", "missing.csv", "--lift", "5%"], "missing.csv"),
+        (["logging", "LOG", "--targets", "gone", "--cost", "2%"], "no column 'gone'"),
+        (["logging", "LOG", "--targets", "left", "--cost", "2%", "--out", "x.txt"], "ends in .json"),
+        (["logging", "LOG", "--targets", "left"], "name a width"),
+        (["estimate", "LOG", "--target", "gone"], "no column 'gone'"),
+        (["estimate", "LOG", "--target", "left,right", "--unsupported", "today"], "one target at a time"),
+    ],
+)
+def test_bad_input_is_one_line(shop, capsys, arguments, said):
+    status, out, err = run(capsys, *[shop if each == "LOG" else each for each in arguments])
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_log_without_users(shop, capsys, tmp_path):
+    frame = pd.read_csv(shop, sep=";", decimal=",").drop(columns="visitor")
+    frame.to_csv(tmp_path / "anonymous.csv", index=False)
+    status, _, err = run(capsys, "ab", tmp_path / "anonymous.csv", "--lift", "5%")
+    assert status == 2
+    assert "no users" in err
+
+
+def test_help_names_the_three(capsys):
+    status, out, _ = run(capsys, "--help")
+    assert status == 0
+    for name in ("ab", "logging", "estimate"):
+        assert f"  {name} " in out
