@@ -126,7 +126,8 @@ def _number(value: int | None) -> str:
 def _rows(facts: dict[str, Any]) -> str:
     if not facts["organic_rows"]:
         return f"{facts['rows']:,}"
-    return f"{facts['rows']:,}: {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic"
+    others = f", {facts['other_rows']:,} neither" if facts["other_rows"] else ""
+    return f"{facts['rows']:,}: {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic{others}"
 
 
 def _users(facts: dict[str, Any]) -> str:

@@ -294,11 +294,13 @@ def test_views_and_recommendations_in_one_file(tmp_path, capsys, monkeypatch, by
     del data["target_new"]
     if by_word:
         data["event_type"] = ["impression" if s else "view" for s in shown]
+        data["event_type"][0] = "purchase"
     else:
         data["item_id"] = [None if s else a for a, s in zip(data["arm"], shown, strict=True)]
         data["arm"] = [a if s else None for a, s in zip(data["arm"], shown, strict=True)]
     found, facts = facts_of(write(tmp_path / "f.csv", data))
-    assert (facts["bandit_rows"], facts["organic_rows"]) == (shown.sum(), (~shown).sum())
+    assert (facts["bandit_rows"], facts["organic_rows"]) == (shown.sum(), (~shown).sum() - by_word)
+    assert facts["other_rows"] == by_word
     assert facts["missing"] == {}
     assert codes(found) == set()
     assert fits(found) == {"estimate", "plan ab", "replay"}

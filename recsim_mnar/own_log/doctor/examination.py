@@ -160,18 +160,18 @@ def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[st
     return {name: kinds.get(name, "text") for name in file.names}
 
 
-def shown_rows(rows: Rows, columns: Columns) -> NDArray[np.bool_] | None:
-    """(n,) which rows are recommendations: by the words of the events, or where there is an action.
+def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
+    """(n,) which rows are recommendations and which are views: by the words of the events, or by what is filled in.
 
-    None where nothing tells, and so every row is one.
+    None where nothing tells, and so every row is a recommendation.
     """
     if "event" in columns:
         events = events_of(rows, columns["event"])
         about_others = not (events.shown.any() or events.viewed.any()) and columns["event"] != "event"
-        return None if about_others else events.shown
+        return None if about_others else (events.shown, events.viewed)
     if "action" in columns and "item" in columns:
         action, item = (_there(rows.table.column(columns[role])) for role in ("action", "item"))
-        return action if np.all(action ^ item) else None  # each row has one of them: it was shown, or it was met
+        return (action, item) if np.all(action ^ item) else None
     return None
 
 
@@ -189,11 +189,13 @@ class _Patient:
         self.file, self.kind, self.columns, self.targets = file, kind, columns, targets
         self.n_actions, self.whole = n_actions, rows
         self.problems: list[Problem] = []
-        shown = shown_rows(rows, columns) if kind == BANDIT else None
-        self.mixed = shown is not None and bool(shown.any())
-        self.shown = shown if shown is not None and self.mixed else np.ones(len(rows), np.bool_)
+        kinds = kinds_of_rows(rows, columns) if kind == BANDIT else None
+        self.shown, self.viewed = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        self.mixed = kinds is not None and bool(kinds[0].any())
+        if kinds is not None and self.mixed:
+            self.shown, self.viewed = kinds
         self.rows = rows if self.shown.all() else rows.kept(self.shown)
-        if shown is not None and not self.mixed:
+        if kinds is not None and not self.mixed:
             message = f"no row is a recommendation by column {columns['event']!r}" if "event" in columns else "no row"
             advice = "write bandit where something was recommended and organic where a user met it alone"
             self.problems.append(Problem("no_recommendations", PROBLEM, message, advice))
@@ -203,7 +205,8 @@ class _Patient:
         facts: dict[str, Any] = {
             "rows": len(self.whole),
             "bandit_rows": int(self.shown.sum()) if self.kind == BANDIT else None,
-            "organic_rows": int((~self.shown).sum()) if self.mixed else None,
+            "organic_rows": int(self.viewed.sum()) if self.mixed else None,
+            "other_rows": int((~(self.shown | self.viewed)).sum()) if self.mixed else None,
         }
         facts |= self._ids() | self._times() | self._copies() | self._values()
         facts["missing"] = self._missing()
@@ -273,7 +276,7 @@ class _Patient:
         name = self.columns.get("item") or self.columns["action"]
         if items or not self.mixed:
             return int(items)
-        viewed = self.whole.kept(~self.shown).ids(name) if not self.shown.all() else None
+        viewed = self.whole.kept(self.viewed).ids(name) if self.viewed.any() else None
         if viewed is None or viewed.number == 0:
             return 0
         return len(set(viewed.ids.astype(str)) | set(what.ids.astype(str)))
