@@ -21,7 +21,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.receipts import Index
-from recsim_mnar.log.verifying import verify
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.studies import Study, run_study, running
