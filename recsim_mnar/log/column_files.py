@@ -74,7 +74,7 @@ def read_columns(
         raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
     rows = None
     if "event" in table.column_names:
-        keep = bandit_rows(table.column("event"))
+        keep = _is_bandit(table.column("event"))
         if not keep.any():
             raise UserError(f"{Path(path).name} holds no bandit rows: {events_held(table.column('event'))}")
         if not keep.all():
@@ -203,8 +203,8 @@ def _whole(text: Any) -> Any:
         return text
 
 
-def bandit_rows(column: Any) -> NDArray[np.bool_]:
-    """(n,) which rows are recommendations, from a pyarrow column of names (organic, bandit) or codes (0, 1)."""
+def _is_bandit(column: Any) -> NDArray[np.bool_]:
+    """Which rows are recommendations, from names (organic, bandit) or codes (0, 1)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
