@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,13 +74,34 @@ def command(*arguments: object, kill_after: float | None = None, limits: bool = 
     return child(lambda: cli.main([str(each) for each in arguments]), kill_after=kill_after, limits=limits)
 
 
-def child(work: Callable[[], object], *, kill_after: float | None = None, limits: bool = False) -> Ended:
+def here_and_now(what: Callable[[], object] | tuple[object, ...]) -> Ended:
+    """Run a command, or work, in this process, as a child of its own would end; without seconds and memory."""
+    told, path = io.StringIO(), list(sys.path)
+    status = 0
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            if callable(what):
+                what()
+            else:
+                cli.main([str(each) for each in what])
+        except SystemExit as left:
+            status = left.code if isinstance(left.code, int) else 1
+        except BaseException:
+            status = 1
+            traceback.print_exc()
+    sys.path[:] = path
+    return Ended(status, told.getvalue().splitlines(), 0.0, 0)
+
+
+def child(
+    work: Callable[[], object], *, kill_after: float | None = None, limits: bool = False, seconds: float = WALL_SECONDS
+) -> Ended:
     """Run ``work`` in a forked child; with ``kill_after`` it is killed so many seconds later."""
     with tempfile.TemporaryFile() as told:
         pid = os.fork()
         if pid == 0:
             _live(work, told.fileno(), limits)
-        ended, status, used = _wait(pid, WALL_SECONDS if kill_after is None else kill_after)
+        ended, status, used = _wait(pid, seconds if kill_after is None else kill_after)
         if not ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -111,15 +133,12 @@ def _live(work: Callable[[], object], told: int, limits: bool) -> None:
         # Where a test captures them, Python's own streams lead elsewhere.
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")
         if limits:
-            resource.setrlimit(resource.RLIMIT_CPU, (2 * CPU_SECONDS, 2 * CPU_SECONDS))
             resource.setrlimit(resource.RLIMIT_AS, (_mapped() + 2 * MEMORY,) * 2)
         work()
         status = 0
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else 1
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):

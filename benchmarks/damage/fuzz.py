@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import random
+import resource
 import shutil
+import signal
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from children import child, command, scratch, warm
+from children import CPU_SECONDS, MEMORY, child, here_and_now, scratch, warm
 from faults import SIMULATE, runs
 
 from recsim_mnar.errors import UserError
@@ -137,11 +142,48 @@ def _other_word(data: bytes, at: int, draw: random.Random) -> bytes:
     return data[: start + 2] + draw.choice(WORDS) + data[end:]
 
 
-def fuzzed(place: Path, number: int) -> dict[str, Any]:
-    """One mutated file before one command."""
+def fuzzed(place: Path, numbers: range) -> list[dict[str, Any]]:
+    """Mutated files, each before one command, one after another in a child; those left when it dies in others."""
+    corpus(place)
+    found: list[dict[str, Any]] = []
+    while len(found) < len(numbers):
+        rest = numbers[len(found) :]
+        with scratch() as here:
+            told = here / "told.jsonl"
+            work = functools.partial(_each, place, rest, told)
+            ended = child(work, limits=True, seconds=20.0 * len(rest))
+            lines = told.read_text().splitlines() if told.exists() else []
+        done = [json.loads(line) for line in lines]
+        found += done
+        if len(done) < len(rest):  # the one that it was at ended it
+            lost = {
+                "file": _drawn(rest[len(done)])[1],
+                "status": ended.status,
+                "clean": False,
+                "said": ended.lines[-2:],
+            }
+            found.append({**lost, "cpu": ended.seconds, "mb": ended.resident >> 20})
+    return found
+
+
+def _each(place: Path, numbers: range, told: Path) -> None:
+    with told.open("a") as out:
+        for number in numbers:
+            # Its default action ends the process: no command takes so much CPU.
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            out.write(json.dumps(_one(place, number)) + "\n")
+            out.flush()
+
+
+def _drawn(number: int) -> tuple[random.Random, str, Words]:
     draw = random.Random(f"fuzz {number}")
     name, _, ways = draw.choice(DRAWN)
-    words = draw.choice(ways)
+    return draw, name, draw.choice(ways)
+
+
+def _one(place: Path, number: int) -> dict[str, Any]:
+    """One mutated file before one command, in this process."""
+    draw, name, words = _drawn(number)
     source = corpus(place)
     with scratch() as here:
         copy = here / "c"
@@ -156,10 +198,13 @@ def fuzzed(place: Path, number: int) -> dict[str, Any]:
         file = copy / name
         file.write_bytes(mutated(file.read_bytes() if file.exists() else b'{"host": "a", "pid": 1}', draw))
         what = words(copy)
-        ended = child(lambda: _told(what), limits=True) if callable(what) else command(*what, limits=True)
-    told = {"file": name, "way": ways.index(words), "status": ended.status, "clean": ended.is_clean}
-    told |= {"cpu": round(ended.seconds, 2), "mb": ended.resident >> 20}
-    return told if ended.is_clean else {**told, "said": ended.lines[-2:]}
+        began = time.process_time()
+        ended = here_and_now((lambda: _told(what)) if callable(what) else what)
+        took = time.process_time() - began
+    mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    clean = (ended.status == 0 or ended.error is not None) and took < CPU_SECONDS and mb < MEMORY >> 20
+    told = {"file": name, "status": ended.status, "clean": clean, "cpu": round(took, 3), "mb": mb}
+    return told if clean else {**told, "said": ended.lines[-3:]}
 
 
 def _told(work: Callable[[], object]) -> None:

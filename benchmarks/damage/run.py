@@ -34,6 +34,8 @@ SIZES = {
     "fuzz": 10_000,
 }
 FEW = {"faults": 12, "replayed": 4, "own": 8, "simulate": 3, "study": 1, "double": 1, "full": 2, "fuzz": 300}
+BATCH = 50
+"""Mutated files before a child is forked anew."""
 QUICK = {**SIZES, **FEW}
 """Trials of each step."""
 
@@ -47,7 +49,7 @@ def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]
         "simulate": lambda i: kills.killed("simulate", i),
         "study": lambda i: kills.killed("study", i),
         "double": kills.double_start,
-        "fuzz": lambda i: fuzz.fuzzed(place, i),
+        "fuzz": lambda i: fuzz.fuzzed(place, range(i, i + 1))[0],
         "full": disks.full,
         "read_only": lambda i: disks.read_only(),
         "costs": lambda i: costs.paired(place, 2_000 if quick else 20_000, 3 if quick else 9),
@@ -67,9 +69,11 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
 
         with scratch() as place, file.open("a") as written:
             trial = trials(quick, place)[step]
-            for i in range(len(done), n):
-                done.append(trial(i))
-                written.write(json.dumps(done[-1]) + "\n")
+            while len(done) < n:
+                numbers = range(len(done), min(len(done) + (BATCH if step == "fuzz" else 1), n))
+                new = fuzz.fuzzed(place, numbers) if step == "fuzz" else [trial(numbers[0])]
+                done += new
+                written.writelines(json.dumps(each) + "\n" for each in new)
                 written.flush()
     return done
 

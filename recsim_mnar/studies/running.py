@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import write_json
+from recsim_mnar.log.files import sweep, write_json
 from recsim_mnar.log.filled_folder import FilledFolder, filling, is_filled_here
 from recsim_mnar.log.made_with import differences as version_differences
 from recsim_mnar.log.made_with import made_with
@@ -186,6 +186,7 @@ def _begin(into: FilledFolder, settings: dict[str, Any], resume: bool) -> None:
     manifest = into.path / MANIFEST
     if resume:
         _check_before(into, wanted, code, made)
+        sweep(into.path / TASKS)
     into.begin(made, made_with())
     if not manifest.exists():
         into.made_here(manifest)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import random
+import signal
 import sys
 from pathlib import Path
 
@@ -61,16 +64,37 @@ def test_a_killed_run_has_the_undisturbed_bytes(damage):
 
 
 def test_mutated_files_give_a_line_or_a_result(damage, place):
-    for number in range(40):
-        found = damage["fuzz"].fuzzed(place, number)
-        assert found["clean"], found
+    found = damage["fuzz"].fuzzed(place, range(40))
+    assert len(found) == 40
+    assert not [row for row in found if not row["clean"]]
+    assert {row["status"] for row in found} == {0, 2}
+
+
+def test_what_ends_a_child_is_counted_against_it(damage, place, monkeypatch):
+    """One that raises, one that kills its process, one that takes too long: none of them is clean, the others go on."""
+    fuzz = damage["fuzz"]
+
+    def bad(number):
+        def work():
+            if number == 2:
+                raise RuntimeError("a traceback")
+            if number == 4:
+                os.kill(os.getpid(), signal.SIGKILL)
+            while number == 6:
+                pass
+
+        return random.Random(0), "policy.npz", lambda path: work
+
+    monkeypatch.setattr(fuzz, "_drawn", bad)
+    monkeypatch.setattr(fuzz, "CPU_SECONDS", 0.2)
+    found = fuzz.fuzzed(place, range(8))
+    assert [row["clean"] for row in found] == [n not in (2, 4, 6) for n in range(8)]
+    assert [row["status"] for row in found] == [0, 0, 1, 0, -signal.SIGKILL, 0, -signal.SIGPROF, 0]
 
 
 @pytest.mark.slow
 def test_three_hundred_mutated_files_and_more_kills(damage, place):
-    for number in range(40, 340):
-        found = damage["fuzz"].fuzzed(place, number)
-        assert found["clean"], found
+    assert not [row for row in damage["fuzz"].fuzzed(place, range(40, 340)) if not row["clean"]]
     for kind in ("simulate", "study"):
         for number in range(3, 8):
             assert damage["kills"].killed(kind, number)["same"]
