@@ -49,7 +49,8 @@ def test_the_file_is_plain_parquet(log, tmp_path):
     log.write(tmp_path)
     table = pq.read_table(tmp_path / "part-00000.parquet")
     event = table.schema.field("event").type  # indices as wide as this version of pyarrow reads them
-    assert pa.types.is_dictionary(event) and event.value_type == pa.string()
+    assert pa.types.is_dictionary(event)
+    assert event.value_type == pa.string()
     bandit = table["event"].cast(pa.string()).to_numpy(zero_copy_only=False) == "bandit"
     assert table["item"].is_null().to_numpy().tolist() == bandit.tolist()
     assert table["reward"].is_null().to_numpy().tolist() == (~bandit).tolist()

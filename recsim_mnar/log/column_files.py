@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.arrow import mapped, schema_of
 from recsim_mnar.log.columns import Clusters, column
-from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files
+from recsim_mnar.log.files import ARROW, PARQUET, SEPARATORS, part_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,13 +109,12 @@ def provenance_of(path: str | Path) -> dict[str, Any]:
     from recsim_mnar.log.table import parsed_provenance
 
     part = part_files(Path(path))[0]
-    if part.suffix.lower() not in PARQUET:
+    if part.suffix.lower() in SEPARATORS:
         return {}
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return parsed_provenance(pq.read_schema(part).metadata)
+        return parsed_provenance(schema_of(part).metadata)
     except (OSError, pa.ArrowException):
         raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
 
@@ -123,10 +123,8 @@ def _column_names(part: Path) -> list[str]:
     import pyarrow as pa
 
     try:
-        if part.suffix.lower() in PARQUET:
-            import pyarrow.parquet as pq
-
-            return list(pq.read_schema(part).names)
+        if part.suffix.lower() not in SEPARATORS:
+            return list(schema_of(part).names)
         with part.open(encoding="utf-8-sig", newline="") as lines:
             import csv
 
@@ -152,6 +150,8 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
                 import pyarrow.parquet as pq
 
                 tables.append(pq.read_table(part, columns=names))
+            elif part.suffix.lower() in ARROW:
+                tables.append(mapped(part, names))
             else:
                 from pyarrow import csv
 

@@ -11,6 +11,8 @@ from recsim_mnar.errors import UserError
 
 PARQUET = (".parquet", ".pq")
 """Endings of Parquet files."""
+ARROW = (".arrow", ".feather")
+"""Endings of Arrow's own files (IPC), which are mapped and not decoded."""
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
 
@@ -33,9 +35,9 @@ class replacing:  # noqa: N801  (used as a verb in a with-statement)
             self.temporary.unlink(missing_ok=True)
 
 
-def part_path(folder: Path, index: int) -> Path:
+def part_path(folder: Path, index: int, ending: str = PARQUET[0]) -> Path:
     """Where part ``index`` of a log folder lies."""
-    return folder / f"part-{index:05d}.parquet"
+    return folder / f"part-{index:05d}{ending}"
 
 
 def write_table(table: Any, path: Path) -> None:
@@ -50,7 +52,7 @@ def part_files(path: Path) -> list[Path]:
     """The files of a log, in the order of their names: those of a folder, or the file itself.
 
     A folder holds them itself or in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
-    beside). Where there are Parquet files CSV files do not count, and hidden files never do.
+    beside). Where there are Parquet files Arrow and CSV files do not count, and hidden files never do.
 
     Raises:
         UserError: nothing there, nothing in it, or a file of another kind.
@@ -58,13 +60,13 @@ def part_files(path: Path) -> list[Path]:
     if not path.exists():
         raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts")
     if not path.is_dir():
-        if path.suffix.lower() not in (*PARQUET, *SEPARATORS):
-            raise UserError(f"{path} is neither Parquet nor CSV: name it .parquet, .csv or .tsv")
+        if path.suffix.lower() not in (*PARQUET, *ARROW, *SEPARATORS):
+            raise UserError(f"{path} is neither Parquet nor CSV: name it .parquet, .arrow, .csv or .tsv")
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: give a log with at least one row")
         return [path]
     folder = path / "log" if (path / "log").is_dir() else path
-    for endings in (PARQUET, tuple(SEPARATORS)):
+    for endings in (PARQUET, ARROW, tuple(SEPARATORS)):
         found = sorted(p for p in folder.iterdir() if p.suffix.lower() in endings and not p.name.startswith("."))
         if found:
             return found

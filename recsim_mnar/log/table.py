@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.files import PARQUET, SEPARATORS, part_files, part_path, replacing, write_table
+from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, mapped, metadata_of
+from recsim_mnar.log.files import ARROW, PARQUET, SEPARATORS, part_files, part_path, replacing
+from recsim_mnar.log.packing import packed, write_part
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.numerics.checks import refuse_first
-
-_META_KEY = b"recsim_mnar"
 
 
 @dataclass
@@ -180,22 +180,7 @@ class Log:
 
     def to_arrow(self) -> Any:
         """A pyarrow Table with the schema's types, nulls, and the provenance in its metadata."""
-        import pyarrow as pa
-
-        arrays, names = [], []
-        for name, values in self.columns.items():
-            column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
-            if name == "event":
-                array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
-            elif column is not None and column.null is not None:
-                null = np.isnan(values) if column.dtype.kind == "f" else values == column.null
-                array = pa.array(values, mask=null)
-            else:
-                array = pa.array(values)
-            arrays.append(array)
-            names.append(name)
-        meta = json.dumps({"schema_version": schema.SCHEMA_VERSION, **self.provenance}, sort_keys=True)
-        return pa.table(arrays, names=names).replace_schema_metadata({_META_KEY: meta.encode()})
+        return arrow_of(self.columns, metadata_of(self.provenance))
 
     @classmethod
     def from_arrow(cls, table: Any, source: str = "table") -> Log:
@@ -205,7 +190,6 @@ class Log:
             UserError: a column is missing or of the wrong kind; ``source`` names where it came from.
         """
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         columns: dict[str, NDArray[Any]] = {}
         for name in table.column_names:
@@ -214,12 +198,7 @@ class Log:
             if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
                 columns[name] = values.to_numpy()
             elif name == "event":
-                text = values.cast(pa.string())
-                codes = pc.index_in(text, value_set=pa.array(schema.EVENTS))
-                if codes.null_count:
-                    row = int(np.flatnonzero(codes.is_null().to_numpy())[0])
-                    raise UserError(f"{source}: row {row}: event must be organic or bandit, got {text[row].as_py()!r}")
-                columns[name] = codes.to_numpy()
+                columns[name] = event_codes(values, source)
             elif column is not None:
                 if column.null is None and values.null_count:
                     row = int(np.flatnonzero(values.is_null().to_numpy())[0])
@@ -253,7 +232,7 @@ class Log:
             raise UserError(f"{folder} exists and is not empty: name another folder, or remove it first")
         folder.mkdir(parents=True, exist_ok=True)
         for i, part in enumerate(self.split(max(1, -(-len(self) // rows_per_part)))):
-            write_table(part.to_arrow(), part_path(folder, i))
+            write_part(part_path(folder, i), [packed(part.columns)], self.provenance)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
@@ -274,11 +253,14 @@ class Log:
         try:
             if path.suffix.lower() in PARQUET:
                 table = pq.read_table(path)
+            elif path.suffix.lower() in ARROW:
+                table = mapped(path)
             else:
                 parsing = pacsv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
                 table = pacsv.read_csv(path, parse_options=parsing)
         except (pa.ArrowInvalid, OSError) as error:
-            kind = "Parquet file" if path.suffix.lower() in PARQUET else "table"
+            kinds = {**dict.fromkeys(PARQUET, "Parquet file"), **dict.fromkeys(ARROW, "Arrow file")}
+            kind = kinds.get(path.suffix.lower(), "table")
             raise UserError(f"{path} is not a readable {kind}: {str(error).splitlines()[0]}") from None
         return cls.from_arrow(table, str(path))
 
@@ -297,7 +279,7 @@ class Log:
 
 def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
-    meta = (metadata or {}).get(_META_KEY)
+    meta = (metadata or {}).get(META_KEY)
     provenance: dict[str, Any] = json.loads(meta) if meta else {}
     provenance.pop("schema_version", None)
     return provenance

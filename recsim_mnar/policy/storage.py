@@ -72,7 +72,8 @@ class Stored:
             "parameters": parameters,
         }
         with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **{_META: np.array(json.dumps(meta, sort_keys=True))}, **arrays)
+            arrays = {_META: np.array(json.dumps(meta, sort_keys=True)), **arrays}
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # arrays by name
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

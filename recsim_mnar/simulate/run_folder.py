@@ -8,8 +8,9 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import part_path, replacing, write_json, write_table
+from recsim_mnar.log.packing import FORMATS, Packed, check_format, packed, rows_in, write_part
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.slates import SlatePolicy
@@ -28,6 +30,8 @@ PART_SHARDS = 8
 """Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
 
 MANIFEST = "simulation.json"
+_NOT_OF_THE_LOG = ("truth", "format")
+"""Of the manifest: what says nothing of how the log was made."""
 
 
 def new_folder(out: str | Path | None, kind: str, *, what: str = "folder") -> Path:
@@ -103,6 +107,7 @@ def simulate_to(
     *,
     training: dict[str, Any] | None = None,
     keep_truth: bool = False,
+    form: str = "parquet",
     resume: bool = False,
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda users: None,
@@ -120,6 +125,7 @@ def simulate_to(
         seed: of the users and of the policy's uniforms.
         training: what the policy was fitted on, for the provenance; JSON types only.
         keep_truth: write the truth too.
+        form: of the parts, ``parquet`` or ``arrow`` (larger, and read without decoding).
         resume: keep what is there.
         executor: to spread shards over.
         progress: called with the number of users done since the last call.
@@ -136,6 +142,7 @@ def simulate_to(
     if keep_truth and world.truth_column is None:
         raise UserError(f"the {world.name} world has no truth column: it says no expected reward; ask for no truth")
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
+    run_config["format"] = check_format(form)
     manifest = folder / MANIFEST
     if resume and manifest.exists():
         before = json.loads(manifest.read_text())
@@ -159,14 +166,12 @@ def _fill(
     progress: Callable[[int], None],
 ) -> dict[str, int]:
     """Make the parts that are missing of the run that ``run_config`` tells; returns as :func:`simulate_to`."""
-    import pyarrow.parquet as pq
-
-    n_users, seed, keep_truth = run_config["n_users"], run_config["seed"], run_config["truth"]
+    n_users, seed, keep_truth, form = (run_config[key] for key in ("n_users", "seed", "truth", "format"))
     part_users = PART_SHARDS * SHARD_USERS
     firsts = list(range(0, n_users, part_users))
-    missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth)]
+    missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth, form)]
     progress(n_users - sum(min(part_users, n_users - firsts[i]) for i in missing))
-    run_shard = functools.partial(simulate_shard, world, policy, seed, keep_truth=keep_truth)
+    run_shard = functools.partial(_packed_shard, world, policy, seed, keep_truth, form)
     jobs = (
         functools.partial(run_shard, first, min(SHARD_USERS, n_users - first))
         for i in missing
@@ -175,33 +180,55 @@ def _fill(
     shards = run_in_order(jobs, executor)
     for i in missing:
         n_here = min(part_users, n_users - firsts[i])
-        parts = _counted(itertools.islice(shards, -(-n_here // SHARD_USERS)), progress)
-        log = Log(
-            {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
-            {key: value for key, value in run_config.items() if key != "truth"},
-        )
-        if world.truth_column is not None and keep_truth:
-            write_table(_truth_table(log, world.truth_column), _truth_path(folder, i))
-            del log.columns[world.truth_column]
-        write_table(log.to_arrow(), part_path(folder / "log", i))
+        made = _counted(itertools.islice(shards, -(-n_here // SHARD_USERS)), progress)
+        if keep_truth:
+            write_table(_truth_table([shard.truth for shard in made]), _truth_path(folder, i))
+        story = {key: value for key, value in run_config.items() if key not in _NOT_OF_THE_LOG}
+        write_part(_log_path(folder, i, form), [shard.rows for shard in made], story)
     if keep_truth:
         _merge_truth(folder, len(firsts))
         with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **world.truth_arrays(seed, n_users))  # type: ignore[arg-type]  # keywords of ours
-    rows = sum(pq.read_metadata(part_path(folder / "log", i)).num_rows for i in range(len(firsts)))
+    rows = sum(rows_in(_log_path(folder, i, form)) for i in range(len(firsts)))
     return {"users": n_users, "rows": rows, "parts": len(firsts), "kept": len(firsts) - len(missing)}
 
 
-def _counted(parts: Iterable[dict[str, Any]], progress: Callable[[int], None]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Shard:
+    """What a worker hands back of a few users: rows packed for the file, and the truth of those that were shown."""
+
+    n_users: int
+    rows: Packed
+    truth: dict[str, Any]
+
+
+def _packed_shard(
+    world: World, policy: Any, seed: int, keep_truth: bool, form: str, first_user: int, n_users: int
+) -> _Shard:
+    """Simulate a few users, and pack their rows while they are in the caches."""
+    log = Log(simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth))
+    truth: dict[str, Any] = {}
+    if keep_truth and world.truth_column is not None:
+        shown = log.is_bandit
+        truth = {name: log[name][shown] for name in ("user", "step", world.truth_column)}
+        del log.columns[world.truth_column]
+    return _Shard(n_users, packed(log.columns, form), truth)
+
+
+def _counted(shards: Iterable[_Shard], progress: Callable[[int], None]) -> list[_Shard]:
     kept = []
-    for part in parts:
-        kept.append(part)
-        progress(len(np.unique(part["user"])))
+    for shard in shards:
+        kept.append(shard)
+        progress(shard.n_users)
     return kept
 
 
-def _part_done(folder: Path, index: int, keep_truth: bool) -> bool:
-    done = part_path(folder / "log", index).exists()
+def _log_path(folder: Path, index: int, form: str) -> Path:
+    return part_path(folder / "log", index, FORMATS[form])
+
+
+def _part_done(folder: Path, index: int, keep_truth: bool, form: str) -> bool:
+    done = _log_path(folder, index, form).exists()
     # The truth of a part is written before its log, so a part with a log has its truth, merged or not.
     return done and (not keep_truth or _truth_path(folder, index).exists() or (folder / "truth.parquet").exists())
 
@@ -210,11 +237,10 @@ def _truth_path(folder: Path, index: int) -> Path:
     return folder / f".truth-{index:05d}.parquet"
 
 
-def _truth_table(log: Log, truth: str) -> Any:
+def _truth_table(truths: Sequence[dict[str, Any]]) -> Any:
     import pyarrow as pa
 
-    shown = log.is_bandit
-    return pa.table({name: log[name][shown] for name in ("user", "step", truth)})
+    return pa.table({name: np.concatenate([truth[name] for truth in truths]) for name in truths[0]})
 
 
 def _merge_truth(folder: Path, n_parts: int) -> None:
