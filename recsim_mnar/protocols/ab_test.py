@@ -250,7 +250,7 @@ class ABTest(Protocol):
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         sizes = study.settings
         self.rate = rate_of(study.world)[1]
-        study.report(f"A/B test, {sizes.arm_users:,} users an arm")
+        study.report(f"A/B test, {sizes.arm_users:,} {'user' if sizes.arm_users == 1 else 'users'} an arm")
         return ab_test(
             study.world,
             study.policies,

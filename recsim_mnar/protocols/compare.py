@@ -123,7 +123,7 @@ def _judged_by(one: Protocol, trial: Trial) -> list[Record]:
     """A protocol's records, under its name.
 
     Raises:
-        UserError: what it gives are no records.
+        UserError: what it gives are no records, or none.
     """
     found: Any = one.judge(trial)
     records = list(found) if isinstance(found, Iterable) else [found]
@@ -132,6 +132,10 @@ def _judged_by(one: Protocol, trial: Trial) -> list[Record]:
         raise UserError(
             f"protocol {one.name!r}: judge() must return a list of recsim_mnar.protocols.records.Record, "
             f"got {'one with ' if isinstance(found, Iterable) else ''}{wrong[0]!r}"
+        )
+    if not records:
+        raise UserError(
+            f"protocol {one.name!r}: judge() gave no record; return one for each agent and metric, or leave it out"
         )
     return [replace(r, protocol=one.name) for r in records]
 

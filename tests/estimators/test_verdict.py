@@ -368,3 +368,19 @@ def test_an_ab_rate_of_five_users_is_no_point_and_not_to_be_used():
     assert 0.0 <= low < value < high
     assert judged(5, value, low, high).level == "do_not_use"
     assert judged(5000, 0.05, 0.045, 0.055).level == "trust"
+
+
+@pytest.mark.parametrize("estimator", ["ips", "clipped_ips", "snips"])
+@pytest.mark.parametrize("least", [-1.0, -100.0])
+def test_a_least_reward_stated_far_below_all_seen_buys_no_trust(estimator, least):
+    """Clicks whose interval reaches below 0 are no better known where rewards of -100 are said to be possible."""
+    rng = np.random.default_rng(1)
+    reward = (rng.random(4000) < 0.03) * 1.0
+    target = np.where(rng.random(4000) < 0.1, 0.9, 0.0111)
+    given = {"full_support": True, "reward_max": 1.0, "estimator": estimator}
+    one = estimate_value(reward, np.full(4000, 0.1), target, reward_min=0.0, **given)
+    other = estimate_value(reward, np.full(4000, 0.1), target, reward_min=least, **given)
+    assert other.high - other.low > one.high - one.low
+    widths = [next(f.number for f in e.verdict.findings if f.code == "wide_interval") for e in (one, other)]
+    assert widths[1] > widths[0]
+    assert other.verdict.level != "trust"

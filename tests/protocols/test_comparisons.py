@@ -224,6 +224,25 @@ def test_a_protocol_of_ones_own_stands_beside_the_others():
     assert ("most_clicks", "clicks") in found.columns
 
 
+class Silent(Protocol):
+    """Gives no record."""
+
+    name = "silent"
+    metrics = ("clicks",)
+
+    def judge(self, study):
+        return []
+
+
+def test_a_protocol_that_says_nothing_is_named():
+    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
+    settings = experiment_of(world).settings(
+        "quick", dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 60)
+    )
+    with pytest.raises(UserError, match=r"'silent': judge\(\) gave no record"):
+        compare(world, learners("random"), protocols=[Silent()], settings=settings)
+
+
 def test_one_agent_leaves_nothing_to_choose():
     world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
     settings = experiment_of(world).settings(

@@ -104,7 +104,14 @@ def estimate_difference(pair: Pair, estimator: str) -> Estimate:
     facts |= {"clip_part": part, "gap_part": max(gaps), "reward_min": bounds.least, "reward_max": bounds.largest}
     facts |= {"value_target": values[0] + bounds.least, "value_baseline": values[1] + bounds.least}
     facts["ess_baseline"] = theirs.ess
-    extra = {"low": low, "high": high, "scale": max(values), "same": same, "range": bounds.range, "bias_part": part}
+    extra = {
+        "low": low,
+        "high": high,
+        "scale": max(values) - bounds.nothing(ours),
+        "same": same,
+        "range": bounds.range,
+        "bias_part": part,
+    }
     extra["weight_max_given"] = pair.stated.largest_weight is not None
     gap = (cut[0] - cut[1]) * reward
     influence = gap - float(np.mean(gap))

@@ -144,7 +144,7 @@ def assemble(
         "weight_max": largest_weight(moments, stated),
         "full_support": known.stated,
     }
-    judged = facts | verdict_facts(known, bounds, low, high, value) | extras
+    judged = facts | verdict_facts(known, bounds, low, high, value - bounds.nothing(moments)) | extras
     judged["bias_part"] = part
     return Estimate(
         value + base,
@@ -160,9 +160,9 @@ def assemble(
     )
 
 
-def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, value: float) -> dict[str, Any]:
-    """What the verdict needs beside the diagnostics; ends and value above the least reward."""
-    return {"support": known, "range": bounds.range, "low": low, "high": high, "scale": value}
+def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, scale: float) -> dict[str, Any]:
+    """What the verdict needs beside the diagnostics; ends above the least reward, and the size of the value."""
+    return {"support": known, "range": bounds.range, "low": low, "high": high, "scale": scale}
 
 
 def spread_facts(moments: Moments, resting: float | None, bounds: Bounds, along: float) -> dict[str, Any]:

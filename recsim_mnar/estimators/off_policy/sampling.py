@@ -44,6 +44,13 @@ class Bounds:
         """Largest minus least."""
         return self.largest - self.least
 
+    def nothing(self, moments: Moments) -> float:
+        """What the size of a value is counted from, above the least: the least reward, or no reward where that is more.
+
+        A least reward that was stated far below 0 and all that was seen would make any interval look narrow.
+        """
+        return max(min(0.0, moments.reward_min) - self.least, 0.0) if moments.rows else 0.0
+
     def one_reward(self, moments: Moments) -> float:
         """What one more reward is reckoned as, above the least: the range where it is given.
 
