@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,39 @@ def mapped(path: Path, names: Sequence[str] | None = None) -> Any:
     return table if names is None else table.select(list(names))
 
 
+def floats_of(values: Any, rows: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    """A column of float64, null as NaN, at these ascending rows or whole; values are read where they lie."""
+    if rows is None:
+        found: NDArray[np.float64] = values.to_numpy()
+        return found
+    from recsim_mnar.log import _taking_kernel
+
+    out = np.empty(len(rows))
+    for chunk, shift, these in _by_chunk(values, rows):
+        bits, data = chunk.buffers()
+        present = np.frombuffer(bits, np.uint8) if chunk.null_count else np.zeros(0, np.uint8)
+        given = np.frombuffer(data, np.float64)
+        _taking_kernel.take(given, present, chunk.offset + shift, rows[these], out[these])
+    return out
+
+
+def integers_of(values: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """A column of integers without nulls at these ascending rows."""
+    pieces = [np.asarray(chunk)[rows[these] + shift] for chunk, shift, these in _by_chunk(values, rows)]
+    return np.concatenate([np.zeros(0, values.type.to_pandas_dtype()), *pieces])
+
+
+def _by_chunk(values: Any, rows: NDArray[np.int64]) -> Iterator[tuple[Any, int, slice]]:
+    """Each chunk in which some of the rows lie, what is added to a row to find it there, and which rows these are."""
+    first = done = 0
+    for chunk in values.chunks:
+        end = first + len(chunk)
+        until = done + int(np.searchsorted(rows[done:], end))
+        if until > done:
+            yield chunk, -first, slice(done, until)
+        first, done = end, until
+
+
 def schema_of(path: Path) -> Any:
     """The schema of a Parquet file or an Arrow file, metadata included.
 
@@ -70,7 +103,7 @@ def schema_of(path: Path) -> Any:
     import pyarrow as pa
 
     if path.suffix.lower() in ARROW:
-        with pa.memory_map(str(path)) as file:
+        with pa.OSFile(str(path)) as file:
             return pa.ipc.open_file(file).schema
     import pyarrow.parquet as pq
 

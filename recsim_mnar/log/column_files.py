@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.arrow import mapped, schema_of
+from recsim_mnar.log.arrow import floats_of, integers_of, mapped, schema_of
 from recsim_mnar.log.columns import Clusters, column
 from recsim_mnar.log.files import ARROW, PARQUET, SEPARATORS, part_files
 
@@ -203,6 +203,9 @@ def _is_bandit(column: Any) -> NDArray[np.bool_]:
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
+        if not column.null_count:  # a look at each name instead of at each row
+            marks = [(_is_bandit(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
+            return np.concatenate([np.zeros(0, bool), *(mark[indices] for mark, indices in marks)])
         column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -242,6 +245,8 @@ def _numbers(values: Any, name: str, rows: NDArray[np.int64] | None) -> NDArray[
         if pa.types.is_null(kind):
             raise UserError(f"column {name!r} is empty; fill it in")
         raise UserError(f"column {name!r} must hold numbers, it holds {kind}; convert it first")
+    if pa.types.is_float64(kind):
+        return floats_of(values, rows)
     array = values.to_numpy()
     if array.dtype == object:  # booleans with nulls
         array = np.array([np.nan if value is None else float(value) for value in array])
@@ -254,6 +259,8 @@ def _clusters(values: Any, name: str, rows: NDArray[np.int64] | None) -> Cluster
 
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
+    if rows is not None and pa.types.is_integer(values.type) and not values.null_count:
+        return Clusters.of(integers_of(values, rows), len(rows), name)
     absent = values.is_null()
     if _is_text(values.type):
         absent = pc.or_(absent, pc.fill_null(pc.equal(values, ""), True))

@@ -22,7 +22,7 @@ from recsim_mnar.log.packing import FORMATS, Packed, check_format, packed, rows_
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.slates import SlatePolicy
-from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
+from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order
 from recsim_mnar.simulate.items import as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.worlds.base import World
 
@@ -171,7 +171,7 @@ def _fill(
     firsts = list(range(0, n_users, part_users))
     missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth, form)]
     progress(n_users - sum(min(part_users, n_users - firsts[i]) for i in missing))
-    run_shard = functools.partial(_packed_shard, world, policy, seed, keep_truth, form)
+    run_shard = carrying(_packed_shard, world, policy, seed, keep_truth, form)
     jobs = (
         functools.partial(run_shard, first, min(SHARD_USERS, n_users - first))
         for i in missing

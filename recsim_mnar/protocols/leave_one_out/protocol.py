@@ -22,7 +22,7 @@ from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate.executor import run_in_order
+from recsim_mnar.simulate.executor import carrying, run_in_order
 
 CANDIDATES = ("all", "unseen", "auto")
 
@@ -112,7 +112,8 @@ def leave_one_out(
             records += _records(ranks, by_user, ks, level, (world, name, len(eligible), seconds), told)
         return records
     ready, choosing = _with_choices(log, learners, n_items, seed)
-    jobs = (functools.partial(_fold, log, ready, views, eligible, n_items, unseen, seed, fold) for fold in range(folds))
+    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, seed)
+    jobs = (functools.partial(one_fold, fold) for fold in range(folds))
     results = list(run_in_order(jobs, executor))
     for index, name in enumerate(learners):
         ranks = np.stack([ranks[index] for ranks, _ in results])
