@@ -38,7 +38,7 @@ def folders(world, tmp_path_factory):
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
 def test_any_workers_write_the_same_files(folders, form):
     one, two = (sorted((folders / f"{form}{n}" / "log").iterdir()) for n in (1, 2))
-    assert [file.name for file in one] == [f"part-{i:05d}.{form}" for i in (0, 1)]
+    assert [file.name for file in one] == ["index.json", *(f"part-{i:05d}.{form}" for i in (0, 1))]
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
 
 

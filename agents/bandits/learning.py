@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import copy
 import hashlib
-import zipfile
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import SlotPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
+from recsim_mnar.numerics.archives import read_arrays
 from recsim_mnar.policy.base import Floats, Ints, Learns, Policy, Scores
 
 _MOST_NUMBERS = 1 << 27
@@ -215,12 +215,13 @@ def _features(name: str, given: Any) -> Floats:
     """(U, d) finite, of an array or a file."""
     if isinstance(given, (str, Path)):
         try:
-            with np.load(given, allow_pickle=False) as held:
-                given = held["user_features"]
+            given = read_arrays(given, ("user_features",))["user_features"]
         except FileNotFoundError:
             raise UserError(f"{name}: features: file {given} does not exist") from None
-        except (KeyError, ValueError, OSError, TypeError, AttributeError, IndexError, zipfile.BadZipFile):
-            raise UserError(f"{name}: features: {given} is no .npz file with an array 'user_features'") from None
+        except UserError as error:
+            raise UserError(
+                f"{name}: features: {given} is no .npz file with an array 'user_features' ({error})"
+            ) from None
     try:
         features = np.array(given, np.float64)
     except (TypeError, ValueError):

@@ -17,6 +17,7 @@ from recsim_mnar import rng
 from recsim_mnar.agents.purchases.factor_model import FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.observed import Plan
 from recsim_mnar.errors import UserError
+from recsim_mnar.numerics.archives import read_arrays
 from recsim_mnar.numerics.checks import whole_number
 
 DISTANCES = {"l1": 1, "l2": 2, "cosine": 3}
@@ -210,15 +211,13 @@ class Trainer:
         """
         if not Path(path).exists():
             raise UserError(f"{path} does not exist")
-        with np.load(path, allow_pickle=False) as data:
-            if "identity" not in data or str(data["identity"]) != self._identity():
-                raise UserError(
-                    f"{path} is of a training with other settings, data or seed: remove it, or restore them"
-                )
-            self.model.users[:], self.model.items[:] = data["users"], data["items"]
-            for k, array in enumerate(self._moments):
-                array[:] = data[f"moments{k}"]
-            self._batches = int(data["batches"])
+        data = read_arrays(path)
+        if "identity" not in data or str(data["identity"]) != self._identity():
+            raise UserError(f"{path} is of a training with other settings, data or seed: remove it, or restore them")
+        self.model.users[:], self.model.items[:] = data["users"], data["items"]
+        for k, array in enumerate(self._moments):
+            array[:] = data[f"moments{k}"]
+        self._batches = int(data["batches"])
 
     def _identity(self) -> str:
         """What makes this training the one it is."""

@@ -1,4 +1,4 @@
-"""The command line: ``recsim-mnar compare | study | simulate | replay | estimate | check | worlds | agents | ...``.
+"""The command line: ``recsim-mnar compare | study | simulate | replay | estimate | verify | check | worlds | ...``.
 
 A module a command, or a few that belong together; here is what they have in common: how they start, fail and end.
 """
@@ -21,6 +21,7 @@ from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
 from recsim_mnar.cli.simulate import simulate
 from recsim_mnar.cli.study import study
+from recsim_mnar.cli.verify import verify
 from recsim_mnar.cli.warm import warm
 from recsim_mnar.protocols.own_code import left_by_own_code
 
@@ -39,6 +40,7 @@ for command in (
     simulate,
     replay,
     estimate,
+    verify,
     check,
     worlds,
     agents,

@@ -30,6 +30,7 @@ def replay(
 ) -> None:
     """Add a column a policy to LOG: the probability with which it would have taken each logged action."""
     from recsim_mnar.log.packing import FORMATS, packed, write_part
+    from recsim_mnar.log.parts import write_file
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import UNSUPPORTED, replay_with_support
@@ -80,7 +81,8 @@ def replay(
         if form == "csv":
             result.write_csv(out)
         else:
-            write_part(out, [packed(result.columns, form)], result.provenance)
+            rows = [packed(result.columns, form)]
+            write_file(out, len(result), lambda path: write_part(path, rows, result.provenance))
     console().print(
         f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
     )
@@ -117,9 +119,18 @@ def logging_policy(log: Any, executor: Any = None) -> Any:
 
 def _n_items(*logs: Any) -> int:
     """Number of items: what the logs' worlds say, else the largest item met plus one."""
-    known = [log.provenance.get("world", {}).get("params", {}).get("n_items", 0) for log in logs]
+    known = [_told_items(log.provenance) for log in logs]
     met = [max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1 for log in logs]
     return max(*known, *met)
+
+
+def _told_items(provenance: Any) -> int:
+    """The number of items of the world that a log says it is of; 0 where it says nothing that can be understood."""
+    try:
+        told = provenance["world"]["params"]["n_items"]
+    except (KeyError, TypeError):
+        return 0
+    return told if isinstance(told, int) and 0 < told < 1 << 31 else 0
 
 
 @click.command()

@@ -56,9 +56,10 @@ def run_to_folder(
 def _run(arguments: dict[str, Any], folder: Path, resume: bool, workers: int) -> None:
     from recsim_mnar.report.study_page import study_table, write_study
     from recsim_mnar.studies import processes, run_study
+    from recsim_mnar.studies.running import study_folder
 
     elapsed = clock()
-    with progress() as report, processes(workers) as executor:
+    with study_folder(folder, resume), progress() as report, processes(workers) as executor:
         found = run_study(**arguments, folder=folder, resume=resume, executor=executor, report=report)
         report("write the report")
         write_study(folder, found, elapsed())

@@ -116,7 +116,8 @@ def event_codes(values: Any, source: str) -> NDArray[Any]:
     import pyarrow.compute as pc
 
     names = pa.array(schema.EVENTS)
-    if pa.types.is_dictionary(values.type) and not values.null_count:  # a look at each name instead of at each row
+    named = pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type)
+    if named and not values.null_count:  # a look at each name instead of at each row
         codes = []
         for chunk in values.chunks:
             known = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)
@@ -125,7 +126,10 @@ def event_codes(values: Any, source: str) -> NDArray[Any]:
             codes.append(np.asarray(known, np.int8)[np.asarray(chunk.indices)])
         else:
             return np.concatenate([np.zeros(0, np.int8), *codes])
-    text = values.cast(pa.string())
+    try:
+        text = values.cast(pa.string())
+    except pa.ArrowException:
+        raise UserError(f"{source}: column 'event' ({values.type}) must hold organic or bandit") from None
     found = pc.index_in(text, value_set=names)
     if found.null_count:
         row = int(np.flatnonzero(found.is_null().to_numpy())[0])

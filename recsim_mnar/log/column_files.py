@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.arrow import floats_of, integers_of, mapped, schema_of
+from recsim_mnar.log.arrow import floats_of, integers_of, schema_of
 from recsim_mnar.log.columns import Clusters, column
-from recsim_mnar.log.files import ARROW, PARQUET, SEPARATORS, part_files
+from recsim_mnar.log.files import SEPARATORS
+from recsim_mnar.log.parts import Parts, read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,12 +59,14 @@ def read_columns(
     Raises:
         UserError: no such file or column, no rows, a missing cluster id, values that are not numbers.
     """
-    parts = part_files(Path(path))
-    known = _column_names(parts[0])
+    parts = Parts.of(path)
+    known = _column_names(parts.first)
     wanted = [reward, propensity, *names]
     for name in wanted if cluster is None else [*wanted, cluster]:
         if name not in known:
-            raise UserError(f"{parts[0].name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}")
+            raise UserError(
+                f"{parts.first.name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}"
+            )
     if cluster is None and "user" in known:
         cluster = "user"
     every = list(dict.fromkeys([*wanted, *([cluster] if cluster else []), *(["event"] if "event" in known else [])]))
@@ -97,7 +100,7 @@ def column_names(path: str | Path) -> list[str]:
     Raises:
         UserError: no such file, or one that cannot be read.
     """
-    return _column_names(part_files(Path(path))[0])
+    return _column_names(Parts.of(path).first)
 
 
 def provenance_of(path: str | Path) -> dict[str, Any]:
@@ -108,32 +111,34 @@ def provenance_of(path: str | Path) -> dict[str, Any]:
     """
     from recsim_mnar.log.table import parsed_provenance
 
-    part = part_files(Path(path))[0]
+    part = Parts.of(path).first
     if part.suffix.lower() in SEPARATORS:
         return {}
     import pyarrow as pa
 
     try:
         return parsed_provenance(schema_of(part).metadata)
-    except (OSError, pa.ArrowException):
+    except UserError as error:
+        raise UserError(f"{part.name}: {error}") from None
+    except (OSError, ValueError, pa.ArrowException):
         raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
 
 
 def _column_names(part: Path) -> list[str]:
+    import csv
+
     import pyarrow as pa
 
     try:
         if part.suffix.lower() not in SEPARATORS:
             return list(schema_of(part).names)
         with part.open(encoding="utf-8-sig", newline="") as lines:
-            import csv
-
             return [name.strip() for name in next(csv.reader(lines, delimiter=SEPARATORS[part.suffix.lower()]), [])]
-    except (OSError, pa.ArrowException, UnicodeDecodeError):
+    except (OSError, ValueError, csv.Error, pa.ArrowException):
         raise UserError(f"{part.name} cannot be read as {part.suffix.lower()[1:]}; check the file") from None
 
 
-def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
+def _read(parts: Parts, names: list[str], ids: str | None) -> pa.Table:
     """The columns ``names`` of all parts; ``ids`` is one whose values are compared, never computed with."""
     import pyarrow as pa
 
@@ -146,12 +151,8 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
             if columns.count(name) > 1:
                 raise UserError(f"column {name!r} appears twice in the header of {part.name}; keep or rename one")
         try:
-            if part.suffix.lower() in PARQUET:
-                import pyarrow.parquet as pq
-
-                tables.append(pq.read_table(part, columns=names))
-            elif part.suffix.lower() in ARROW:
-                tables.append(mapped(part, names))
+            if part.suffix.lower() not in SEPARATORS:
+                tables.append(read_table(part, names, held=parts.index is not None))
             else:
                 from pyarrow import csv
 
@@ -167,14 +168,16 @@ def _read(parts: list[Path], names: list[str], ids: str | None) -> pa.Table:
                         ),
                     )
                 )
-        except (OSError, KeyError, pa.ArrowException) as error:
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{part.name} cannot be read: {reason}; check the file") from None
     try:
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
         raise UserError("the parts of the log hold columns of different types; write them with one schema") from None
-    if ids is not None and parts[0].suffix.lower() in SEPARATORS:
+    if ids is not None and parts.files[0].suffix.lower() in SEPARATORS:
         table = table.set_column(names.index(ids), ids, _whole(table.column(ids)))
     return table
 

@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.files import replacing, write_table
+from recsim_mnar.log.files import check_utf8, replacing, write_table
+from recsim_mnar.log.filled_folder import filling
+from recsim_mnar.log.parts import Parts, read_table
+from recsim_mnar.log.table import parsed_metadata
+from recsim_mnar.numerics.archives import read_arrays
 
 FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
 _META_KEY = b"recsim_mnar_exposures"
@@ -27,34 +31,38 @@ def write(
     table = pa.table(dict(columns))
     run_config = {**known, "schema_version": schema.SCHEMA_VERSION}
     table = table.replace_schema_metadata({_META_KEY: json.dumps(run_config)})
-    if propensities is not None:
-        with replacing(folder / TABLE_FILE) as temporary, temporary.open("wb") as file:
-            np.savez(file, propensities=propensities)
-    write_table(table, folder / FILE)
+    with filling(folder, resume=True) as into:
+        if not into.index.receipts:
+            into.take_up()
+        if propensities is not None:
+            with into.recording(TABLE_FILE) as to, replacing(to) as temporary, temporary.open("wb") as file:
+                np.savez(file, propensities=propensities)
+        with into.recording(FILE, rows=table.num_rows) as to:
+            write_table(table, to)
 
 
 def read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns of a folder that :func:`write` filled or of a Parquet or CSV file, and what is known of them.
 
     Raises:
-        UserError: nothing there, or nothing readable.
+        UserError: nothing there, nothing readable, or not what was written.
     """
     import pyarrow as pa
     import pyarrow.csv as pacsv
-    import pyarrow.parquet as pq
 
+    check_utf8(path)
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")
+    parts = Parts.of(file)
     try:
-        table = pacsv.read_csv(file) if file.suffix.lower() == ".csv" else pq.read_table(file)
-    except (pa.ArrowInvalid, OSError) as error:
+        held = parts.index is not None
+        table = pacsv.read_csv(file) if file.suffix.lower() == ".csv" else read_table(parts.first, held=held)
+    except (pa.ArrowException, OSError) as error:
         raise UserError(f"{file} is not a readable table: {str(error).splitlines()[0]}") from None
-    meta = (table.schema.metadata or {}).get(_META_KEY)
-    known: dict[str, Any] = json.loads(meta) if meta else {}
+    known = parsed_metadata(table.schema.metadata, _META_KEY)
     known.pop("schema_version", None)
     beside = file.with_name(TABLE_FILE)
-    if meta and beside.is_file():
-        with np.load(beside, allow_pickle=False) as stored:
-            known["propensities"] = stored["propensities"]
+    if known and beside.is_file():
+        known["propensities"] = read_arrays(parts.held(beside), ("propensities",))["propensities"]
     return {name: table.column(name).to_numpy() for name in table.column_names}, known

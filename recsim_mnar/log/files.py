@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import errno
 import json
 import os
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 PARQUET = (".parquet", ".pq")
 """Endings of Parquet files."""
@@ -16,23 +26,161 @@ ARROW = (".arrow", ".feather")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
 
+_TEMPORARY = re.compile(r"\.(?:(?P<of>.+)\.)?(?:[0-9a-f]{16}|\d+)\.tmp")
+"""Names of temporary files; those of digits alone are of version 0.2.0 and before."""
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
 
 class replacing:  # noqa: N801  (used as a verb in a with-statement)
-    """``with replacing(path) as temporary``: write to ``temporary``; on success it takes the name ``path``."""
+    """``with replacing(path) as temporary``: write to ``temporary``; on success it takes the name ``path``.
+
+    The bytes reach the disk before the name does, so that after a loss of power the file is whole or not there (where
+    :func:`recorded` hands the file on, its receipt tells, and the disk is waited for once, in the end). Its
+    temporary file is locked while it is written: one that nobody locks was left by a process that has ended, and
+    :func:`sweep` takes it away.
+
+    Raises:
+        OSError: the file cannot be written; it names ``path``, whatever raised it.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
 
     def __enter__(self) -> Path:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        return self.temporary
+        check_utf8(self.path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            while True:
+                self.temporary = self.path.with_name(_temporary_name(self.path.name))
+                self._file = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+                with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                    lock_file(self._file)
+                    if os.path.samestat(os.fstat(self._file), os.stat(self.temporary)):
+                        return self.temporary
+                os.close(self._file)  # somebody who sweeps met it before it was locked
+        except OSError as error:
+            raise _of_file(error, self.path) from error
 
-    def __exit__(self, kind: Any, *_: object) -> None:
-        if kind is None:
-            os.replace(self.temporary, self.path)
-        else:
-            self.temporary.unlink(missing_ok=True)
+    def __exit__(self, kind: Any, error: Any, *_: object) -> None:
+        try:
+            if kind is None and _recorder.get()(self.temporary, self.path):
+                os.replace(self.temporary, self.path)
+            elif kind is None:
+                os.fsync(self._file)
+                os.replace(self.temporary, self.path)
+                sync_folder(self.path.parent)
+        except OSError as failed:
+            error = failed
+        finally:
+            os.close(self._file)
+            if error is not None:
+                with contextlib.suppress(OSError):
+                    self.temporary.unlink(missing_ok=True)
+        # Libraries raise errors without a file's name; one with the name of another file is about that.
+        if isinstance(error, OSError) and error.filename in (None, str(self.temporary), self.temporary):
+            raise _of_file(error, self.path) from error
+
+
+_recorder: contextvars.ContextVar[Callable[[Path, Path], bool]] = contextvars.ContextVar(
+    "recorder", default=lambda temporary, path: False
+)
+
+
+@contextlib.contextmanager
+def recorded(recorder: Callable[[Path, Path], bool]) -> Iterator[None]:
+    """Within the block ``recorder(temporary, path)`` is called with every file before it takes its name.
+
+    It answers whether it has taken it down, and will see to it that it reaches the disk.
+    """
+    before = _recorder.set(recorder)
+    try:
+        yield
+    finally:
+        _recorder.reset(before)
+
+
+def _temporary_name(name: str) -> str:
+    """One that no other process takes, on this host or on another that sees the same folder."""
+    unique = f"{os.urandom(8).hex()}.tmp"
+    return f".{name}.{unique}" if len(os.fsencode(name)) < 220 else f".{unique}"
+
+
+def _of_file(error: OSError, path: Path) -> OSError:
+    """The error with the name of the file that it is about, which is not always the one that it names."""
+    reason = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
+    return OSError(error.errno or errno.EIO, reason, str(path))
+
+
+def lock_file(file: int, *, wait: bool = False) -> bool:
+    """Lock an open file for this process alone; False where the file system has no locks.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return False
+        raise
+    return True
+
+
+def sync_file(path: Path) -> None:
+    """Let the bytes of a file reach the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder reach the disk, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether this is the name of a file that is being written, or was when its writer was killed."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+def sweep(folder: Path, of: str | None = None) -> None:
+    """Take away the temporary files in ``folder`` whose writers have ended; with ``of`` those of this file alone.
+
+    Where the file system has no locks, none is taken away: nobody knows whether its writer still writes.
+    """
+    with contextlib.suppress(OSError):
+        for path in list(folder.iterdir()):
+            left = _TEMPORARY.fullmatch(path.name)
+            if left and of in (None, left["of"]):
+                _unlink_unlocked(path)
+
+
+def _unlink_unlocked(path: Path) -> None:
+    with contextlib.suppress(OSError):  # locked, gone, or not ours to take away
+        file = os.open(path, os.O_RDWR)
+        try:
+            if lock_file(file):
+                path.unlink()
+        finally:
+            os.close(file)
+
+
+def check_utf8(path: str | os.PathLike[str]) -> None:
+    """Raise UserError where a path is no UTF-8, which the libraries that read and write our files ask for."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise UserError(f"{shown}: the path is not UTF-8; rename it") from None
 
 
 def part_path(folder: Path, index: int, ending: str = PARQUET[0]) -> Path:
@@ -41,22 +189,24 @@ def part_path(folder: Path, index: int, ending: str = PARQUET[0]) -> Path:
 
 
 def write_table(table: Any, path: Path) -> None:
-    """Write a pyarrow Table as Parquet under a temporary name, then rename it."""
+    """Write a pyarrow Table as Parquet under a temporary name, then rename it; its pages bear checksums."""
     import pyarrow.parquet as pq
 
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", compression_level=1)
+        pq.write_table(table, temporary, compression="zstd", compression_level=1, write_page_checksum=True)
 
 
 def part_files(path: Path) -> list[Path]:
     """The files of a log, in the order of their names: those of a folder, or the file itself.
 
     A folder holds them itself or in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
-    beside). Where there are Parquet files Arrow and CSV files do not count, and hidden files never do.
+    beside). Where there are Parquet files Arrow and CSV files do not count, and hidden files, whose names begin with a
+    dot or an underscore, never do. :class:`recsim_mnar.log.parts.Parts` holds them against their receipts, too.
 
     Raises:
         UserError: nothing there, nothing in it, or a file of another kind.
     """
+    check_utf8(path)
     if not path.exists():
         raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts")
     if not path.is_dir():
@@ -66,11 +216,23 @@ def part_files(path: Path) -> list[Path]:
             raise UserError(f"{path} is empty: give a log with at least one row")
         return [path]
     folder = path / "log" if (path / "log").is_dir() else path
+    found = listed(folder)
+    if not found:
+        raise UserError(f"{folder} holds no Parquet or CSV parts")
+    return found
+
+
+def listed(folder: Path) -> list[Path]:
+    """The tables in a folder that a reader takes for its parts, by name; see :func:`part_files`."""
+    try:
+        seen = sorted(p for p in folder.iterdir() if p.name[0] not in "._")
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read: {error.strerror}") from None
     for endings in (PARQUET, ARROW, tuple(SEPARATORS)):
-        found = sorted(p for p in folder.iterdir() if p.suffix.lower() in endings and not p.name.startswith("."))
+        found = [p for p in seen if p.suffix.lower() in endings]
         if found:
             return found
-    raise UserError(f"{folder} holds no Parquet or CSV parts")
+    return []
 
 
 def write_json(path: Path, value: Any) -> None:

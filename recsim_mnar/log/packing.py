@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import parquet
 from recsim_mnar.log.arrow import arrow_of, metadata_of
-from recsim_mnar.log.files import ARROW, PARQUET, replacing
+from recsim_mnar.log.files import ARROW, PARQUET, part_path, replacing
+from recsim_mnar.log.filled_folder import FilledFolder
+from recsim_mnar.log.parts import mark_of_part
 
 FORMATS = {"parquet": PARQUET[0], "arrow": ARROW[0]}
 """Formats of parts, and the endings of their files."""
@@ -31,21 +33,24 @@ class Packed:
         n_rows: how many.
         groups: as they lie in a Parquet file, or None where ``columns`` are written.
         columns: of the rows; of none where there are groups (their names and types).
+        users: the first and the last, None where there are no rows.
     """
 
     n_rows: int
     groups: tuple[parquet.RowGroup, ...] | None
     columns: Mapping[str, NDArray[Any]]
+    users: tuple[int, int] | None
 
 
 def packed(columns: Mapping[str, NDArray[Any]], form: str = "parquet") -> Packed:
     """Rows, their columns as a Log holds them, for a part of that format."""
     check_format(form)
-    n_rows = len(columns["user"])
+    user = columns["user"]
+    n_rows, users = len(user), (int(user[0]), int(user[-1])) if len(user) else None
     if form != "parquet" or not parquet.encodable(columns):
-        return Packed(n_rows, None, columns)
+        return Packed(n_rows, None, columns, users)
     empty = {name: values[:0].copy() for name, values in columns.items()}
-    return Packed(n_rows, tuple(parquet.encoded(columns)), empty)
+    return Packed(n_rows, tuple(parquet.encoded(columns)), empty, users)
 
 
 def check_format(form: str) -> str:
@@ -82,16 +87,15 @@ def write_part(
     return sum(each.n_rows for each in rows)
 
 
-def rows_in(path: Path) -> int:
-    """Number of rows of a part, from its footer."""
-    if path.suffix in ARROW:
-        import pyarrow as pa
-
-        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
-            return sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
-    import pyarrow.parquet as pq
-
-    return int(pq.read_metadata(path).num_rows)
+def record_part(
+    into: FilledFolder, number: int, rows: Sequence[Packed], provenance: Mapping[str, Any], form: str = "parquet"
+) -> None:
+    """Write one part of a log into a folder that is being filled, and take it down in a receipt."""
+    users = [each.users for each in rows if each.users is not None]
+    span = (users[0][0], users[-1][1]) if users else None
+    name = part_path(into.path, number, FORMATS[form]).name
+    with into.recording(name, rows=sum(each.n_rows for each in rows), users=span) as path:
+        write_part(path, rows, provenance, mark_of_part(number, into.index.made))
 
 
 def _write_arrow(path: Path, rows: Sequence[Packed], metadata: Mapping[bytes, bytes]) -> None:

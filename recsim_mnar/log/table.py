@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, mapped, metadata_of
-from recsim_mnar.log.files import ARROW, PARQUET, SEPARATORS, part_files, part_path, replacing
-from recsim_mnar.log.packing import packed, write_part
+from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
+from recsim_mnar.log.files import SEPARATORS, replacing
+from recsim_mnar.log.filled_folder import FilledFolder, filling
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.packing import packed, record_part
+from recsim_mnar.log.parts import Parts, read_table
+from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.numerics.checks import refuse_first
 
@@ -213,55 +217,57 @@ class Log:
                 columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
             else:
                 columns[name] = values.to_numpy()
-        provenance = parsed_provenance(table.schema.metadata)
+        try:
+            provenance = parsed_provenance(table.schema.metadata)
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
         missing = [c.name for c in schema.COLUMNS if c.null is None and c.name not in columns]
         if missing:
             raise UserError(f"{source}: no column {missing[0]!r} ({schema.BY_NAME[missing[0]].meaning})")
         return cls(columns, provenance)
 
     def write(self, folder: str | os.PathLike[str], rows_per_part: int = 4_000_000) -> None:
-        """Write as a folder of Parquet parts, each of whole users and about ``rows_per_part`` rows.
+        """Write as a folder of Parquet parts, each of whole users and about ``rows_per_part`` rows, and their index.
 
-        Every part is written under a temporary name and renamed.
+        Every part is written under a temporary name and renamed, the index last.
 
         Raises:
-            UserError: the folder exists and holds something.
+            UserError: the folder exists and holds something, or another process writes it.
         """
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()):
-            raise UserError(f"{folder} exists and is not empty: name another folder, or remove it first")
-        folder.mkdir(parents=True, exist_ok=True)
-        for i, part in enumerate(self.split(max(1, -(-len(self) // rows_per_part)))):
-            write_part(part_path(folder, i), [packed(part.columns)], self.provenance)
+        with filling(Path(folder)) as into:
+            into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}), made_with())
+            for i, part in enumerate(self.split(max(1, -(-len(self) // rows_per_part)))):
+                part.write_part(into, i)
+
+    def write_part(self, into: FilledFolder, index: int) -> None:
+        """Write this log as part ``index`` of a folder that is being filled."""
+        record_part(into, index, [packed(self.columns)], self.provenance)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
         """Read a folder of parts, a Parquet file, or a CSV or TSV file (see :func:`recsim_mnar.log.files.part_files`).
 
+        What has receipts is held against them.
+
         Raises:
-            UserError: nothing there, or not a log.
+            UserError: nothing there, not a log, or not the files that were written.
         """
-        logs = [cls._read_part(part) for part in part_files(Path(path))]
+        parts = Parts.of(path)
+        logs = [cls._read_part(part, held=parts.index is not None) for part in parts]
         return logs[0] if len(logs) == 1 else cls.concat(logs)
 
     @classmethod
-    def _read_part(cls, path: Path) -> Log:
+    def _read_part(cls, path: Path, held: bool) -> Log:
+        if path.suffix.lower() not in SEPARATORS:
+            return cls.from_arrow(read_table(path, held=held), str(path))
         import pyarrow as pa
         import pyarrow.csv as pacsv
-        import pyarrow.parquet as pq
 
         try:
-            if path.suffix.lower() in PARQUET:
-                table = pq.read_table(path)
-            elif path.suffix.lower() in ARROW:
-                table = mapped(path)
-            else:
-                parsing = pacsv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
-                table = pacsv.read_csv(path, parse_options=parsing)
-        except (pa.ArrowInvalid, OSError) as error:
-            kinds = {**dict.fromkeys(PARQUET, "Parquet file"), **dict.fromkeys(ARROW, "Arrow file")}
-            kind = kinds.get(path.suffix.lower(), "table")
-            raise UserError(f"{path} is not a readable {kind}: {str(error).splitlines()[0]}") from None
+            parsing = pacsv.ParseOptions(delimiter=SEPARATORS[path.suffix.lower()])
+            table = pacsv.read_csv(path, parse_options=parsing)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
         return cls.from_arrow(table, str(path))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
@@ -279,10 +285,25 @@ class Log:
 
 def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
-    meta = (metadata or {}).get(META_KEY)
-    provenance: dict[str, Any] = json.loads(meta) if meta else {}
+    provenance = parsed_metadata(metadata, META_KEY)
     provenance.pop("schema_version", None)
     return provenance
+
+
+def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
+    """A table of JSON in the metadata of a Parquet file's schema; empty where there is none.
+
+    Raises:
+        UserError: something else stands there.
+    """
+    meta = (metadata or {}).get(key)
+    try:
+        found = json.loads(meta) if meta else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"the metadata {key.decode()!r} is no table of JSON: the file was changed; write it anew")
+    return found
 
 
 def _check_rows(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:

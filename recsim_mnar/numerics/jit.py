@@ -2,7 +2,8 @@
 
 Numba's own cache notices a change in the file of a jitted function but not in the files of the jitted functions that it
 calls. Here the cache folder's name is a digest of every kernel source (the modules named ``_*_kernel.py``), so machine
-code is only ever found again by the sources that made it. Where no folder can be written there is no cache.
+code is only ever found again by the sources that made it, and each file bears its digest. Where no folder can be
+written, or others may write there too, there is no cache.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 import numba
 from numba.core import event
 from numba.extending import overload, register_jitable
+
+from recsim_mnar.numerics.kernel_cache import guard, is_private
 
 # Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
 # each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list
@@ -51,7 +54,7 @@ def _cache_root() -> Path:
 
 @functools.cache
 def _cache_dir(folder: str) -> str | None:
-    """Cache folder for the kernels of a folder, or None where nothing can be written.
+    """Cache folder for the kernels of a folder, or None where nothing can be written, or others can write too.
 
     The digest covers every kernel of this package and of the top-level package that holds the folder, however deep.
     """
@@ -68,7 +71,9 @@ def _cache_dir(folder: str) -> str | None:
     digest.update(f"{numba.__version__} {sys.version}".encode())
     try:
         target = _cache_root() / digest.hexdigest()[:20]
-        target.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not is_private(target):
+            return None
         with tempfile.TemporaryFile(dir=target):
             pass
     except (OSError, RuntimeError):  # RuntimeError: no home folder is known
@@ -170,6 +175,6 @@ def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     before = config.CACHE_DIR
     config.CACHE_DIR = folder
     try:
-        return _njit(cache=True, **options)(function)
+        return guard(_njit(cache=True, **options)(function))
     finally:
         config.CACHE_DIR = before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.numerics.archives import read_arrays
 
 _META = "__meta__"
 _FORMAT = 1
@@ -86,17 +86,19 @@ class Stored:
         if not path.exists():
             raise UserError(f"{path} does not exist")
         try:
-            with np.load(path, allow_pickle=False) as data:
-                arrays = {name: data[name] for name in data.files}
+            arrays = read_arrays(path)
             meta = json.loads(str(arrays.pop(_META)))
-        except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile):  # TypeError: a single array, not a zip
-            raise UserError(f"{path} is not a saved policy: it must be an .npz file written by save()") from None
+            kind_name, n_items, name, parameters = (meta[key] for key in ("class", "n_items", "name", "parameters"))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:  # TypeError: JSON, and no table
+            raise UserError(
+                f"{path} is not a saved policy: it must be an .npz file written by save() ({error})"
+            ) from None
         if meta.get("format") != _FORMAT:
             raise UserError(f"{path} has format {meta.get('format')}, this version reads format {_FORMAT}")
-        kind = _class_named(str(meta["class"]))
+        kind = _class_named(str(kind_name))
         if not (isinstance(kind, type) and issubclass(kind, cls)):
-            raise UserError(f"{path} holds a {meta['class']}, not a {cls.__name__}")
-        return kind.refitted(int(meta["n_items"]), str(meta["name"]), arrays, meta["parameters"])
+            raise UserError(f"{path} holds a {kind_name}, not a {cls.__name__}")
+        return kind.refitted(int(n_items), str(name), arrays, parameters)
 
 
 def _class_named(stored: str) -> Any:

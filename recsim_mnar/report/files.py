@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.log.files import write_json
+from recsim_mnar.log.filled_folder import filling
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.receipts import INDEX, digest_of
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.page import write_page
@@ -16,7 +19,7 @@ SCHEMA = 1
 
 
 def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str, Any], seconds: float) -> None:
-    """Write ``log/``, ``summary.json``, ``results.json``, ``timings.json`` and ``report.html``.
+    """Write ``log/``, ``summary.json``, ``results.json``, ``timings.json`` and ``report.html``, and their index.
 
     Args:
         folder: that exists.
@@ -24,14 +27,19 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str,
         run_config: what suffices to make it again; JSON types.
         seconds: wall time of the whole.
     """
-    if comparison.log is not None:
-        comparison.log.write(folder / "log")
-    if comparison.exposures is not None:
-        comparison.exposures.write(folder)
-    write_json(folder / "summary.json", {**run_config, **comparison.summary()})
-    write_results(folder / "results.json", [untimed(r) for r in comparison.records])
-    write_json(folder / "timings.json", {"seconds": round(seconds, 3), "records": timings(comparison.records)})
-    write_page(folder / "report.html", comparison, run_config)
+    with filling(folder, resume=True) as into:
+        into.begin(digest_of(run_config), made_with())
+        if comparison.log is not None:
+            comparison.log.write(folder / "log")
+            into.record(f"log/{INDEX}")
+        if comparison.exposures is not None:
+            comparison.exposures.write(folder)
+        write_json(folder / "summary.json", {**run_config, **comparison.summary()})
+        write_results(folder / "results.json", [untimed(r) for r in comparison.records])
+        write_json(folder / "timings.json", {"seconds": round(seconds, 3), "records": timings(comparison.records)})
+        write_page(folder / "report.html", comparison, run_config)
+        for name in ("summary.json", "results.json", "report.html"):  # of times there is no receipt: they differ
+            into.record(name)
 
 
 def write_results(path: Path, rows: list[dict[str, Any]]) -> None:

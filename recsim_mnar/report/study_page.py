@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.log.files import write_json
+from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.protocols.judgement import BEST, COSTS, INDISTINGUISHABLE
 from recsim_mnar.report.figures import Figure, axes_of, svg_of
 from recsim_mnar.report.files import write_results
@@ -27,13 +28,18 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
         study: what was found.
         seconds: wall time of this run.
     """
-    write_results(folder / "results.json", study.rows())
-    write_json(
-        folder / "summary.json",
-        {"settings": study.settings, "summary": study.summary(), "judgements": study.judgements()},
-    )
-    write_json(folder / "timings.json", {"seconds": round(seconds, 3), "tasks": study.seconds})
-    _write_page(folder / "report.html", study)
+    with filling(folder, resume=True) as into:
+        if not into.index.receipts:
+            into.take_up()
+        write_results(folder / "results.json", study.rows())
+        write_json(
+            folder / "summary.json",
+            {"settings": study.settings, "summary": study.summary(), "judgements": study.judgements()},
+        )
+        write_json(folder / "timings.json", {"seconds": round(seconds, 3), "tasks": study.seconds})
+        _write_page(folder / "report.html", study)
+        for name in ("results.json", "summary.json", "report.html"):  # of times there is no receipt: they differ
+            into.record(name)
 
 
 def _write_page(path: Path, study: Study) -> None:

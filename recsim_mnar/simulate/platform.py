@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import replacing, write_table
+from recsim_mnar.log.filled_folder import FilledFolder, filling
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.receipts import INDEX, digest_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_policy, fitted
 from recsim_mnar.policy.base import Learner, Policy
@@ -176,21 +179,21 @@ def platform_to(
     Raises:
         UserError: the folder holds something.
     """
-    from recsim_mnar.simulate.run_folder import refuse_occupied
-
-    refuse_occupied(folder)
-    if keep_truth:
-        opened(world, seed, ("acceptance",))
-    platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
-    log = platform_log(platform)
-    log.provenance["recommender"] = DEPLOYED if recommender is None else recommender.name
-    if keep_truth:
-        _write_truth(folder, platform, log)
-    log.write(folder / "log")
+    with filling(folder) as into:
+        if keep_truth:
+            opened(world, seed, ("acceptance",))
+        platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
+        log = platform_log(platform)
+        log.provenance["recommender"] = DEPLOYED if recommender is None else recommender.name
+        into.begin(digest_of({"provenance": log.provenance}), made_with())
+        if keep_truth:
+            _write_truth(into, platform, log)
+        log.write(folder / "log")
+        into.record(f"log/{INDEX}")
     return len(log)
 
 
-def _write_truth(folder: Path, platform: Platform, log: Log) -> None:
+def _write_truth(into: FilledFolder, platform: Platform, log: Log) -> None:
     import pyarrow as pa
 
     shown = np.flatnonzero(log.is_bandit)
@@ -202,10 +205,11 @@ def _write_truth(folder: Path, platform: Platform, log: Log) -> None:
             table = platform.acceptance(log["user"][part], campaign.number)
             probability[np.searchsorted(shown, part)] = table[np.arange(len(part)), log["action"][part]]
     columns = {"user": log["user"][shown], "step": log["step"][shown], "acceptance_probability": probability}
-    write_table(pa.table(columns), folder / "truth.parquet")
+    with into.recording("truth.parquet", rows=len(shown)) as path:
+        write_table(pa.table(columns), path)
     truth = platform.world.platform_truth(platform)
     if truth:
-        with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
+        with into.recording("catalogue.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **truth)  # type: ignore[arg-type]  # arrays by name
 
 

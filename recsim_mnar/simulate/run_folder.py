@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -17,19 +16,28 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import part_path, replacing, write_json, write_table
-from recsim_mnar.log.packing import FORMATS, Packed, check_format, packed, rows_in, write_part
+from recsim_mnar.log.files import listed, part_path, replacing, write_json, write_table
+from recsim_mnar.log.filled_folder import FilledFolder, filling, refuse_occupied
+from recsim_mnar.log.made_with import differences, made_with
+from recsim_mnar.log.owned_folder import holder_of
+from recsim_mnar.log.packing import FORMATS, Packed, check_format, packed, record_part
+from recsim_mnar.log.parts import MANIFEST, read_table
+from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.slates import SlatePolicy
-from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order
+from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order, user_shards
 from recsim_mnar.simulate.items import as_recommender, checked_run, provenance, simulate_shard
+from recsim_mnar.simulate.origin import origin_of
 from recsim_mnar.worlds.base import World
+
+__all__ = ["MANIFEST", "PART_SHARDS", "claimed", "new_folder", "refuse_occupied", "simulate_to"]
 
 PART_SHARDS = 8
 """Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
 
-MANIFEST = "simulation.json"
+TRUTH = "truth.parquet"
+CATALOGUE = "catalogue.npz"
 _NOT_OF_THE_LOG = ("truth", "format")
 """Of the manifest: what says nothing of how the log was made."""
 
@@ -48,54 +56,23 @@ def new_folder(out: str | Path | None, kind: str, *, what: str = "folder") -> Pa
                 break
     else:
         folder = Path(out)
-        refuse_occupied(folder, what)
+        if holder_of(folder) is None:
+            refuse_occupied(folder, what)
     return folder
 
 
-def refuse_occupied(folder: Path, what: str = "folder") -> None:
-    """Raise UserError where ``folder`` is a file or holds something; ``what`` is what the user knows it by."""
-    if folder.is_file():
-        raise UserError(f"{what} {folder} is a file: name a folder")
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{what} {folder} exists and is not empty: name another folder, or remove it first")
-
-
 @contextlib.contextmanager
-def claimed(folder: Path, *, resume: bool = False, what: str = "folder") -> Iterator[None]:
-    """Make ``folder`` before the work that fills it; if the work fails before it wrote a part of a log, remove it.
+def claimed(folder: Path, *, resume: bool = False, what: str = "folder") -> Iterator[FilledFolder]:
+    """Own ``folder`` before the work that fills it, see :func:`recsim_mnar.log.filled_folder.filling`.
 
-    So a folder that cannot be written is found at once, and a command that failed can be given again as it is. With
-    ``resume`` a folder that holds a run is left as it is. ``what`` is what the user knows the folder by.
+    With ``resume`` a folder that holds a run may be filled further. ``what`` is what the user knows the folder by.
 
     Raises:
-        UserError: it is a file, holds something, or cannot be made or written.
+        UserError: it is a file, holds something, cannot be made or written, or another process owns it.
     """
-    if resume and (folder / MANIFEST).exists():
-        yield
-        return
-    refuse_occupied(folder, what)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{what} {folder} cannot be made: {error.strerror}; name another folder") from None
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"{what} {folder} cannot be written: name another folder")
-    try:
-        yield
-    except BaseException:
-        if not any((folder / "log").glob("part-*")):
-            _remove(folder, made)
-        raise
-
-
-def _remove(folder: Path, made: list[Path]) -> None:
-    """Take away what a run without parts has written, and the empty folders that were made for it."""
-    for file in (folder / MANIFEST, *folder.glob(".truth-*")):
-        file.unlink(missing_ok=True)
-    for empty in (folder / "log", *made):
-        with contextlib.suppress(OSError):  # not there, or somebody else's file lies in it
-            empty.rmdir()
+    held = any((folder / name).exists() for name in (MANIFEST, INDEX, JOURNAL))
+    with filling(folder, resume=resume and held, what=what) as into:
+        yield into
 
 
 def simulate_to(
@@ -114,8 +91,9 @@ def simulate_to(
 ) -> dict[str, int]:
     """Simulate into a folder: ``log/`` and, where asked for, ``truth.parquet`` and ``catalogue.npz``.
 
-    A part is a fixed range of users, written under a temporary name and renamed, so an interrupted run has whole parts
-    only; ``resume`` keeps those and makes the rest. Memory is bounded by a few parts.
+    A part is a fixed range of users, written under a temporary name and renamed, and taken down in a receipt; the index
+    of receipts is written last. ``resume`` keeps the parts that are what their receipts say and makes the others. One
+    process owns the folder meanwhile. Memory is bounded by a few parts.
 
     Args:
         folder: a new one, or with ``resume`` that of the interrupted run.
@@ -134,8 +112,8 @@ def simulate_to(
         users, rows and parts of the whole log, and how many parts were kept.
 
     Raises:
-        UserError: the folder holds something else, or a run of other parameters; or as
-            :func:`recsim_mnar.simulate.items.simulate`.
+        UserError: the folder holds something else, or what was made otherwise (other parameters, code or versions), or
+            another process writes it; or as :func:`recsim_mnar.simulate.items.simulate`.
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
@@ -143,54 +121,165 @@ def simulate_to(
         raise UserError(f"the {world.name} world has no truth column: it says no expected reward; ask for no truth")
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     run_config["format"] = check_format(form)
-    manifest = folder / MANIFEST
-    if resume and manifest.exists():
-        before = json.loads(manifest.read_text())
-        if before != json.loads(json.dumps(run_config)):
-            changed = sorted(key for key in run_config if before.get(key) != json.loads(json.dumps(run_config[key])))
-            raise UserError(
-                f"cannot resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder"
-            )
-    with claimed(folder, resume=resume):
-        write_json(manifest, run_config)
-        (folder / "log").mkdir(exist_ok=True)
-        return _fill(folder, world, policy, run_config, executor, progress)
+    with claimed(folder, resume=resume) as into:
+        made = _begin(into, run_config, origin_of(world, policy), resume)
+        with filling(folder / "log", resume=resume) as parts:
+            if resume:
+                parts.take_up()
+            parts.begin(made, made_with())
+            counts = _Run(into, parts, world, policy, run_config, executor, progress).fill()
+        into.record(f"log/{INDEX}")
+        return counts
 
 
-def _fill(
-    folder: Path,
-    world: World,
-    policy: Policy | SlatePolicy,
-    run_config: dict[str, Any],
-    executor: Executor | None,
-    progress: Callable[[int], None],
-) -> dict[str, int]:
-    """Make the parts that are missing of the run that ``run_config`` tells; returns as :func:`simulate_to`."""
-    n_users, seed, keep_truth, form = (run_config[key] for key in ("n_users", "seed", "truth", "format"))
-    part_users = PART_SHARDS * SHARD_USERS
-    firsts = list(range(0, n_users, part_users))
-    missing = [i for i in range(len(firsts)) if not _part_done(folder, i, keep_truth, form)]
-    progress(n_users - sum(min(part_users, n_users - firsts[i]) for i in missing))
-    run_shard = carrying(_packed_shard, world, policy, seed, keep_truth, form)
-    jobs = (
-        functools.partial(run_shard, first, min(SHARD_USERS, n_users - first))
-        for i in missing
-        for first in range(firsts[i], min(firsts[i] + part_users, n_users), SHARD_USERS)
-    )
-    shards = run_in_order(jobs, executor)
-    for i in missing:
-        n_here = min(part_users, n_users - firsts[i])
-        made = _counted(itertools.islice(shards, -(-n_here // SHARD_USERS)), progress)
-        if keep_truth:
-            write_table(_truth_table([shard.truth for shard in made]), _truth_path(folder, i))
-        story = {key: value for key, value in run_config.items() if key not in _NOT_OF_THE_LOG}
-        write_part(_log_path(folder, i, form), [shard.rows for shard in made], story)
-    if keep_truth:
-        _merge_truth(folder, len(firsts))
-        with replacing(folder / "catalogue.npz") as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, **world.truth_arrays(seed, n_users))  # type: ignore[arg-type]  # keywords of ours
-    rows = sum(rows_in(_log_path(folder, i, form)) for i in range(len(firsts)))
-    return {"users": n_users, "rows": rows, "parts": len(firsts), "kept": len(firsts) - len(missing)}
+def _begin(into: FilledFolder, run_config: dict[str, Any], code: dict[str, str], resume: bool) -> str:
+    """Write the manifest of a run, or find that the folder holds this one; returns the digest of what makes it.
+
+    Raises:
+        UserError: the folder holds a run that was made otherwise.
+    """
+    wanted = {**json.loads(json.dumps(run_config)), "code": code}
+    made = digest_of(wanted)
+    manifest = into.path / MANIFEST
+    if resume:
+        before = _manifest(manifest)
+        versions = before.pop("made_with", None) if before is not None else None
+        found = into.take_up()
+        # Receipts say what made the files: a manifest that says otherwise was changed since, and is written anew.
+        if found.made == made:
+            versions = found.made_with
+        elif before is None:
+            if found.made is not None or (into.path / INDEX).exists() or manifest.exists():
+                raise UserError(f"cannot resume: {manifest} is missing or damaged: restore it, or name another folder")
+        elif before != wanted:
+            _refuse_other(into.path, before, wanted)
+        if versions is not None:
+            _refuse_versions(into.path, versions)
+        _refuse_strangers(into.path / "log", run_config["n_users"], run_config["format"])
+    into.begin(made, made_with())
+    if not manifest.exists():
+        into.made_here(manifest)
+    write_json(manifest, {**wanted, "made_with": made_with()})
+    into.at_the_end(MANIFEST)
+    return made
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """What a manifest says; None where there is none, or none that can be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refuse_other(folder: Path, before: dict[str, Any], wanted: dict[str, Any]) -> None:
+    changed = sorted(key for key in {**before, **wanted} if before.get(key) != wanted.get(key))
+    if changed == ["code"]:
+        if "code" not in before:
+            changed = ["what it says of itself (a version of this package that kept no receipts made it)"]
+        else:
+            names = sorted({**before["code"], **wanted["code"]})
+            changed = [f"the code of {n}" for n in names if before["code"].get(n) != wanted["code"].get(n)]
+    raise UserError(f"cannot resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder")
+
+
+def _refuse_versions(folder: Path, before: Any) -> None:
+    changed = differences(before if isinstance(before, dict) else {}, made_with())
+    if changed:
+        raise UserError(
+            f"cannot resume: {folder} holds a run that was made with other versions: {', '.join(changed)}; "
+            "restore them, or name another folder"
+        )
+
+
+def _refuse_strangers(log: Path, n_users: int, form: str) -> None:
+    """Raise UserError for a table that lies among the parts and is none of this run's: a reader would read it."""
+    if log.is_dir():
+        expected = {part_path(log, i, FORMATS[form]).name for i in range(len(_firsts(n_users)))}
+        for file in listed(log):
+            if file.name not in expected:
+                raise UserError(f"cannot resume: {file} is no part of this run: move it away")
+
+
+def _firsts(n_users: int) -> range:
+    """The first user of each part."""
+    return range(0, n_users, PART_SHARDS * SHARD_USERS)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run and the folders that it fills."""
+
+    into: FilledFolder
+    parts: FilledFolder
+    world: World
+    policy: Policy | SlatePolicy
+    run_config: dict[str, Any]
+    executor: Executor | None
+    progress: Callable[[int], None]
+
+    @property
+    def keep_truth(self) -> bool:
+        return bool(self.run_config["truth"])
+
+    def fill(self) -> dict[str, int]:
+        """Make the parts that are missing or damaged; returns as :func:`simulate_to`."""
+        firsts = _firsts(self.run_config["n_users"])
+        wants_truth = self.keep_truth and self.into.whole(TRUTH) is None
+        lacks_log = [self.parts.whole(self._part_name(i)) is None for i in range(len(firsts))]
+        lacks_truth = [wants_truth and self.into.whole(_truth_name(i)) is None for i in range(len(firsts))]
+        missing = [i for i in range(len(firsts)) if lacks_log[i] or lacks_truth[i]]
+        self.progress(self.run_config["n_users"] - sum(self._n_users(first) for first in (firsts[i] for i in missing)))
+        known = {key: value for key, value in self.run_config.items() if key not in _NOT_OF_THE_LOG}
+        for i, shards in zip(missing, self._shards([firsts[i] for i in missing]), strict=True):
+            if lacks_truth[i]:
+                with self.into.recording(_truth_name(i)) as path:
+                    write_table(_truth_table([shard.truth for shard in shards]), path)
+            if lacks_log[i]:
+                record_part(self.parts, i, [shard.rows for shard in shards], known, self.run_config["format"])
+        if self.keep_truth:
+            self._write_truth(len(firsts), wants_truth)
+        rows = sum(receipt.rows or 0 for receipt in self.parts.index.receipts.values())
+        kept = len(firsts) - sum(lacks_log)
+        return {"users": self.run_config["n_users"], "rows": rows, "parts": len(firsts), "kept": kept}
+
+    def _n_users(self, first: int) -> int:
+        return min(PART_SHARDS * SHARD_USERS, self.run_config["n_users"] - first)
+
+    def _part_name(self, number: int) -> str:
+        return part_path(self.parts.path, number, FORMATS[self.run_config["format"]]).name
+
+    def _shards(self, firsts: list[int]) -> Iterator[list[_Shard]]:
+        """The shards of parts by their first users, in order."""
+        config = self.run_config
+        run_shard = carrying(_packed_shard, self.world, self.policy, config["seed"], self.keep_truth, config["format"])
+        jobs = (
+            functools.partial(run_shard, user, n)
+            for first in firsts
+            for user, n in user_shards(first, self._n_users(first))
+        )
+        shards = run_in_order(jobs, self.executor)
+        for first in firsts:
+            n_shards = -(-self._n_users(first) // SHARD_USERS)
+            yield _counted(itertools.islice(shards, n_shards), self.progress)
+
+    def _write_truth(self, n_parts: int, wanted: bool) -> None:
+        """Put the truth of the parts together, and write the catalogue."""
+        folder = self.into.path
+        if wanted:
+            with self.into.recording(TRUTH) as path:
+                _merge_truth(path, [folder / _truth_name(i) for i in range(n_parts)])
+        for i in range(n_parts):
+            self.into.drop(_truth_name(i))
+        if self.into.whole(CATALOGUE) is None:
+            arrays = self.world.truth_arrays(self.run_config["seed"], self.run_config["n_users"])
+            with (
+                self.into.recording(CATALOGUE) as path,
+                replacing(path) as temporary,
+                temporary.open("wb") as file,
+            ):
+                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # keywords of ours
 
 
 @dataclass(frozen=True)
@@ -223,18 +312,8 @@ def _counted(shards: Iterable[_Shard], progress: Callable[[int], None]) -> list[
     return kept
 
 
-def _log_path(folder: Path, index: int, form: str) -> Path:
-    return part_path(folder / "log", index, FORMATS[form])
-
-
-def _part_done(folder: Path, index: int, keep_truth: bool, form: str) -> bool:
-    done = _log_path(folder, index, form).exists()
-    # The truth of a part is written before its log, so a part with a log has its truth, merged or not.
-    return done and (not keep_truth or _truth_path(folder, index).exists() or (folder / "truth.parquet").exists())
-
-
-def _truth_path(folder: Path, index: int) -> Path:
-    return folder / f".truth-{index:05d}.parquet"
+def _truth_name(index: int) -> str:
+    return f".truth-{index:05d}.parquet"
 
 
 def _truth_table(truths: Sequence[dict[str, Any]]) -> Any:
@@ -243,20 +322,15 @@ def _truth_table(truths: Sequence[dict[str, Any]]) -> Any:
     return pa.table({name: np.concatenate([truth[name] for truth in truths]) for name in truths[0]})
 
 
-def _merge_truth(folder: Path, n_parts: int) -> None:
+def _merge_truth(path: Path, pieces: list[Path]) -> None:
     import pyarrow.parquet as pq
 
-    paths = [_truth_path(folder, i) for i in range(n_parts)]
-    if (folder / "truth.parquet").exists():
-        for path in paths:
-            path.unlink(missing_ok=True)
-        return
-    columns = pq.read_schema(paths[0])
+    columns = pq.read_schema(pieces[0])
     with (
-        replacing(folder / "truth.parquet") as temporary,
-        pq.ParquetWriter(temporary, columns, compression="zstd", compression_level=1) as writer,
+        replacing(path) as temporary,
+        pq.ParquetWriter(
+            temporary, columns, compression="zstd", compression_level=1, write_page_checksum=True
+        ) as writer,
     ):
-        for path in paths:
-            writer.write_table(pq.read_table(path))
-    for path in paths:
-        path.unlink()
+        for piece in pieces:
+            writer.write_table(read_table(piece))

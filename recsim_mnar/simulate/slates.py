@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.files import replacing
+from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import as_slate_policy, draw
 
@@ -97,13 +98,21 @@ def write_exposures(folder: Path, world: SlateWorld, policy: Any, n_users: int, 
 
     That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
     """
+    with filling(folder, resume=True) as into:
+        _write_exposures(into, world, policy, n_users, seed, keep_truth)
+
+
+def _write_exposures(
+    into: FilledFolder, world: SlateWorld, policy: Any, n_users: int, seed: int, keep_truth: bool
+) -> None:
+    folder = into.path
     exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)
     if keep_truth:
         truth = np.empty((2, n_users, world.n_items), np.float32)
         for users in _batches(0, n_users, world.n_items):
             outcomes = world.outcomes_of(seed, users)
             truth[0, users], truth[1, users] = outcomes.control, outcomes.treated
-        with replacing(folder / "outcomes.npz") as temporary, temporary.open("wb") as file:
+        with into.recording("outcomes.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, control=truth[0], treated=truth[1])
 
 

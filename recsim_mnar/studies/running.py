@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
@@ -11,9 +12,15 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_json
+from recsim_mnar.log.filled_folder import FilledFolder, filling, is_filled_here
+from recsim_mnar.log.made_with import differences as version_differences
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.owned_folder import holder_of
+from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.protocols.own_code import left_by_own_code, raised_by_own_code
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
+from recsim_mnar.simulate.origin import origin_named
 from recsim_mnar.studies.result import Study
 from recsim_mnar.studies.tasks import Task, filled, labels_of, tasks_of
 
@@ -69,29 +76,39 @@ def run_study(
         number = len(tasks) // len(setups)
         report(f"{label}: {number} catalogue{'s' if number > 1 else ''}")
         setup.resolved()
-    where = None if folder is None else Path(folder)
-    if where is not None:
-        _claim(where, settings, resume)
-    return _run(tasks, settings, where, executor, report)
+    if folder is None:
+        return _run(tasks, settings, None, executor, report)
+    with study_folder(Path(folder), resume) as into:
+        _begin(into, settings, resume)
+        return _run(tasks, settings, into, executor, report)
 
 
 def _run(
-    tasks: list[Task], settings: dict[str, Any], folder: Path | None, executor: Executor | None, report: Report
+    tasks: list[Task], settings: dict[str, Any], into: FilledFolder | None, executor: Executor | None, report: Report
 ) -> Study:
-    missing = [t for t in tasks if folder is None or not _path(folder, t.label).exists()]
+    kept = {} if into is None else {t.label: found for t in tasks if (found := _kept(into, t)) is not None}
+    missing = [t for t in tasks if t.label not in kept]
     if len(missing) < len(tasks):
         report(f"{len(tasks) - len(missing)} of {len(tasks)} were there already")
-    found: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
     for task, (result, took) in _finished(missing, executor):
         seconds[task.label] = took["seconds"]
-        if folder is None:
-            found[task.label] = result
-        else:
-            write_json(_path(folder, task.label), result)
+        kept[task.label] = result
+        if into is not None:
+            with into.recording(_name(task)) as path:
+                write_json(path, result)
+            # As it is read again: what a study says does not depend on whether it was interrupted.
+            kept[task.label] = json.loads(path.read_text())
         report(f"{task.label} done, {len(seconds)} of {len(missing)}")
-    results = [found[t.label] if folder is None else json.loads(_path(folder, t.label).read_text()) for t in tasks]
-    return Study(settings, results, seconds)
+    return Study(settings, [kept[t.label] for t in tasks], seconds)
+
+
+def _kept(into: FilledFolder, task: Task) -> dict[str, Any] | None:
+    """The result of a task that an earlier run has left; None where there is none, or none that is whole."""
+    if into.whole(_name(task)) is None:
+        return None
+    result: dict[str, Any] = json.loads((into.path / _name(task)).read_text())
+    return result if (result["label"], result["seed"]) == (task.label, task.seed) else None
 
 
 def _finished(tasks: list[Task], executor: Executor | None) -> Iterator[tuple[Task, Any]]:
@@ -131,7 +148,6 @@ def processes(n: int) -> Any:
 
     Processes and not threads: agents learn in Python, which lets one thread at a time.
     """
-    import contextlib
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
@@ -141,32 +157,74 @@ def processes(n: int) -> Any:
     return ProcessPoolExecutor(n, mp_context=context, initializer=_end_with_parent)
 
 
-def _path(folder: Path, label: str) -> Path:
-    return folder / TASKS / f"{label}.json"
+def _name(task: Task) -> str:
+    return f"{TASKS}/{task.label}.json"
 
 
-def _claim(folder: Path, settings: dict[str, Any], resume: bool) -> None:
-    """Make the folder of a study, or find that it holds this one."""
+@contextlib.contextmanager
+def study_folder(folder: Path, resume: bool) -> Iterator[FilledFolder]:
+    """Own the folder of a study while it is filled: a new one, or with ``resume`` one that holds a study.
+
+    Raises:
+        UserError: it holds something else, cannot be written, or another process owns it.
+    """
+    holds = any((folder / name).exists() for name in (MANIFEST, INDEX, JOURNAL))
+    if (folder / MANIFEST).exists() and not resume and holder_of(folder) is None and not is_filled_here(folder):
+        raise UserError(
+            f"--out {folder} exists and is not empty: name another folder, or remove it first (--resume takes up the "
+            "study that it holds)"
+        )
+    with filling(folder, resume=resume and holds, what="--out") as into:
+        yield into
+
+
+def _begin(into: FilledFolder, settings: dict[str, Any], resume: bool) -> None:
+    """Write the manifest of a study, or find that the folder holds this one."""
     wanted = json.loads(json.dumps(settings))
-    manifest = folder / MANIFEST
-    if resume and manifest.exists():
-        before = json.loads(manifest.read_text())
-        there, here = (_count(study["seeds"]) for study in (before, wanted))
-        changed = differences(_first(before, min(there, here)), _first(wanted, min(there, here)))
-        if not changed and here < there:
-            raise UserError(
-                f"--resume: {folder} holds a study of {there} catalogues, of which {here} are asked for: ask for at "
-                "least as many, or name another folder"
-            )
-        if changed:
-            raise UserError(
-                f"--resume: {folder} holds a study that differs in {', '.join(changed)}: name another folder"
-            )
-    elif folder.exists() and any(folder.iterdir()):
-        hint = " (--resume takes up the study that it holds)" if manifest.exists() else ""
-        raise UserError(f"--out {folder} exists and is not empty: name another folder, or remove it first{hint}")
-    (folder / TASKS).mkdir(parents=True, exist_ok=True)
-    write_json(manifest, wanted)
+    code = origin_named(wanted["studies"])
+    made = digest_of({"studies": wanted["studies"], "seed": wanted["seed"], "code": code})
+    manifest = into.path / MANIFEST
+    if resume:
+        _check_before(into, wanted, code, made)
+    into.begin(made, made_with())
+    if not manifest.exists():
+        into.made_here(manifest)
+    write_json(manifest, {**wanted, "code": code, "made_with": made_with()})
+    into.at_the_end(MANIFEST)
+
+
+def _check_before(into: FilledFolder, wanted: dict[str, Any], code: dict[str, str], made: str) -> None:
+    """Raise UserError where the folder holds a study that is not this one, or the first catalogues of it."""
+    folder, manifest = into.path, into.path / MANIFEST
+    found = into.take_up()
+    try:
+        before = json.loads(manifest.read_bytes()) if manifest.exists() else None
+        there = None if before is None else _count(before["seeds"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        before = there = None
+    if before is None or there is None:
+        if found.made != made and (manifest.exists() or found.made is not None):
+            raise UserError(f"--resume: {manifest} is missing or damaged: restore it, or name another folder")
+        return
+    versions = before.pop("made_with", None)
+    if versions is None:
+        raise UserError(f"--resume: {folder} holds a study of a version that kept no receipts: name another folder")
+    here = _count(wanted["seeds"])
+    wanted = {**wanted, "code": code}
+    changed = differences(_first(before, min(there, here)), _first(wanted, min(there, here)))
+    if not changed and here < there:
+        raise UserError(
+            f"--resume: {folder} holds a study of {there} catalogues, of which {here} are asked for: ask for at "
+            "least as many, or name another folder"
+        )
+    if changed:
+        raise UserError(f"--resume: {folder} holds a study that differs in {', '.join(changed)}: name another folder")
+    others = version_differences(versions if isinstance(versions, dict) else {}, made_with())
+    if others:
+        raise UserError(
+            f"--resume: {folder} holds a study that was made with other versions: {', '.join(others)}; restore them, "
+            "or name another folder"
+        )
 
 
 def _count(seeds: int | list[int]) -> int:

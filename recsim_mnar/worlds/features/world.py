@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.numerics import elementary
+from recsim_mnar.numerics.archives import read_arrays
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.base import DecisionWorld
 from recsim_mnar.worlds.features.lanes import FeatureLanes
@@ -155,12 +155,9 @@ def _of_params(params: FeatureParams, weights: Any, means: Any) -> tuple[Any, An
 def _arrays_of(file: str) -> dict[str, Any]:
     path = Path(file)
     try:
-        with np.load(path, allow_pickle=False) as held:
-            return dict(held)
+        return read_arrays(path)
     except FileNotFoundError:
         raise UserError(f"file {path} does not exist") from None
-    except (ValueError, OSError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise UserError(f"file {path} is no .npz file of arrays: {str(error).splitlines()[0]}") from None
 
 
 def _matrix(name: str, values: Any) -> Floats:

@@ -5,7 +5,6 @@ Schnabel et al. 2016, section 6.2.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
+from recsim_mnar.numerics.archives import read_arrays
 from recsim_mnar.worlds.ratings.observation import MARGINALS, rerank
 
 RANKS = (5, 10, 20)
@@ -89,11 +89,13 @@ def matrix_of_file(path: str | Path, marginals: Any, seed: int) -> tuple[NDArray
 
         return complete(read_ratings(path), marginals=marginals, seed=seed).ratings, None
     try:
-        held = np.load(path, allow_pickle=False)
-        arrays = dict(held) if path.suffix.lower() == ".npz" else {"ratings": held}
+        if path.suffix.lower() == ".npz":
+            arrays = read_arrays(path)
+        else:  # mapped: its header may ask for more than there is
+            arrays = {"ratings": np.array(np.load(path, allow_pickle=False, mmap_mode="r"))}
     except FileNotFoundError:
         raise UserError(f"ratings_file {path} does not exist") from None
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError) as error:
         raise UserError(f"ratings_file {path} holds no array: {str(error).splitlines()[0]}") from None
     if "ratings" not in arrays or arrays["ratings"].ndim != 2 or arrays["ratings"].dtype.kind not in "iuf":
         raise UserError(f"ratings_file {path} must hold 'ratings', a (users, items) matrix of numbers")

@@ -1,0 +1,52 @@
+"""What files are made with: versions and sources on which their bytes may depend, beside what they are made of."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "pyarrow")
+_NO_PART = ("cli", "contracts", "export", "report", "warming.py")
+"""Places of the package that have no part in any log or result."""
+
+
+@functools.cache
+def _made_with() -> dict[str, str]:
+    from recsim_mnar import __version__
+
+    found = {"recsim-mnar": __version__, "sources": _sources(), "python": ".".join(platform.python_version_tuple()[:2])}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {**found, "machine": platform.machine()}
+
+
+def made_with() -> dict[str, str]:
+    """Versions of the package, its sources and the libraries, and the kind of machine."""
+    return dict(_made_with())
+
+
+def _sources() -> str:
+    """A digest of the sources that make logs and results: two states of one version may differ."""
+    package = Path(__file__).resolve().parents[1]
+    agents = package / "agents" if (package / "agents").exists() else package.parent / "agents"
+    digest = hashlib.sha256()
+    for root in dict.fromkeys((package, agents)):
+        for path in sorted(root.rglob("*.py")):
+            place = path.relative_to(root).as_posix()
+            first = place.split("/")[0]
+            if root != package or first not in (*_NO_PART, "agents"):
+                digest.update(f"{place}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def differences(before: dict[str, str], here: dict[str, str]) -> list[str]:
+    """What differs, in words."""
+    names = [name for name in {**before, **here} if before.get(name) != here.get(name)]
+    return [f"{name} ({before.get(name, 'none')} there, {here.get(name, 'none')} here)" for name in names]

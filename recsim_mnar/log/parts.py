@@ -1,0 +1,262 @@
+"""The files of a log as a reader meets them: held against their receipts, before anything in them is believed."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.arrow import mapped, schema_of
+from recsim_mnar.log.files import ARROW, PARQUET, listed, part_files, part_path, recorded, sweep
+from recsim_mnar.log.filled_folder import is_filled_here
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.owned_folder import holder_of
+from recsim_mnar.log.receipts import INDEX, JOURNAL, Index, Receipt, file_digest, is_as, receipt_of
+
+PART_KEY = b"recsim_mnar_part"
+"""In the metadata of a part: its number, and the digest of what made it."""
+MANIFEST = "simulation.json"
+SIDECAR = ".index.json"
+"""Behind the name of a single file: its receipt."""
+_AHEAD = 3
+"""Parts that are hashed beyond the one that is read."""
+
+MEND = "restore it, or make it again with the command that wrote it (simulate: and --resume)"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The files of a log, in the order of their names; iterating hands each out after it was held against its receipt.
+
+    Attributes:
+        path: what the user named.
+        files: where they lie.
+        index: their receipts; None where nobody wrote any, as in a user's own folder.
+    """
+
+    path: Path
+    files: list[Path]
+    index: Index | None = None
+    _folder: Path = field(default_factory=Path)
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Parts:
+        """The files of a folder, or the file itself, see :func:`recsim_mnar.log.files.part_files`.
+
+        Raises:
+            UserError: nothing there; a file that the index lists is missing, or one lies there that it does not list;
+                the index is damaged, or missing beside parts that have one.
+        """
+        path = Path(path)
+        folder = path / "log" if (path / "log").is_dir() else path
+        if not path.is_dir():
+            files = part_files(path)
+            return cls(path, files, _index_beside(path), path.parent)
+        _check_run(path if folder != path else path.parent, folder)
+        index = Index.read(folder)
+        if index is None:
+            files = part_files(path)
+            _refuse_unfinished(folder, files)
+            return cls(path, files, None, folder)
+        _check_names(folder, index)
+        return cls(path, part_files(path), index, folder)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[Path]:
+        """Each file, when it has been found to be what its receipt says; the next ones are looked at meanwhile.
+
+        Raises:
+            UserError: it is not; or it cannot be read.
+        """
+        if self.index is None:
+            yield from self.files
+            return
+        waiting: collections.deque[tuple[Path, Future[str]]] = collections.deque()
+        files = iter(self.files)
+        threads = ThreadPoolExecutor(min(_AHEAD, len(self.files), os.cpu_count() or 1), "receipts")
+        try:
+            for file in files:
+                waiting.append((file, threads.submit(file_digest, file)))
+                if len(waiting) > _AHEAD:
+                    yield self._held(*waiting.popleft())
+            while waiting:
+                yield self._held(*waiting.popleft())
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def first(self) -> Path:
+        """The first file, held against its receipt."""
+        return self.held(self.files[0])
+
+    def held(self, file: Path) -> Path:
+        """A file of the folder, held against its receipt where it has one.
+
+        Raises:
+            UserError: it is not what its receipt says.
+        """
+        return next(iter(Parts(self.path, [file], self.index, self._folder)))
+
+    def _held(self, file: Path, digest: Future[str]) -> Path:
+        receipt = self._receipt(file)
+        if receipt is not None:
+            try:
+                found = digest.result()
+            except OSError as error:
+                raise UserError(f"{file} cannot be read: {error.strerror}") from None
+            if found != receipt.sha256:
+                raise UserError(self.fault_of(file, found))
+        return file
+
+    def _receipt(self, file: Path) -> Receipt | None:
+        return None if self.index is None else self.index.receipts.get(file.name)
+
+    def fault_of(self, file: Path, found: str) -> str:
+        """What is wrong with a file whose bytes are not those of its receipt."""
+        index, receipt = self.index, self._receipt(file)
+        assert index is not None
+        assert receipt is not None
+        if (file.parent / (file.name + SIDECAR)).exists():
+            return f"{file} is not what was written: restore it, or, if you wrote it anew, remove {file.name}{SIDECAR}"
+        others = [each.file for each in index.receipts.values() if each.sha256 == found]
+        if others:
+            return f"{file} holds what {others[0]} is to hold: it was doubled or swapped; {MEND}"
+        made = _mark_of(file).get("made")
+        if made is not None and made != index.made:
+            marks = {_mark_of(each).get("made") for each in self.files}
+            if marks == {made}:
+                return f"{self._folder / INDEX} is of another run than the parts beside it; {MEND}"
+            return f"{file} is a part of another run; {MEND}"
+        size = file.stat().st_size
+        if size != receipt.bytes:
+            return f"{file} is damaged: it has {size:,} bytes, {receipt.bytes:,} were written; {MEND}"
+        return f"{file} is damaged: its bytes are not those that were written; {MEND}"
+
+
+def _check_names(folder: Path, index: Index) -> None:
+    """Raise UserError where files are missing, or too many."""
+    missing = [name for name in sorted(index.receipts) if not (folder / name).is_file()]
+    if missing:
+        raise UserError(f"{folder / missing[0]} is missing{_others(missing)}; {MEND}")
+    strangers = [file.name for file in listed(folder) if file.name not in index.receipts]
+    if strangers:
+        raise UserError(
+            f"{folder / strangers[0]} is no part of this log, {INDEX} lists none such{_others(strangers)}: move it away"
+        )
+
+
+def _others(names: list[str]) -> str:
+    return f", and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+def _check_run(run: Path, log: Path) -> None:
+    """Raise UserError where a run's folder was not finished, or does not belong together with its log."""
+    if log.name != "log" or is_filled_here(run):
+        return
+    index = Index.read(run)
+    if index is None:
+        if (run / MANIFEST).exists():
+            _refuse_unfinished(run, listed(log))
+        return
+    for name in (MANIFEST, f"{log.name}/{INDEX}"):
+        receipt = index.receipts.get(name)
+        if receipt is None:
+            continue
+        if not (run / name).is_file():
+            raise UserError(f"{run / name} is missing; {MEND}")
+        if not is_as(run, receipt):
+            Index.read(log)  # where it is damaged this says so
+            raise UserError(f"{run / name} is damaged or of another run: {run / INDEX} lists another; {MEND}")
+
+
+def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
+    """Raise UserError where parts lie without the index that is written after them."""
+    if not ((folder / JOURNAL).exists() or any(_is_marked(file) for file in files[:1] + files[-1:])):
+        return
+    holder = holder_of(folder)
+    if holder is not None:
+        raise UserError(f"{folder} is being written by {holder}: wait for it")
+    raise UserError(
+        f"{folder / INDEX} is missing: the run was interrupted (simulate: --resume finishes it), or the file was lost; "
+        "parts that you put together yourself are read under other names than part-..."
+    )
+
+
+def _index_beside(file: Path) -> Index | None:
+    """The index that lists a single file: one of its own, or that of its folder."""
+    index = Index.read(file.parent, file.name + SIDECAR)
+    if index is None and file.suffix.lower() in (*PARQUET, *ARROW):
+        index = Index.read(file.parent)
+    return index if index is not None and file.name in index.receipts else None
+
+
+def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
+    """Let ``write(file)`` write a table of so many rows as a file of its own, and put its receipt beside it."""
+    sidecar = file.with_name(file.name + SIDECAR)
+    sweep(file.parent, file.name)
+    sidecar.unlink(missing_ok=True)  # of a file that was removed
+    found = Index(made_with=made_with())
+
+    def take_down(temporary: Path, target: Path) -> bool:
+        if target == file:
+            found.receipts[file.name] = receipt_of(temporary, file.name, rows=rows)
+            found.write(file.parent, sidecar.name)  # a file under its own name has its receipt
+        return False
+
+    with recorded(take_down):
+        write(file)
+
+
+def mark_of_part(number: int, made: str | None) -> dict[bytes, bytes]:
+    """The mark of a part, for the metadata of its file."""
+    return {PART_KEY: json.dumps({"part": number, "made": made}, sort_keys=True).encode()}
+
+
+def _mark_of(file: Path) -> dict[str, Any]:
+    """The mark of a part; empty where there is none to be read."""
+    import pyarrow as pa
+
+    try:
+        mark = json.loads((schema_of(file).metadata or {})[PART_KEY])
+    except (OSError, ValueError, KeyError, pa.ArrowException, RecursionError):
+        return {}
+    return mark if isinstance(mark, dict) else {}
+
+
+def _is_marked(file: Path) -> bool:
+    """Whether a file is a part of ours under the name that it was given."""
+    number = _mark_of(file).get("part")
+    return isinstance(number, int) and file.name == part_path(file.parent, number, file.suffix).name
+
+
+def read_table(file: Path, columns: list[str] | None = None, *, held: bool = False) -> Any:
+    """The pyarrow Table of a Parquet file, or of an Arrow file, which is mapped.
+
+    Args:
+        file: where it lies.
+        columns: their names; all where None.
+        held: it was held against its receipt. Where it was not, its pages are held against the checksums that they
+            bear, if they do (those of Parquet).
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    of_arrow = file.suffix.lower() in ARROW
+    try:
+        if of_arrow:
+            return mapped(file, columns)
+        return pq.read_table(file, columns=columns, partitioning=None, page_checksum_verification=not held)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{file} is not a readable {'Arrow' if of_arrow else 'Parquet'} file: {reason}") from None

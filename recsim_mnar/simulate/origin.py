@@ -1,0 +1,168 @@
+"""What made a log beyond its parameters: the code and the fitted arrays of what a user brought, and files it names."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.log.receipts import file_digest
+from recsim_mnar.policy.storage import Stored
+
+_DEEP = 4
+"""How far objects within objects are looked at: a policy in a policy that softens it in one that adapts it."""
+
+_MODULE = re.compile(r"\b([A-Za-z_][\w.]*):[A-Za-z_]")
+
+
+def origin_of(*things: Any) -> dict[str, str]:
+    """A digest of every module that is not this package's and has part in the things, of what was fitted, and of files.
+
+    Args:
+        things: a world, a policy.
+
+    Returns:
+        Digests by what they are of: ``module``, ``file name``, ``fitted name``.
+    """
+    found: dict[str, str] = {}
+    for thing in _reached(things):
+        kinds = [thing] if inspect.isfunction(thing) else type(thing).__mro__
+        for kind in kinds:
+            found.update(_code(kind))
+        if isinstance(thing, Stored):
+            found[f"fitted {type(thing).__name__} {len(found)}"] = _fitted(thing)
+        for name, value in _values(thing).items():
+            if isinstance(value, str) and _is_file(value):
+                found[f"file {name}"] = file_digest(value)
+    return dict(sorted(found.items()))
+
+
+def code_of(modules: Iterable[str]) -> dict[str, str]:
+    """A digest of each of these modules, where they are loaded and not this package's, and of what they import."""
+    found: dict[str, str] = {}
+    for name in modules:
+        file = _own_file(name)
+        if file is not None:
+            found.update(_imported(file, name))
+    return dict(sorted(found.items()))
+
+
+def origin_named(settings: Any) -> dict[str, str]:
+    """As :func:`origin_of`, of the modules (``package.module:Name``) and files that settings of JSON types name."""
+    texts = list(_texts(settings))
+    modules = {found.group(1) for text in texts for found in _MODULE.finditer(text)}
+    for name in sorted(modules):
+        with contextlib.suppress(Exception):  # what cannot be imported is told where it is used
+            importlib.import_module(name)
+    return code_of(sorted(modules)) | {f"file {text}": file_digest(text) for text in sorted(texts) if _is_file(text)}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _reached(things: tuple[Any, ...]) -> Iterator[Any]:
+    """The things and the objects and functions that they hold, each once."""
+    seen: set[int] = set()
+    level = list(things)
+    for _ in range(_DEEP):
+        following = []
+        for thing in level:
+            if id(thing) not in seen:
+                seen.add(id(thing))
+                yield thing
+                following += [v for v in _values(thing).values() if inspect.isfunction(v) or _is_object(v)]
+        level = following
+
+
+def _is_object(value: Any) -> bool:
+    plain = isinstance(value, (type, ModuleType)) or type(value).__module__.partition(".")[0] in ("numpy", "builtins")
+    return hasattr(value, "__dict__") and not plain
+
+
+def _values(thing: Any) -> dict[str, Any]:
+    return dict(getattr(thing, "__dict__", {}))
+
+
+def _is_file(text: str) -> bool:
+    return len(text) < 4096 and "\0" not in text and bool(Path(text).suffix) and Path(text).is_file()
+
+
+def _code(kind: Any) -> dict[str, str]:
+    """The digest of the module of a class or function and of what it imports; of a script its own source alone."""
+    if kind.__module__ == "__main__":
+        try:
+            return {f"__main__ {kind.__qualname__}": hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()}
+        except (OSError, TypeError):
+            return {}
+    return code_of([kind.__module__])
+
+
+def _own_file(name: str) -> Path | None:
+    """The source of a loaded module that is neither this package's nor Python's own."""
+    if name.partition(".")[0] in ("recsim_mnar", "agents", *sys.stdlib_module_names):
+        return None
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return Path(file) if file and Path(file).suffix == ".py" and Path(file).is_file() else None
+
+
+def _imported(file: Path, name: str) -> dict[str, str]:
+    """Digests of a module and, where it is not an installed one, of the modules beside it that it imports."""
+    found = {name: file_digest(file)}
+    if {"site-packages", "dist-packages"} & set(file.parts):
+        return found
+    root = file.parents[name.count(".") + (file.name == "__init__.py")]
+    waiting = [(file, name)]
+    while waiting:
+        for other in _names_in(*waiting.pop()):
+            place = root.joinpath(*other.split("."))
+            for source in (place.with_name(place.name + ".py"), place / "__init__.py"):
+                if other not in found and source.is_file():
+                    found[other] = file_digest(source)
+                    waiting.append((source, other))
+    return found
+
+
+def _names_in(file: Path, module: str) -> Iterator[str]:
+    """Names of the modules that a source may import."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*filter(None, above), *([node.module] if node.module else [])])
+            yield from (name for name in (base, *(f"{base}.{a.name}".lstrip(".") for a in node.names)) if name)
+
+
+def _fitted(policy: Stored) -> str:
+    """A digest of what a policy has learned."""
+    arrays, parameters = policy.fitted()
+    digest = hashlib.sha256(json.dumps(parameters, sort_keys=True, default=str).encode())
+    for name, array in sorted(arrays.items()):
+        values = np.ascontiguousarray(array)
+        digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+        digest.update(values.tobytes() if values.dtype.hasobject else values.data)
+    return digest.hexdigest()
