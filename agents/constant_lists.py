@@ -66,6 +66,7 @@ class MostRecommended(Learner):
     """
 
     name = "most-recommended"
+    needs = frozenset({"outcomes"})
 
     def __init__(self, places: int = 5) -> None:
         self.places = whole_number(places, f"{self.name}: places", least=1)
@@ -87,6 +88,7 @@ class NeverRecommended(Learner):
     """
 
     name = "never-recommended"
+    needs = frozenset({"outcomes"})
 
     def __init__(self, places: int = 5) -> None:
         self.places = whole_number(places, f"{self.name}: places", least=1)

@@ -19,7 +19,7 @@ from recsim_mnar.worlds import make_world
 try:
     from stable_baselines3 import PPO
 
-    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter, policy_of
+    from recsim_mnar.integrations.stable_baselines3 import PPO_SETTINGS, VecEnvAdapter, policy_of
 except ImportError as error:
     print(f"examples/ppo.py: left out, {error}: pip install 'recsim-mnar[stable-baselines3]'")
     sys.exit(0)
@@ -32,8 +32,8 @@ lanes = gym.make_vec(
     autoreset_mode="SameStep",
     n_items=ITEMS,
 )
-# A recommendation hardly changes what comes later: without discounted future rewards the advantages are far less noisy.
-model = PPO("MlpPolicy", VecEnvAdapter(lanes), n_steps=64, batch_size=2048, gamma=0.0, seed=0, device="cpu")
+# Shares of views as observation, and no discounted future rewards: a recommendation hardly changes what comes later.
+model = PPO("MlpPolicy", VecEnvAdapter(lanes), **PPO_SETTINGS, seed=0, device="cpu")
 model.learn(STEPS)
 
 world = make_world("sessions", None, [f"n_items={ITEMS}"])

@@ -20,6 +20,9 @@ _DEFINED_IN = {
     "difference": "estimators",
     "estimate_value": "estimators",
     "make_world": "worlds",
+    "plan_ab": "own_log.plan",
+    "plan_estimate": "own_log.plan",
+    "plan_logging": "own_log.plan",
     "run_study": "studies",
 }
 _MODULES = (

@@ -39,6 +39,7 @@ MAY = {
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"log", "policy", "worlds"},
     "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "envs"},
+    "installation": GROUND,
     "replay": GROUND | {"log", "policy", "simulate.executor"},
     "export": GROUND | {"log", "policy", "replay"},
     "integrations": GROUND | {"log", "policy"},
@@ -51,10 +52,24 @@ MAY = {
     | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
     | {"plugins"},
     "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "protocols"},
-    "report": GROUND | {"log", "estimators", "protocols", "studies"},
+    "own_log": GROUND
+    | {
+        "log",
+        "policy",
+        "propensities",
+        "estimators",
+        "datasets",
+        "worlds",
+        "simulate",
+        "replay",
+        "protocols",
+        "studies",
+    },
+    "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log"},
     "cli": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
-    | {"envs", "protocols", "studies", "report", "contracts", "plugins", "warming", "_start"},
+    | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
+    | {"_start"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
@@ -73,7 +88,7 @@ NEVER = {
     "agents": {"worlds", "simulate", "replay", "truth", "envs", "protocols", "studies", "report", "cli", "testing"},
     **{
         place: {"agents"}
-        for place in ("simulate", "truth", "testing", "contracts", "protocols", "studies", "report", "cli")
+        for place in ("simulate", "truth", "testing", "contracts", "protocols", "studies", "own_log", "report", "cli")
     },
 }
 

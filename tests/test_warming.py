@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.numerics import _rng_kernel
 from recsim_mnar.warming import SESSIONS, parts, warm
 from recsim_mnar.worlds import sessions
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _flips_kernel
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _flips_kernel, lanes
 
 
 def test_small_draws_need_no_kernel_and_have_its_bits():
@@ -38,6 +39,61 @@ def test_a_catalogue_compiles_what_its_sampler_uses():
     uneven = SessionsWorld(SessionsParams(n_items=300, sigma_mu_organic=3.0)).open_lanes(1)
     assert uneven.boxes is None
     assert uneven.tiers is not None
+
+
+FIRST = [
+    {},
+    {"n_items": 300},
+    {"n_items": 700, "sigma_mu_organic": 0.5},
+    {"n_items": 50, "n_factors": 12, "clock": "normal", "drift_in_bandit": True},
+]
+
+
+@pytest.mark.parametrize("params", FIRST, ids=str)
+def test_first_steps_are_interpreted_to_the_same_bytes(params, monkeypatch):
+    """Every way in which views are sampled: plain Python and the compiled kernel live the same lives."""
+    world = SessionsWorld(SessionsParams(**params))
+
+    def lives(n_interpreted):
+        calls = lanes._FirstCalls()
+        calls.left = n_interpreted
+        monkeypatch.setattr(lanes, "_FIRST_CALLS", calls)
+        one, lane, told = world.open_lanes(1, keep_truth=True), np.zeros(1, np.int64), []
+        transition = one.begin(lane, np.zeros(1, np.uint64), lane)
+        for step in range(40):
+            if not transition.alive[0]:
+                transition = one.begin(lane, np.zeros(1, np.uint64), one.user + 1)
+            told.append({name: column.tobytes() for name, column in transition.columns.items()})
+            told.append(one.state.tobytes())
+            transition = one.take(lane, np.array([step % world.n_items], np.int32), np.ones(1))
+        return told, calls.left
+
+    (whole, left), (some, none_left), (compiled, _) = lives(200), lives(20), lives(0)
+    assert 0 < left < 200
+    assert none_left == 0
+    assert whole == some == compiled
+
+
+def test_many_lanes_and_large_catalogues_are_compiled_from_the_start():
+    small = SessionsWorld(SessionsParams(n_items=10))
+    large = SessionsWorld(SessionsParams(n_items=3000, sigma_mu_organic=0.5))
+    kernel = lanes._FirstCalls
+    assert not isinstance(small.open_lanes(2)._move, kernel)
+    assert not isinstance(large.open_lanes(1)._move, kernel)
+
+
+@pytest.mark.skipif(int(np.__version__.partition(".")[0]) < 2, reason="older NumPy is not interpreted")
+def test_the_first_step_of_the_default_environment_compiles_nothing(tmp_path):
+    code = (
+        "import gymnasium as gym, recsim_mnar\n"
+        "env = gym.make('recsim_mnar/Sessions-v0')\n"
+        "env.reset(seed=1)\n"
+        "for _ in range(20): env.step(1)[2] and env.reset()\n"
+    )
+    environment = {**os.environ, "RECSIM_MNAR_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    assert list(tmp_path.iterdir()), "the cache is there"
+    assert not list(tmp_path.rglob("*.nbc"))
 
 
 def test_catalogues_that_are_warmed_reach_both_kernels_of_flips(monkeypatch):

@@ -76,6 +76,7 @@ class MFIPS(Learner):
     """
 
     name = "mf-ips"
+    needs = frozenset({"outcomes"})
     weighted: ClassVar[bool] = True
 
     def __init__(

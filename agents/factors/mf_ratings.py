@@ -46,6 +46,7 @@ class RatingMF(Learner):
     """
 
     name = "mf-ips-ratings"
+    needs = frozenset({"ratings"})
     weighted = True
 
     def __init__(

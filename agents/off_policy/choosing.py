@@ -92,6 +92,7 @@ class OffPolicyChoice(Learner):
     """
 
     name = "off-policy-choice"
+    needs = frozenset({"outcomes"})
 
     def __init__(
         self,

@@ -43,6 +43,8 @@ class OffPolicyLearner(Learner):
         sharpness: logits of the fitted policy are multiplied by it.
     """
 
+    needs = frozenset({"outcomes"})
+
     def __init__(
         self,
         *,

@@ -35,6 +35,7 @@ class _CausalNeighbours(Learner):
     shrinkage_treated: float = 1.0
     shrinkage_control: float = 1.0
 
+    needs = frozenset({"clicks"})
     of_users = True
 
     def __post_init__(self) -> None:

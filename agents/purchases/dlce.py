@@ -28,6 +28,7 @@ class DLCE(FactorLearner):
     chi: float = 0.1
 
     name = "dlce"
+    needs = frozenset({"exposures"})
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -21,6 +21,7 @@ class _ResponseLearner(FactorLearner):
 
     gamma_r: float = 0.5
 
+    needs = frozenset({"clicks"})
     form: ClassVar[FactorModelConfig] = FactorModelConfig()
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ class ULRMF(FactorLearner):
     gamma_r: float = 0.5
 
     name = "ulrmf"
+    needs = frozenset({"exposures"})
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -68,6 +69,7 @@ class ULBPR(FactorLearner):
     alpha: float = 0.2
 
     name = "ulbpr"
+    needs = frozenset({"exposures"})
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 CHOSEN = "chosen by off-policy evaluation"
+PPO = "ppo, shipped settings"
 
 
 def chosen(candidates: dict[str, Any], family: str | None = None, by: str = "low") -> str:
@@ -21,6 +22,8 @@ def rows_of(found: dict[str, Any], catalogue: str) -> dict[str, dict[str, float]
     candidates = found["from_log"][catalogue]
     rows = dict(found["baselines"][catalogue])
     rows |= {f"{name}, after learning": row for name, row in found["bandits"][catalogue].items()}
+    for part in ("ppo", "ppo_defaults"):
+        rows |= found.get(part, {}).get(catalogue, {})
     for family in dict.fromkeys(c["family"] for c in candidates.values()):
         rows[f"{family}, from the log"] = candidates[chosen(candidates, family)]
     rows[CHOSEN] = candidates[chosen(candidates)]
@@ -36,7 +39,8 @@ def tables(found: dict[str, Any], given: dict[str, Any]) -> str:
     """Markdown: exact CTR by catalogue, what the choice costs, and the checks."""
     catalogues = list(found["baselines"])
     by_catalogue = {c: rows_of(found, c) for c in catalogues}
-    names = list(by_catalogue[catalogues[0]])
+    # What needs a library that was missing somewhere is in no table.
+    names = [name for name in by_catalogue[catalogues[0]] if all(name in rows for rows in by_catalogue.values())]
     mean = {name: sum(by_catalogue[c][name]["value"] for c in catalogues) / len(catalogues) for name in names}
     head = " | ".join(f"catalogue {c}" for c in catalogues)
     lines = [
@@ -97,6 +101,12 @@ def checks(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> li
         above = [rows[CHOSEN]["low"] > rows[rival]["high"] for rows in by_catalogue.values()]
         word = "PASS" if all(above) else "short"
         lines.append(f"- {word}: chosen above {rival}, intervals disjoint, in {sum(above)} of {len(above)} catalogues")
+    if all(PPO in rows for rows in by_catalogue.values()):
+        above = [rows[PPO]["low"] > rows["user-popularity"]["high"] for rows in by_catalogue.values()]
+        word = "PASS" if all(above) else "short"
+        lines.append(
+            f"- {word}: {PPO}, above user-popularity, intervals disjoint, in {sum(above)} of {len(above)} catalogues"
+        )
     for goal in ("item-knn", "oracle"):
         share = [rows[CHOSEN]["value"] / rows[goal]["value"] for rows in by_catalogue.values()]
         lines.append(f"- chosen, as a share of {goal}: " + ", ".join(f"{s:.3f}" for s in share))

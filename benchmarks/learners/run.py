@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import time
 import tomllib
@@ -26,7 +27,7 @@ from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).resolve().parent
 QUICK = {"catalogues": [0], "n_items": 10, "n_flips": 5, "log_users": 600, "evaluated_users": 300} | {
-    "online_users": 100, "lanes": 16, "epochs": 3,
+    "online_users": 100, "lanes": 16, "epochs": 3, "ppo_steps": 16384,
 }  # fmt: skip
 
 
@@ -139,12 +140,30 @@ def from_log(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
     return found
 
 
-PARTS = {"baselines": baselines, "from_log": from_log, "bandits": bandits}
+def ppo(given: dict[str, Any], catalogue: int, *, shipped: bool) -> dict[str, Any]:
+    """PPO after so many steps, as it acts and by the item that it finds likeliest, learning no more."""
+    from ppo import trained
+
+    world, found = world_of(given, catalogue), {}
+    policies, took = trained(world, given, shipped=shipped)
+    for name, policy in policies.items():
+        found[name] = ctr(world, policy, given) | took
+    return found
+
+
+PARTS = {
+    "baselines": baselines,
+    "from_log": from_log,
+    "bandits": bandits,
+    "ppo": functools.partial(ppo, shipped=True),
+    "ppo_defaults": functools.partial(ppo, shipped=False),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small slice, its results printed only")
+    parser.add_argument("--only", choices=PARTS, action="append", help="make these parts alone")
     parser.add_argument("--study", type=Path, default=Path("runs/learners"), help="what is done already")
     options = parser.parse_args()
     given = tomllib.loads((HERE / "settings.toml").read_text()) | (QUICK if options.quick else {})
@@ -153,11 +172,19 @@ def main() -> None:
     for part, make in PARTS.items():
         for catalogue in given["catalogues"]:
             path, began = folder / f"{part}-{catalogue}.json", time.perf_counter()
+            if not path.exists() and options.only and part not in options.only:
+                continue
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_json(path, make(given, catalogue))
+                try:
+                    write_json(path, make(given, catalogue))
+                except ImportError as error:
+                    print(f"{part}, catalogue {catalogue}: left out, {error}", flush=True)
+                    continue
                 print(f"{part}, catalogue {catalogue}: {time.perf_counter() - began:.0f} s", flush=True)
             found.setdefault(part, {})[str(catalogue)] = json.loads(path.read_text())
+    if options.only:
+        return
     text = tables(found, given)
     print(text)
     if not options.quick:

@@ -55,17 +55,14 @@ class Settings:
     side_factors: tuple[float, ...] = (4.0, 2.0)
     logistic_penalties: tuple[float, ...] = propensity.PENALTIES
     hl_ranks: tuple[int, ...] = (5, 10, 20, 40)
-    # Prior variances are fitted, which empties factors that the ratings do not need: d = 10 predicts as d = 5 does, to
-    # the fifth digit, and costs twice as much.
-    hl_mnar_ranks: tuple[int, ...] = (5, 10)
     hl_spreads: tuple[float, ...] = (0.1,)
-    hl_iterations: int = 300
+    hl_iterations: int = 2000  # at most; a fit ends where its bound stops rising
 
 
 QUICK = Settings(
     folds=2, starts=2, ranks=(2,), penalties=(1e-3, 1e-2), biases=("regularised",), max_iterations=30,
     joint_penalties=(2e-3,), anchors=(10.0,), correction_penalties=(4e-3,), clips=(0.05,), side_factors=(),
-    logistic_penalties=(30.0,), hl_ranks=(2,), hl_mnar_ranks=(2,), hl_spreads=(0.5,), hl_iterations=3,
+    logistic_penalties=(30.0,), hl_ranks=(2,), hl_spreads=(0.5,), hl_iterations=3,
 )  # fmt: skip
 
 
@@ -138,13 +135,14 @@ def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int
 
 
 def of_what(problem: Problem, settings: Settings) -> dict[str, Any]:
-    """What a choice depends on, so that one made before is not taken for another's."""
+    """What a choice depends on, so that one made before is not taken for another's; HL is not chosen by it."""
     train = problem.train
     arrays = [train.users, train.items, train.values, *problem.propensities.values()]
     if problem.sides is not None:
         arrays += [problem.sides.user_features, problem.sides.item_features]
     digest = hashlib.blake2b(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays), digest_size=16).hexdigest()
-    return {"settings": json.loads(json.dumps(asdict(settings))), "training_data": digest}
+    own = {name: value for name, value in asdict(settings).items() if not name.startswith("hl_")}
+    return {"settings": json.loads(json.dumps(own)), "training_data": digest}
 
 
 def known_propensities(data: RatingStudy, settings: Settings) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -261,7 +259,7 @@ def hl_rows(
     for name, missing in (("HL-MAR", False), ("HL-MNAR", True)):
         tried = [
             {"rank": rank, "missing": missing, "response_spread": spread, "iterations": settings.hl_iterations}
-            for rank in (settings.hl_mnar_ranks if missing else settings.hl_ranks)
+            for rank in settings.hl_ranks
             for spread in (settings.hl_spreads if missing else settings.hl_spreads[:1])
         ]  # fmt: skip
         fits = list(workers.pool.map(kept_hl, [(train, setting, settings.seed, kept) for setting in tried]))
@@ -281,14 +279,20 @@ def hl_rows(
 
 
 def kept_hl(job: tuple[Ratings, dict[str, Any], int, Path]) -> tuple[np.ndarray, np.ndarray, list[float], bool]:
-    """A fit of HL, made once: kept with what it depends on."""
+    """A fit of HL, made once: kept with what it depends on.
+
+    A fit that converged is the same under any bound on iterations that it did not reach; one that did not converge
+    stands for its own bound alone.
+    """
     train, setting, seed, folder = job
-    of = repr((setting, seed, hashlib.blake2b(train.values.tobytes() + train.items.tobytes()).hexdigest()))
+    form = {name: value for name, value in setting.items() if name != "iterations"}
+    of = repr((form, seed, hashlib.blake2b(train.values.tobytes() + train.items.tobytes()).hexdigest()))
     path = folder / f"{'mnar' if setting['missing'] else 'mar'}-{setting['rank']}-{setting['response_spread']:g}.npz"
     if path.exists():
         with np.load(path) as before:
-            if str(before["of"]) == of:
-                return before["means"], before["medians"], before["bounds"].tolist(), bool(before["converged"])
+            n, ended = len(before["bounds"]) - 1, bool(before["converged"])
+            if str(before["of"]) == of and (n <= setting["iterations"] if ended else n == setting["iterations"]):
+                return before["means"], before["medians"], before["bounds"].tolist(), ended
     means, medians, bounds, converged = fit_hl((train, setting, seed))
     folder.mkdir(parents=True, exist_ok=True)
     with (path.parent / f"{path.name}.part").open("wb") as file:

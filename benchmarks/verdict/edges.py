@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tally import judged
 
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
@@ -26,8 +27,6 @@ def _exposures(z: np.ndarray, y: np.ndarray, e: np.ndarray) -> Any:
 
 
 def _judge(rows: list, truth: float) -> dict:
-    from findings import judged
-
     return judged(np.array(rows, dtype=float), truth, 0.0)
 
 

@@ -1,9 +1,8 @@
 """Every case before and after: `python benchmarks/verdict/findings.py before|after [part of a name ...]`.
 
 For each method: share trusted, coverage, coverage given trust, share trusted and wrong, mean width over the oracle's
-(3.92
-standard deviations of unclipped IPS over the same logs). What a careful user would state of a log (support, ranges,
-bounds) is stated where `estimate_value` can be told.
+(3.92 standard deviations of unclipped IPS over the same logs). What a careful user would state of a log (support,
+ranges, bounds) is stated where `estimate_value` can be told.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from cases import Case, every_case
 from edges import every_edge
+from tally import judged
 
 from recsim_mnar.estimators import estimate_value
 
@@ -57,23 +57,6 @@ def run(case: Case, logs: int = LOGS) -> dict:
     for method, rows in found.items():
         out["methods"][method] = judged(np.array(rows, dtype=float), case.truth, oracle)
     return out
-
-
-def judged(rows: np.ndarray, truth: float, oracle: float) -> dict:
-    """Of (value, low, high, trusted) rows."""
-    value, low, high, trusted = rows.T
-    covers = (low <= truth + 1e-12) & (truth - 1e-12 <= high)
-    wide = (high - low) / oracle if oracle > 0 else np.full(len(rows), np.nan)
-    seen = int(trusted.sum())
-    return {
-        "trusted": float(trusted.mean()),
-        "coverage": float(covers.mean()),
-        "coverage_given_trust": float(covers[trusted > 0].mean()) if seen else None,
-        "trusted_logs": seen,
-        "trusted_and_wrong": float(np.mean((trusted > 0) & ~covers)),
-        "zero_width": float(np.mean(high - low <= 1e-9 * np.maximum(np.abs(value), 1e-300))),
-        "median_width": float(np.median(wide)) if np.all(np.isfinite(wide)) else None,
-    }
 
 
 def line(name: str, method: str, r: dict) -> str:

@@ -16,9 +16,11 @@ import click
 
 from recsim_mnar.cli.check import check
 from recsim_mnar.cli.compare import compare
+from recsim_mnar.cli.doctor import doctor
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
 from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
+from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.simulate import simulate
 from recsim_mnar.cli.study import study
 from recsim_mnar.cli.verify import verify
@@ -40,6 +42,8 @@ for command in (
     simulate,
     replay,
     estimate,
+    doctor,
+    plan,
     verify,
     check,
     worlds,

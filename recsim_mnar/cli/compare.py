@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.console import console, progress
-from recsim_mnar.cli.shared import checked_seed, clock, n_workers, names_of
-from recsim_mnar.errors import UserError
+from recsim_mnar.cli.shared import WHOLE, checked_seed, clock, n_workers, names_of
+from recsim_mnar.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from recsim_mnar.protocols.compare import Comparison
@@ -24,7 +24,8 @@ OPTION_FLAGS = (
 )
 """Flags that name an option of one world's comparison, as ``--option name=value`` does."""
 
-_OF_INTERACTIONS = ("user_column", "item_column", "time_column")
+_COLUMNS = ("user_column", "item_column", "time_column")
+_OF_INTERACTIONS = (*_COLUMNS, "test_share", "candidates")
 _OWN_DATA = ("interactions", "agents", "protocols", "folds", "level", "seed", "workers", "out", *_OF_INTERACTIONS)
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 _FLAGS = {"params": "set"}
@@ -48,37 +49,45 @@ _FLAGS = {"params": "set"}
 @click.option("--tie", type=float, default=None, help="A cost up to this share of the best true value is none.")
 @click.option("--logging", default=None, help="Sessions: the logging policy.  [default: user-popularity]")
 @click.option("--clip", type=float, default=None, help="Largest weight of clipped IPS.  [default: 15; purchases: none]")
-@click.option("--length", type=int, default=None, help="Purchases: items of a list, N.  [default: 10]")
+@click.option("--length", type=WHOLE, default=None, help="Purchases: items of a list, N.  [default: 10]")
 @click.option("--metrics", default=None, help="Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
-@click.option("--test-periods", type=int, default=None, help="Purchases: further periods that the metrics read.")
-@click.option("--train-users", type=int, default=None, help="Users that agents learn from.")
-@click.option("--test-users", type=int, default=None, help="Users whose log leave-one-out and IPS read.")
-@click.option("--arm-users", type=int, default=None, help="Users of each arm of the A/B test.")
-@click.option("--truth-users", type=int, default=None, help="Users over whom the truth is averaged.")
-@click.option("--folds", type=int, default=None, help="Of leave-one-out.  [default: 10]")
+@click.option("--test-periods", type=WHOLE, default=None, help="Purchases: further periods that the metrics read.")
+@click.option("--train-users", type=WHOLE, default=None, help="Users that agents learn from.")
+@click.option("--test-users", type=WHOLE, default=None, help="Users whose log leave-one-out and IPS read.")
+@click.option("--arm-users", type=WHOLE, default=None, help="Users of each arm of the A/B test.")
+@click.option("--truth-users", type=WHOLE, default=None, help="Users over whom the truth is averaged.")
+@click.option("--folds", type=WHOLE, default=None, help="Of leave-one-out.  [default: 10]")
 @click.option("--paired", is_flag=True, default=None, help="All arms of the A/B test share their users.")
 @click.option("--level", type=float, default=None, help="Coverage of the intervals.  [default: 0.95]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of everything but the catalogue.")
-@click.option("--catalogues", type=int, default=None, help="A study: so many catalogues, each with users of its own.")
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of everything but the catalogue.")
+@click.option("--catalogues", type=WHOLE, default=None, help="A study: so many catalogues, each with users of its own.")
 @click.option(
-    "--first-seed", type=int, default=None,
+    "--first-seed", type=WHOLE, default=None,
     help="With --catalogues: catalogue c has users of seed FIRST + c, not one derived from --seed."
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True, help="With --catalogues: take up the study in --out, which may get more catalogues."
 )
-@click.option("--workers", type=int, default=None, help="Threads, or processes of a study; as many as processors.")
+@click.option("--workers", type=WHOLE, default=None, help="Threads, or processes of a study; as many as processors.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
 @click.option("--interactions", type=click.Path(path_type=Path), default=None, help="Your own interactions: a file.")
 @click.option("--user-column", default=None, help="Of that file.")
 @click.option("--item-column", default=None, help="Of that file.")
 @click.option("--time-column", default=None, help="Of that file.")
+@click.option(
+    "--test-share", type=float, default=None, help="Share of its rows that the split by time holds out.  [default: 0.2]"
+)
+@click.option(
+    "--candidates", type=click.Choice(["auto", "all", "unseen"]), default=None,
+    help="Its items that are ranked for a user; auto: unseen where no user meets an item twice."
+)  # fmt: skip
 def compare(**options: Any) -> None:
     """Judge agents by protocols, and the protocols by the truth.
 
     In the sessions world by leave-one-out, off-policy estimates and an A/B test; in the purchases world by precision
     and the uplift metrics of a further log, and by an A/B test; in the ratings world by naive, IPS and SNIPS estimates
-    from revealed ratings; in the campaigns world by leave-one-out, unweighted and weighted.
+    from revealed ratings; in the campaigns world by leave-one-out, unweighted and weighted. On your own --interactions
+    by leave-one-out and by a split by time, and beside them what is recommended.
     """
     checked_seed(options["seed"])
     if options["interactions"] is not None:
@@ -87,7 +96,8 @@ def compare(**options: Any) -> None:
         )
         _in_folder(options, _compare_interactions)
         return
-    _check_flags(options, _OF_INTERACTIONS, "names a column of --interactions FILE: give that too")
+    _check_flags(options, _COLUMNS, "names a column of --interactions FILE: give that too")
+    _check_flags(options, _OF_INTERACTIONS, "is of --interactions FILE: give that too")
     setup = setup_of(options)
     if options["catalogues"] is None:
         _check_flags(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
@@ -149,12 +159,15 @@ def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
 
 
 def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise UserError(f"{flag} {text}: write it as name=value")
-        pairs[name.strip()] = value.strip()
+        name = name.strip()
+        if name in pairs:
+            raise UserError(f"{flag} {text}: {name} is given already, as {pairs[name]}; give it once")
+        pairs[name] = value.strip()
     return pairs
 
 
@@ -192,32 +205,44 @@ def _compare(setup: Setup, options: dict[str, Any], report: Report) -> tuple[Com
 def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policy import registry
-    from recsim_mnar.protocols.base import protocol as find_protocol
-    from recsim_mnar.protocols.own_data import compare_interactions
+    from recsim_mnar.protocols.interactions import compare_interactions
     from recsim_mnar.simulate.executor import workers
 
-    for protocol in _named(options["protocols"], "--protocols") or ():
-        if find_protocol(protocol).name != "loocv":
-            raise UserError(
-                f"--protocols {protocol} needs a world: with --interactions only loocv runs, there is no truth and no "
-                "propensity"
-            )
+    protocols = _named(options["protocols"], "--protocols")
+    _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     report(f"read {options['interactions']}")
-    columns = {name: options[name] for name in _OF_INTERACTIONS}
-    data = read_interactions(options["interactions"], **columns)
+    data = read_interactions(options["interactions"], **{name: options[name] for name in _COLUMNS})
     learners = {name: registry.learner(name) for name in agents}
-    folds = 10 if options["folds"] is None else options["folds"]
-    level = 0.95 if options["level"] is None else options["level"]
-    report(f"leave-one-out, {folds} folds")
+    defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
+    given: dict[str, Any] = {
+        name: value if options[name] is None else options[name] for name, value in defaults.items()
+    }
     with workers(n_workers(options["workers"])) as executor:
         comparison = compare_interactions(
-            data, learners, folds=folds, level=level, seed=options["seed"], executor=executor
+            data, learners, protocols=protocols, seed=options["seed"], executor=executor, report=report, **given
         )
     run_config = {
-        "interactions": str(options["interactions"]), "items": data.n_items, "folds": folds, "seed": options["seed"]
+        "interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"], **given
     }  # fmt: skip
     return comparison, run_config
+
+
+def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
+    """Raise UserError for a protocol that interactions alone do not allow."""
+    from recsim_mnar.protocols.base import protocol as find_protocol
+    from recsim_mnar.protocols.interactions.comparison import PROTOCOLS
+
+    for name in protocols:
+        if name not in PROTOCOLS:
+            near = nearest(name, PROTOCOLS)
+            if near.startswith("did you mean"):
+                raise UserError(f"unknown protocol {name!r}; {near}")
+            find_protocol(name)
+            raise UserError(
+                f"--protocols {name} needs a world: with --interactions {', '.join(PROTOCOLS)} run, there is no truth "
+                "and no propensity"
+            )
 
 
 def _print_comparison(comparison: Comparison, folder: Path) -> None:

@@ -17,10 +17,15 @@ def worlds() -> None:
 
 @click.command()
 def agents() -> None:
-    """List the agents."""
+    """List the agents, and the worlds that those are for which need more than views."""
     from recsim_mnar.policy import registry
+    from recsim_mnar.protocols.compare import worlds_for
 
-    print_list(registry.agents())
+    rows = []
+    for name, text in registry.agents():
+        where = worlds_for(registry.needs_of_agent(name))
+        rows.append((name, text if where is None else f"{text.removesuffix('.')} ({', '.join(where)})."))
+    print_list(rows)
 
 
 @click.command()

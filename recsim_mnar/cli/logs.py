@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recsim_mnar.cli.console import console, progress
+from recsim_mnar.cli.estimate_page import claimed_outside, write_estimate_page
+from recsim_mnar.cli.own_log_options import own_log_options, reading_of
 from recsim_mnar.cli.shared import checked_file, checked_seed, n_workers, names_of, writing
 from recsim_mnar.errors import UserError
+
+if TYPE_CHECKING:
+    from recsim_mnar.own_log.estimating import Answer
 
 UNMET = 3
 """Exit status where --require is not met."""
@@ -25,13 +31,16 @@ UNMET = 3
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the fit.")
 @click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The file: .parquet, .arrow or .csv.")
+@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 def replay(
-    log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path
+    log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path, **own: Any
 ) -> None:
-    """Add a column a policy to LOG: the probability with which it would have taken each logged action."""
+    """Add a column a policy to LOG: the probability with which it would have taken each logged action.
+
+    A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
+    """
     from recsim_mnar.log.packing import FORMATS, packed, write_part
     from recsim_mnar.log.parts import write_file
-    from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import UNSUPPORTED, replay_with_support
     from recsim_mnar.replay import replay as replay_policy
@@ -47,8 +56,7 @@ def replay(
     n_threads = n_workers(workers)
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
-    data = Log.read(log).validate()
-    training = Log.read(train).validate() if train is not None else Log({})
+    data, training, ours = _logs(log, train, reading_of(own))
     if len(data) == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
     shared = _shared_users(data, training)
@@ -69,7 +77,11 @@ def replay(
             report(f"replay {name}")
             try:
                 fitted = learner.fit(training, n_items=n_items, seed=derive_seed(checked_seed(seed), "fit"))
+                if not ours:
+                    _refuse_without_views(log, data, name, fitted)
             except UserError as error:
+                if not ours:
+                    _refuse_without_views(log, data, name)
                 hint = "" if train is not None else " (name a log to fit it on with --train)"
                 raise UserError(f"{error}{hint}") from None
             if logging is None:
@@ -86,6 +98,36 @@ def replay(
     console().print(
         f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
     )
+
+
+def _logs(log: Path, train: Path | None, reading: Any) -> tuple[Any, Any, bool]:
+    """LOG, the log to train on, and whether they are logs of this package's; what was taken of others is said."""
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
+
+    paths = [log] if train is None else [log, train]
+    foreign = [needs_numbering(path) for path in paths]
+    if not any(foreign):
+        return Log.read(log).validate(), Log.read(train).validate() if train is not None else Log({}), True
+    if not all(foreign):
+        ours = paths[foreign.index(False)]
+        raise UserError(
+            f"{paths[foreign.index(True)]} is a file of your own and {ours} a log of this package's, which numbers its "
+            "items: give LOG and --train in one form"
+        )
+    found = read_as_logs(paths, reading)
+    for line in found.lines:
+        click.echo(line)
+    return found.logs[0].validate(), found.logs[1].validate() if train is not None else Log({}), False
+
+
+def _refuse_without_views(log: Path, data: Any, name: str, fitted: Any = None) -> None:
+    """Say that a log without views replays nothing but policies that look at no history."""
+    if data.is_bandit.all() and (fitted is None or fitted.fixed_distribution() is None):
+        raise UserError(
+            f"{log} has no item events (views), so {name} would act on empty histories: add the users' views as rows, "
+            "or give estimate the policy's own probabilities with --target-file"
+        )
 
 
 def _shared_users(data: Any, training: Any) -> int:
@@ -135,12 +177,30 @@ def _told_items(provenance: Any) -> int:
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--target", required=True, help="Columns of target policies' probabilities of the logged actions.")
+@click.option(
+    "--target",
+    default=None,
+    help="Columns of target policies' probabilities of the logged actions, of LOG or of --target-file.",
+)
 @click.option("--baseline", default=None, help="Such a column too: adds each target's difference from it.")
-@click.option("--estimators", default="ips,clipped_ips,snips", show_default=True, help="Names, with commas.")
-@click.option("--clip", type=float, default=15.0, show_default=True, help="Largest weight of the clipped estimators.")
-@click.option("--cluster", default=None, help="Column of what makes rows dependent; user where there is one.")
+@click.option(
+    "--target-file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="A second file with the targets: a column a policy, or a column a candidate action.",
+)
+@click.option("--on", default=None, help="The column, of both files, by which its rows are found.")
+@click.option(
+    "--estimators",
+    default=None,
+    help="Names, with commas.  [default: ips,clipped_ips,snips, and dr with --fit-reward-model]",
+)
+@click.option("--clip", default="15", show_default=True, help="Largest weight of the clipped estimators, or none.")
+@click.option("--cluster", default=None, help="Column of what makes rows dependent; the users' where there is one.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
+@own_log_options("reward", "propensity", "action", "user", "time", "logger")
+@click.option("--context-columns", default=None, help="Columns of what the logging policy saw.")
+@click.option("--fit-reward-model", is_flag=True, help="Fit a reward model for dr, cross-fitted by users.")
 @click.option("--q-logged", default=None, help="Column: a reward model's value of the logged action (dr and kin).")
 @click.option("--q-target", default=None, help="Column: its mean under the target policy (dm, dr and kin).")
 @click.option("--full-support", is_flag=True, help="States that the logging policy can take what the targets can.")
@@ -157,23 +217,16 @@ def _told_items(provenance: Any) -> int:
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the estimates there too."
 )
-def estimate(
-    log: Path,
-    target: str,
-    baseline: str | None,
-    estimators: str,
-    clip: float,
-    cluster: str | None,
-    level: float,
-    q_logged: str | None,
-    q_target: str | None,
-    unsupported: str | None,
-    require: str | None,
-    json_file: Path | None,
-    **stated: Any,
-) -> None:
-    """Estimate what target policies would have earned on LOG: a Parquet or CSV file, or a folder of parts."""
-    from recsim_mnar.estimators.off_policy.from_file import estimate_file, records_table
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=None, help="A new folder for report.html and results.json."
+)
+def estimate(log: Path, require: str | None, json_file: Path | None, out: Path | None, **options: Any) -> None:
+    """Estimate what target policies would have earned on LOG: Parquet or CSV, one file or a folder of parts.
+
+    In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
+    said first. See docs/your-own-log.md.
+    """
+    from recsim_mnar.estimators.off_policy.from_file import records_table
     from recsim_mnar.estimators.verdict import LEVELS
     from recsim_mnar.log.files import write_json
     from recsim_mnar.protocols.records import plain
@@ -183,20 +236,15 @@ def estimate(
         if json_file.resolve() == log.resolve() or log.resolve() in json_file.resolve().parents:
             raise UserError(f"--json {json_file} would lie in the log or replace it: name another file")
     source = log / "log" if (log / "log").is_dir() else log
-    records = estimate_file(
-        source,
-        names_of(target, "--target"),
-        baseline=baseline,
-        estimators=names_of(estimators, "--estimators"),
-        clip=clip,
-        cluster=cluster,
-        level=level,
-        q_logged=q_logged,
-        q_target=q_target,
-        unsupported=[] if unsupported is None else names_of(unsupported, "--unsupported"),
-        **stated,
-    )
-    console().print(records_table(records))
+    asked = dict(options)
+    with contextlib.nullcontext() if out is None else claimed_outside(out, log):
+        records, lines, answer = _estimates(source, options)
+        for line in lines:
+            click.echo(line)
+        console().print(records_table(records))
+        if out is not None:
+            write_estimate_page(out, source, asked, records, answer)
+            click.echo(f"Report: {out / 'report.html'}")
     if json_file is not None:
         with writing(json_file, "--json"):
             write_json(json_file, plain(records))
@@ -205,3 +253,56 @@ def estimate(
         for record in below:
             click.echo(f"--require {require}: {record['policy']}, {record['estimator']}: {record['verdict']}", err=True)
         raise SystemExit(UNMET)
+
+
+def _estimates(log: Path, options: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str], Answer | None]:
+    """The records of a log, what is said of a file that is not one of our own, and all that was made of that."""
+    from recsim_mnar.estimators.off_policy.from_file import estimate_file
+    from recsim_mnar.own_log.estimating import Question, estimate_own_log, is_own_schema
+
+    context = options.pop("context_columns")
+    own = {key: options[key] for key in ("target_file", "on", "fit_reward_model", "drop_missing", "deduplicate")}
+    named = [options[key] for key in options if key.endswith("_column")]
+    reading = reading_of(options, context)
+    cluster = options.pop("cluster")
+    if cluster is not None:
+        reading.columns["user"] = cluster
+    target, unsupported = options.pop("target"), options.pop("unsupported")
+    if target is None and own["target_file"] is None:
+        raise UserError("name the target policies' columns with --target, or give --target-file FILE --on KEY")
+    targets = [] if target is None else names_of(target, "--target")
+    estimators = options.pop("estimators") or "ips,clipped_ips,snips" + (",dr" if own["fit_reward_model"] else "")
+    common: dict[str, Any] = {
+        "baseline": options.pop("baseline"),
+        "estimators": names_of(estimators, "--estimators"),
+        "clip": _clip_of(options.pop("clip")),
+        "level": options.pop("level"),
+        "q_logged": options.pop("q_logged"),
+        "q_target": options.pop("q_target"),
+        "unsupported": [] if unsupported is None else names_of(unsupported, "--unsupported"),
+    }
+    ours = not (any(own.values()) or any(named) or context) and is_own_schema(log)
+    for key in ("target_file", "on", "fit_reward_model"):
+        options.pop(key)
+    if ours:
+        return estimate_file(log, targets, cluster=cluster, **common, **options), [], None
+    question = Question(
+        targets,
+        target_file=own["target_file"],
+        on=own["on"],
+        fit_reward_model=own["fit_reward_model"],
+        stated=options,
+        **common,
+    )
+    answer = estimate_own_log(log, question, reading=reading)
+    return answer.records, answer.lines, answer
+
+
+def _clip_of(text: str) -> float | None:
+    """``--clip`` as a number; None for no clipping."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"--clip must be a positive number, or none for no clipping, got {text!r}") from None

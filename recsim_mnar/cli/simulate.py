@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from recsim_mnar.cli.console import console, progress
-from recsim_mnar.cli.shared import checked_seed, n_workers
+from recsim_mnar.cli.shared import WHOLE, checked_seed, n_workers
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
 
@@ -26,11 +26,11 @@ DEFAULT_TRAIN_USERS = 2000
     required=True,
     help="What recommends: a name, package.module:Class, or deployed (campaigns, purchases: the world's own).",
 )
-@click.option("--users", type=int, required=True, help="How many users.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the users and the policy.")
-@click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
+@click.option("--users", type=WHOLE, required=True, help="How many users.")
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of the users and the policy.")
+@click.option("--workers", type=WHOLE, default=None, help="Threads; as many as there are processors unless named.")
 @click.option(
-    "--train-users", type=int, default=DEFAULT_TRAIN_USERS, show_default=True, help="For a policy that learns."
+    "--train-users", type=WHOLE, default=DEFAULT_TRAIN_USERS, show_default=True, help="For a policy that learns."
 )
 @click.option("--truth", is_flag=True, help="Write truth.parquet and catalogue.npz beside the log.")
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from recsim_mnar.contracts.estimators import check_estimator
 from recsim_mnar.contracts.findings import Finding
 from recsim_mnar.contracts.policies import check_policy
 from recsim_mnar.contracts.protocols import check_protocol
-from recsim_mnar.contracts.vector_envs import check_vector
+from recsim_mnar.contracts.vector_envs import check_registered, check_vector
 from recsim_mnar.contracts.worlds import check_world
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
@@ -37,7 +38,7 @@ class Checked:
     """What was held against which contract.
 
     Attributes:
-        kind: what it is: policy, world, protocol or estimator.
+        kind: what it is: policy, world, protocol, estimator or environment.
         n_rules: how many it was held against.
         findings: those that it breaks.
         remarks: what else was seen, in sentences.
@@ -54,12 +55,16 @@ def check_named(spec: str) -> Checked:
 
     Args:
         spec: ``package.module:name`` of a policy's or learner's class, a world's, a protocol's, or an estimator's
-            function; an agent's or protocol's may be followed by ``+parameter=value``. Or an agent's announced name.
+            function; an agent's or protocol's may be followed by ``+parameter=value``. Or an agent's announced name, or
+            a Gymnasium id (``package.module:Name-v0``).
 
     Raises:
         UserError: nothing of that name, or something that has no contract.
     """
     name = spec.partition("+")[0].strip()
+    if re.fullmatch(r".+-v\d+", name):
+        findings, n_rules = check_registered(name)
+        return Checked("environment", n_rules, findings)
     if ":" not in name:
         return _policy(registry.learner(spec).fit)
     found = imported("object", name)
@@ -81,8 +86,8 @@ def check_named(spec: str) -> Checked:
         return Checked("estimator", len(estimators.RULES), check_estimator(spec))
     raise UserError(
         f"{spec!r} is {found!r}: what can be checked is the class of a policy (act), a learner (fit), a World or a "
-        "Protocol, or an estimator's function of the rows; a vector environment by "
-        "recsim_mnar.testing.check_vector(make_vector, make_single)"
+        "Protocol, or an estimator's function of the rows; an environment by its Gymnasium id, or a vector environment "
+        "by recsim_mnar.testing.check_vector(make_vector, make_single)"
     )
 
 

@@ -73,6 +73,11 @@ RULES: dict[str, tuple[Callable[[PolicyCase], None], str]] = {
     "learns_as_declared": (state.learns_as_declared, "declare learns = 'all users' and run it by simulate_online"),
     "reset_and_forget": (state.reset_and_forget, "begin a user anew in reset(), and touch no other"),
     "fresh_shares_no_user": (state.fresh_shares_no_user, "omit fresh(), or start its states anew"),
+    "copies_are_apart": (
+        state.copies_are_apart,
+        "keep what changes in attributes of the object, not of the class, and let copy.deepcopy copy it",
+    ),
+    "answers_are_given_away": (state.answers_are_given_away, "return new arrays: a copy of what the policy keeps"),
     "describes_itself": (describes_itself, "return a dict of texts, numbers and lists with the name"),
     "runs_and_replays": (propensities.runs_and_replays, "let what it is told be all that its probabilities depend on"),
     "frequencies_follow": (
@@ -89,6 +94,8 @@ OF_TWINS = frozenset(
         "ratings_one_user_at_a_time",
         "reset_and_forget",
         "fresh_shares_no_user",
+        "copies_are_apart",
+        "answers_are_given_away",
     }
 )
 """Rules that compare objects that were told the same: not for a policy that says that it is not replayable."""

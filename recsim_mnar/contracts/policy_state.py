@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import numpy as np
 
 from recsim_mnar import rng
@@ -87,3 +90,69 @@ def fresh_shares_no_user(case: PolicyCase) -> None:
     same_distributions(
         case, before, twin.probabilities(case.users), "of the fresh() copy", "after the first one's users viewed more"
     )
+
+
+def copies_are_apart(case: PolicyCase) -> None:
+    """A deep copy does the same for the same uniforms, and what happens to it is not noticed by the policy.
+
+    One that cannot be copied so has a ``fresh`` of its own, which another rule looks at.
+    """
+    policy = case.begun()
+    try:
+        twin = copy.deepcopy(policy)
+    except Exception:  # whatever a library's object says of it
+        return
+    u = rng.policy_uniforms(SEED, case.users, 0)
+    actions, stated = case.act(policy, case.users, u)
+    again, _ = case.act(twin, case.users, u)
+    for j in np.flatnonzero(actions != again)[:1]:
+        raise BrokenRuleError(
+            f"asked for {who(case, j)} with the uniform {number(u[j])}, act() takes item {actions[j]}, that of a deep "
+            f"copy item {again[j]}"
+        )
+    before = np.array(policy.probabilities(case.users))
+    if learning_of(policy) != "nothing":
+        for _ in range(3):
+            twin.learn(case.users, actions, np.ones(case.n_users), stated)
+    twin.observe(case.users, np.zeros(case.n_users, np.int32))
+    twin.reset(case.users[:-1])
+    same_distributions(
+        case,
+        before,
+        policy.probabilities(case.users),
+        "of the policy",
+        "after a deep copy of it viewed and learned more",
+    )
+
+
+def answers_are_given_away(case: PolicyCase) -> None:
+    """An array that it returned is the caller's: no later call changes it, nor does writing in it change the policy."""
+    policy, users = case.begun(), case.users
+    u, v = (rng.policy_uniforms(SEED, users, decision) for decision in range(2))
+
+    def answers() -> dict[str, Any]:
+        actions, stated = policy.act(users.copy(), u.copy())
+        said = policy.propensity_of(users.copy(), np.array(actions))
+        whole = policy.probabilities(users.copy())
+        return {
+            "act()'s actions": actions,
+            "act()'s propensities": stated,
+            "propensity_of()'s": said,
+            "probabilities()'s": whole,
+        }
+
+    kept = {name: np.array(answer) for name, answer in answers().items()}
+    again = answers()
+    for name in kept:
+        if isinstance(again[name], np.ndarray) and again[name].flags.writeable:  # a list is made anew
+            again[name][...] = 0
+            again = answers()
+            if any(case.far(kept[other], again[other]).any() for other in kept):
+                raise BrokenRuleError(f"{name} array was written in by its caller, and the next answers are others")
+    policy.act(users.copy(), v)
+    policy.propensity_of(users.copy(), np.array(again["act()'s actions"])[::-1].copy())
+    policy.observe(users.copy(), np.zeros(case.n_users, np.int32))
+    policy.probabilities(users.copy())
+    for name in kept:
+        if case.far(kept[name], again[name]).any():
+            raise BrokenRuleError(f"{name} array was changed by a later call")

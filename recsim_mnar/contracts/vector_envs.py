@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from recsim_mnar.contracts.findings import Finding, findings_of
+from recsim_mnar.contracts.findings import Finding, Rules, findings_of
 from recsim_mnar.envs.conformance import check_vector_env
+from recsim_mnar.errors import UserError
 
 MakeVector = Callable[[AutoresetMode], gym.vector.VectorEnv[Any, Any, Any]]
 
@@ -31,9 +35,74 @@ def check_vector(
         steps: how long each is compared.
         seed: of the actions, and the first of the lanes' seeds.
     """
+    return findings_of(_lane_rules(make_single, modes, steps, seed), make_vector)
 
-    def check(mode: AutoresetMode) -> Callable[[Any], None]:
+
+def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[list[Finding], int]:
+    """What an environment with a Gymnasium id breaks: the single one, and its vector entry point if it has one.
+
+    Args:
+        env_id: as ``gymnasium.make`` takes it, ``package.module:Name-v0`` among them.
+        lanes: of the vector environment.
+        steps: how long lanes are compared with single environments, in each mode of automatic resets that it takes.
+
+    Returns:
+        The findings, and of how many rules.
+
+    Raises:
+        UserError: Gymnasium knows no such id, or its environment cannot be made.
+    """
+    try:
+        env = gym.make(env_id)
+        spec = env.spec
+    except (gym.error.Error, ImportError) as error:
+        raise UserError(f"{env_id!r}: {error}") from None
+
+    def alone(_: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice; what is wrong is raised
+            check_env(env.unwrapped, skip_render_check=True)
+
+    def make_vector(mode: AutoresetMode | None = None) -> gym.vector.VectorEnv[Any, Any, Any]:
+        given: dict[str, Any] = {} if mode is None else {"autoreset_mode": mode}
+        return gym.make_vec(env_id, lanes, vectorization_mode="vector_entry_point", **given)
+
+    rules: dict[str, tuple[Callable[[Any], None], str]] = {
+        "single": (alone, "do as gymnasium.utils.env_checker.check_env asks")
+    }
+    if spec is not None and spec.vector_entry_point is not None:
+        modes = _modes_of(make_vector)
+
+        def make(mode: AutoresetMode) -> gym.vector.VectorEnv[Any, Any, Any]:
+            return make_vector(mode) if len(modes) > 1 else make_vector()
+
+        held = _lane_rules(lambda: gym.make(env_id, disable_env_checker=True), modes, steps, 0)
+        rules |= {name: (functools.partial(_apply, rule, make), fix) for name, (rule, fix) in held.items()}
+    return findings_of(rules, None, needed=frozenset()), len(rules)
+
+
+def _apply(rule: Callable[[Any], None], make: Callable[..., Any], _: Any) -> None:
+    rule(make)
+
+
+def _modes_of(make_vector: Callable[..., gym.vector.VectorEnv[Any, Any, Any]]) -> tuple[AutoresetMode, ...]:
+    """The modes of automatic resets that a vector environment can be asked for; its only one where it takes no mode."""
+    taken = []
+    for mode in AutoresetMode:
+        try:
+            taken.append(make_vector(mode).metadata["autoreset_mode"])
+        except Exception:  # code of the user's own may refuse a mode, or the keyword, by anything
+            continue
+    if len(set(taken)) > 1:
+        return tuple(dict.fromkeys(taken))
+    return (AutoresetMode(make_vector().metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)),)
+
+
+def _lane_rules(
+    make_single: Callable[[], gym.Env[Any, Any]], modes: tuple[AutoresetMode, ...], steps: int, seed: int
+) -> Rules[MakeVector]:
+    def check(mode: AutoresetMode) -> Callable[[MakeVector], None]:
         return lambda make: check_vector_env(make, make_single, modes=(mode,), steps=steps, seed=seed)
 
     fix = "let every lane do what a single environment of its seed does, and hand out new arrays"
-    return findings_of({f"lanes_{mode.name.lower()}": (check(mode), fix) for mode in modes}, make_vector)
+    return {f"lanes_{mode.name.lower()}": (check(mode), fix) for mode in modes}

@@ -5,6 +5,7 @@ A saved model of that library is unpickled when it is loaded, which can run any 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from recsim_mnar.errors import UserError
@@ -20,6 +22,39 @@ from recsim_mnar.log.contexts import Context
 from recsim_mnar.policy.features import FeaturePolicy
 
 Array = NDArray[Any]
+
+
+class ScaledCounts(BaseFeaturesExtractor):
+    """View counts as a network takes them: h sqrt(P) / (n + shrinkage), h the counts of n views among P items.
+
+    Shares of a user's views, which tell little of a user with few: long histories are no louder than short ones.
+
+    Args:
+        observation_space: of counts, one number an item.
+        shrinkage: views by which a user counts as one more who viewed nothing.
+    """
+
+    def __init__(self, observation_space: gym.spaces.Box, shrinkage: float = 5.0) -> None:
+        super().__init__(observation_space, observation_space.shape[0])
+        self.shrinkage, self.scale = shrinkage, math.sqrt(observation_space.shape[0])
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """(n, n_items) of (n, n_items) counts."""
+        return observations * (self.scale / (observations.sum(dim=1, keepdim=True) + self.shrinkage))
+
+
+PPO_SETTINGS: dict[str, Any] = {
+    "n_steps": 64,
+    "batch_size": 2048,
+    "gamma": 0.0,
+    "learning_rate": 1e-3,
+    "policy_kwargs": {"features_extractor_class": ScaledCounts},
+}
+"""Settings of ``PPO("MlpPolicy", ...)`` for the sessions world, in some 128 lanes.
+
+A recommendation hardly changes what comes later: without discounted future rewards the advantages are far less noisy.
+"""
+
 ROWS = 64
 """Observations that a model is shown at once by :func:`policy_of`."""
 

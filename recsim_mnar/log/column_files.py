@@ -29,14 +29,14 @@ class LogColumns:
         propensity: (n,).
         cluster: the user of each row, or None.
         others: further columns by name, (n,) each.
-        numbers: (n,) row numbers in the file, or None where every row was kept.
+        numbers: (n,) row numbers in the file, from 1 below the header.
     """
 
     reward: NDArray[np.float64]
     propensity: NDArray[np.float64]
     cluster: Clusters | None
     others: dict[str, NDArray[np.float64]]
-    numbers: NDArray[np.int64] | None
+    numbers: NDArray[np.int64] | range
 
 
 def read_columns(
@@ -73,15 +73,16 @@ def read_columns(
     table = _read(parts, every, None if cluster in wanted else cluster)
     if table.num_rows == 0:
         raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
-    numbers = None
+    rows = None
     if "event" in table.column_names:
-        keep = _is_bandit(table.column("event"))
+        keep = bandit_rows(table.column("event"))
         if not keep.any():
-            raise UserError(f"{Path(path).name} holds no bandit rows: {_events(table.column('event'))}")
+            raise UserError(f"{Path(path).name} holds no bandit rows: {events_held(table.column('event'))}")
         if not keep.all():
-            numbers = np.flatnonzero(keep)
-    columns = {name: _numbers(table.column(name), name, numbers) for name in dict.fromkeys(wanted)}
-    clusters = None if cluster is None else _clusters(table.column(cluster), cluster, numbers)
+            rows = np.flatnonzero(keep)
+    columns = {name: _numbers(table.column(name), name, rows) for name in dict.fromkeys(wanted)}
+    clusters = None if cluster is None else _clusters(table.column(cluster), cluster, rows)
+    numbers = range(1, table.num_rows + 1) if rows is None else rows + 1
     return LogColumns(columns[reward], columns[propensity], clusters, {name: columns[name] for name in names}, numbers)
 
 
@@ -200,14 +201,14 @@ def _whole(text: Any) -> Any:
         return text
 
 
-def _is_bandit(column: Any) -> NDArray[np.bool_]:
-    """Which rows are recommendations, from names (organic, bandit) or codes (0, 1)."""
+def bandit_rows(column: Any) -> NDArray[np.bool_]:
+    """(n,) which rows are recommendations, from a pyarrow column of names (organic, bandit) or codes (0, 1)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
         if not column.null_count:  # a look at each name instead of at each row
-            marks = [(_is_bandit(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
+            marks = [(bandit_rows(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
             return np.concatenate([np.zeros(0, bool), *(mark[indices] for mark, indices in marks)])
         column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type):
@@ -219,8 +220,8 @@ def _is_bandit(column: Any) -> NDArray[np.bool_]:
     return np.asarray(pc.fill_null(bandit, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _events(column: Any) -> str:
-    """Why a column ``event`` marks no recommendation."""
+def events_held(column: Any) -> str:
+    """Why a pyarrow column ``event`` marks no recommendation, in words."""
     import pyarrow as pa
 
     try:
@@ -272,7 +273,8 @@ def _clusters(values: Any, name: str, rows: NDArray[np.int64] | None) -> Cluster
         bad = np.flatnonzero(missing) if rows is None else rows[missing[rows]]
         if bad.size:
             raise UserError(
-                f"column {name!r}, row {int(bad[0])} (counted from 0): the id is missing; give every row one"
+                f"column {name!r}, row {int(bad[0]) + 1} (from 1, below the header): the id is missing; give every "
+                "row one"
             )
     if values.null_count and rows is not None:  # in rows that are left out: with them integers would become floats
         kept = np.zeros(len(values), dtype=bool)

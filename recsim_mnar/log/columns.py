@@ -13,6 +13,8 @@ from recsim_mnar.log.rows import user_starts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+RowNumbers = NDArray[np.integer] | range | None
+"""Numbers of rows in a file, from 1 below the header; None for rows of an array."""
 
 
 def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
@@ -56,14 +58,16 @@ def finite_column(values: Any, name: str, rows: int) -> Floats:
     return array
 
 
-def refuse_rows(
-    bad: NDArray[np.bool_], values: Floats, name: str, why: str, numbers: NDArray[np.integer] | None = None
-) -> None:
+def row_in_words(row: int, numbers: RowNumbers = None) -> str:
+    """Where a row stands: in the file that has these row numbers, or in an array."""
+    return f"row {row} (counted from 0)" if numbers is None else f"row {int(numbers[row])} (from 1, below the header)"
+
+
+def refuse_rows(bad: NDArray[np.bool_], values: Floats, name: str, why: str, numbers: RowNumbers = None) -> None:
     """Raise UserError for the first bad row of a column; ``numbers`` are the rows' own in a file."""
     if bad.any():
         row = int(np.argmax(bad))
-        number = row if numbers is None else int(numbers[row])
-        raise UserError(f"column {name!r}, row {number} (counted from 0): {values[row]:g} {why}")
+        raise UserError(f"column {name!r}, {row_in_words(row, numbers)}: {values[row]:g} {why}")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -139,6 +140,27 @@ def spliced(function: Callable[..., Any]) -> Any:
     For a long function with one call: compiled for itself it would be optimised twice.
     """
     return _njit(inline="always", **_OPTIONS)(function)
+
+
+@functools.cache
+def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel in plain Python, what it calls too: nothing is compiled, and the bytes are the same.
+
+    For a few calls on few items, which are over long before the kernel could be compiled. Needs NumPy 2, by whose rules
+    an unsigned integer and a Python one make an unsigned integer; unsigned integers wrap as they do in compiled code,
+    of which NumPy warns (``np.errstate(over="ignore")``).
+    """
+    plain = getattr(function, "py_func", function)
+    within = {name: plain.__globals__[name] for name in plain.__code__.co_names if name in plain.__globals__}
+    called = {name: interpreted(value) for name, value in within.items() if _is_of_kernels(value)}
+    return FunctionType(
+        plain.__code__, {**plain.__globals__, **called}, plain.__name__, plain.__defaults__, plain.__closure__
+    )
+
+
+def _is_of_kernels(value: Any) -> bool:
+    plain = getattr(value, "py_func", value)
+    return isinstance(plain, FunctionType) and plain.__module__.rpartition(".")[2].endswith("_kernel")
 
 
 class _Uncollected(event.Listener):

@@ -207,6 +207,11 @@ class LearnerWrapper(Learner):
         """See :class:`Learner`."""
         return bool(getattr(self.inner, "ignores_own_views", False))
 
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]  # as the inner learner does
+        """See :class:`Learner`."""
+        return frozenset(getattr(self.inner, "needs", ()))
+
     def around(self, inner: Any) -> LearnerWrapper:
         """The same wrapper around another learner."""
         again = copy.copy(self)

@@ -12,6 +12,8 @@ from recsim_mnar.policy.adapting import OPTIONAL_LAST, as_learner, as_policy, bi
 from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.capabilities import LearnerWrapper
 from recsim_mnar.policy.checks import name_of
+from recsim_mnar.policy.mixture import ENDING, MixtureLearner, read_mixture
+from recsim_mnar.policy.needs import needs_of
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
 
 if TYPE_CHECKING:
@@ -28,14 +30,20 @@ def agents() -> list[tuple[str, str]]:
     return [(name, (inspect.getdoc(_found(name)) or "").partition("\n")[0]) for name in sorted(announced(GROUP))]
 
 
+def needs_of_agent(name: str) -> frozenset[str]:
+    """What an announced agent's training log must hold beside views."""
+    return needs_of(_found(name))
+
+
 def learner(spec: str) -> Learner:
     """The learner that a name stands for.
 
     Args:
-        spec: an announced name or ``package.module:Class``, followed by any of ``+epsilon=0.1``, ``+temperature=0.5``
-            (softened in the order given) and ``+parameter=value`` for the class's own parameters. The class is a
-            :class:`Learner` or anything with ``fit``, or a :class:`Policy` or anything with ``act``, made by
-            ``Class(n_items=...)``. An object of such a class may be named in its place.
+        spec: an announced name, ``package.module:Class`` or the file of a mixture of them
+            (:mod:`recsim_mnar.policy.mixture`, ending in ``.json``), followed by any of ``+epsilon=0.1``,
+            ``+temperature=0.5`` (softened in the order given) and ``+parameter=value`` for the class's own
+            parameters. The class is a :class:`Learner` or anything with ``fit``, or a :class:`Policy` or anything with
+            ``act``, made by ``Class(n_items=...)``. An object of such a class may be named in its place.
 
     Returns:
         A learner whose ``name``, and the name of the policies it fits, is ``spec``.
@@ -148,6 +156,8 @@ class _Named(LearnerWrapper):
 def _found(name: str) -> Any:
     """The class of policies or learners behind a name, or an object of one."""
     known = announced(GROUP)
+    if name.endswith(ENDING):
+        return _mixture(name)
     if ":" in name:
         kind = imported("agent", name, wanted=_is_agent)
     elif name in known:
@@ -163,6 +173,14 @@ def _found(name: str) -> Any:
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise UserError(f"agent {name!r} lacks {missing}: a policy must define act and probabilities, a learner fit")
     return kind
+
+
+def _mixture(path: str) -> Learner:
+    """The learner of a mixture's file; what it mixes is named as anywhere, but for itself."""
+    parts = read_mixture(path)
+    if any(name.split("+")[0].strip().endswith(ENDING) for name, _ in parts):
+        raise UserError(f"{path}: a mixture of mixtures: name the policies themselves")
+    return MixtureLearner([learner(name) for name, _ in parts], [weight for _, weight in parts], path)
 
 
 def _is_agent(thing: Any) -> bool:

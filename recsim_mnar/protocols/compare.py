@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.adapting import as_learner
+from recsim_mnar.policy.needs import check_needs as check_needs_of_learner
 from recsim_mnar.protocols import online
 from recsim_mnar.protocols.base import Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.experiment import Experiment, Picture
@@ -18,7 +19,7 @@ from recsim_mnar.protocols.judgement import Judgement, Ranking, Target, judge
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
-from recsim_mnar.worlds.registry import comparison_of
+from recsim_mnar.worlds.registry import WORLDS, comparison_of
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
@@ -40,6 +41,12 @@ class Comparison:
         headings: of columns, by (protocol, metric); others are headed by their own names.
         losses: metrics of which small values are good.
         pictures: figures of the report.
+        title: of the report.
+        lead: what the report shows, below its title; empty for what a comparison with a known truth shows.
+        conclusion: sentences that the report begins with, where no truth judges the protocols.
+        facts: of the data, what and how much, as a person reads them.
+        details: what else is known of the whole; JSON types.
+        neutral: metrics of which neither large nor small values are good.
     """
 
     records: list[Record]
@@ -52,15 +59,25 @@ class Comparison:
     headings: dict[tuple[str, str], str] = field(default_factory=dict)
     losses: frozenset[str] = frozenset()
     pictures: list[Picture] = field(default_factory=list)
+    title: str = "Which protocol tells the truth?"
+    lead: str = ""
+    conclusion: list[str] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    neutral: frozenset[str] = frozenset()
 
     def sentences(self) -> list[str]:
-        """What the judgements say, for a person."""
+        """What the judgements say, or the conclusion where there are none, for a person."""
+        if self.conclusion:
+            return self.conclusion
         return [self.headline] if self.headline else [j.sentence() for j in self.judgements]
 
     def summary(self) -> dict[str, Any]:
-        """Judgements and notes as JSON types."""
-        headline = {"headline": self.headline} if self.headline else {}
-        return {"judgements": [j.to_dict() for j in self.judgements], **headline, "notes": self.notes}
+        """Judgements, conclusion and notes as JSON types."""
+        found: dict[str, Any] = {"judgements": [j.to_dict() for j in self.judgements]}
+        found |= {"headline": self.headline} if self.headline else {}
+        found |= {"conclusion": self.conclusion} if self.conclusion else {}
+        return {**found, **self.details, "notes": self.notes}
 
 
 def experiment_of(world: type[World] | World) -> Experiment:
@@ -109,6 +126,9 @@ def compare(
     chosen = chosen_protocols(experiment, protocols, world.name)
     _check(experiment, learners, settings, tie)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
+    holds = _log_holds(experiment, world)
+    for name, learner in learners.items():
+        check_needs_of_learner(name, learner, holds, f"the training log of the {world.name} world")
     trial = Trial(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
@@ -117,6 +137,24 @@ def compare(
     records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
     records = [_as_reference(r) if r.agent in references else r for r in records]
     return _told(experiment, chosen, records, trial, tie)
+
+
+def worlds_for(needs: frozenset[str]) -> list[str] | None:
+    """Names of the worlds whose comparisons train on logs that hold this; None where all do.
+
+    Args:
+        needs: of :data:`recsim_mnar.policy.needs.HOLDINGS`.
+    """
+    if not needs:
+        return None
+    classes = {name: entry.world_class() for name, entry in WORLDS.items()}
+    holds = {name: _log_holds(experiment_of(world), world) for name, world in classes.items()}
+    return [name for name, held in holds.items() if held is None or needs <= held]
+
+
+def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
+    """What training logs hold, of a world or its class."""
+    return world.log_holds if experiment.log_holds is None else experiment.log_holds
 
 
 def _judged_by(one: Protocol, trial: Trial) -> list[Record]:

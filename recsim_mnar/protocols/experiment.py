@@ -51,6 +51,8 @@ class Experiment(abc.ABC):
         own_protocols: names of protocols that only this kind of world has: where they are defined.
         provides: of :data:`recsim_mnar.protocols.base.NEEDS`.
         world: that is compared in; None before there is one.
+        log_holds: what the training log holds, of :data:`recsim_mnar.policy.needs.HOLDINGS`; None: what the world says
+            of its logs.
     """
 
     settings_type: ClassVar[type[Params]] = Params
@@ -62,6 +64,7 @@ class Experiment(abc.ABC):
     own_protocols: ClassVar[Mapping[str, str]] = {}
     provides: ClassVar[frozenset[str]] = frozenset()
     world: World | None = None
+    log_holds: ClassVar[frozenset[str] | None] = None
 
     def settings(self, preset: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
         """The settings of a preset with options changed; texts are parsed.

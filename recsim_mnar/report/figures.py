@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.report.tables import heading
+from recsim_mnar.report.tables import has_interval, heading
 
 _INK = "#1f2937"
 _COLOURS = {
     ("loocv", "hr"): "#4c6ef5",
     ("off_policy", "clipped_ips"): "#e8590c",
+    ("off_policy", "ips"): "#c2255c",
+    ("off_policy", "snips"): "#1971c2",
     ("ab_test", ""): "#2b8a3e",
     ("truth", ""): "#111827",
     ("uplift", "precision"): "#4c6ef5",
@@ -115,8 +117,10 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
 
 
 def _sampling(record: Record) -> tuple[float, float]:
-    """The interval from sample size alone, where the record tells it apart from what clipping may hide."""
+    """The interval from sample size alone, where the record tells it apart; the value itself where there is none."""
     details = record.details
+    if not has_interval(record):
+        return record.value, record.value
     low, high = details.get("sampling_low"), details.get("sampling_high")
     return (record.low, record.high) if low is None or high is None else (float(low), float(high))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ class Grid:
     Attributes:
         heads: titles of the columns after the agent's.
         rows: agent and its records, one a column, None where there is none.
-        best: in each column the best value of those that can be picked (references cannot).
+        best: in each column the best value of those that can be picked (references cannot); NaN where none is better.
     """
 
     heads: list[str]
@@ -36,7 +37,10 @@ def grid(comparison: Comparison, *, full: bool = False) -> Grid:
     agents = list(dict.fromkeys(r.agent for r in records))
     by_key = {(r.agent, r.protocol, r.metric): r for r in records}
     rows = [(agent, [by_key.get((agent, *key)) for key in keys]) for agent in agents]
-    best = [_best([row[i] for _, row in rows], key[1] in comparison.losses) for i, key in enumerate(keys)]
+    best = [
+        math.nan if key[1] in comparison.neutral else _best([row[i] for _, row in rows], key[1] in comparison.losses)
+        for i, key in enumerate(keys)
+    ]
     return Grid([heading(comparison, key) for key in keys], rows, best)
 
 
@@ -49,6 +53,11 @@ def _best(cells: list[Record | None], loss: bool) -> float:
     """The best value of those that can be picked."""
     values = [cell.value for cell in cells if cell is not None and not cell.details.get("reference")]
     return (min if loss else max)(values, default=float("nan"))
+
+
+def has_interval(record: Record) -> bool:
+    """Whether it is an estimate: a fact of what was listed has no interval."""
+    return not (math.isnan(record.low) and math.isnan(record.high))
 
 
 def number(value: float) -> str:
@@ -75,7 +84,7 @@ def comparison_table(comparison: Comparison) -> Any:
                 shown.append("-")
                 continue
             limits = f" [dim]\\[{number(record.low)}, {number(record.high)}][/dim]"
-            text = number(record.value) + (limits if narrow else "")
+            text = number(record.value) + (limits if narrow and has_interval(record) else "")
             shown.append(f"[bold]{text}[/bold]" if record.value == best else text)
         table.add_row(agent, *shown)
     return table

@@ -9,7 +9,7 @@ from typing import Any
 
 from recsim_mnar.log.files import replacing
 from recsim_mnar.report.figures import Figure
-from recsim_mnar.report.tables import number
+from recsim_mnar.report.tables import has_interval, number
 
 
 def write_from(template: str, path: Path, made_by: Any, figures: Iterable[Figure], **values: Any) -> None:
@@ -31,6 +31,7 @@ def write_from(template: str, path: Path, made_by: Any, figures: Iterable[Figure
         loader=PackageLoader("recsim_mnar.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["number"] = number
+    environment.tests["estimate"] = has_interval
     page = environment.get_template(template).render(
         made_by=json.dumps(made_by, indent=2),
         version=__version__,

@@ -135,9 +135,11 @@ def _fitted(world: World, request: Request) -> Any:
     """The policy of a name, fitted on other users under the uniform policy."""
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
+    from recsim_mnar.policy.needs import check_needs
     from recsim_mnar.simulate.items import simulate
 
     learner = registry.learner(request.policy)
+    check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     train = simulate(world, uniform, request.train_users, derive_seed(request.seed, "train"), executor=request.executor)
     return learner.fit(train, n_items=world.n_items, seed=derive_seed(request.seed, "fit"))

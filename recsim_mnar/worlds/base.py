@@ -38,6 +38,8 @@ class World(abc.ABC):
         presets: parameters by name, each with a line for a person; the first is the default.
         truth_column: name of the column that ``keep_truth`` adds to a log: the expected reward of the action shown, NaN
             on organic rows. None for a world that does not say.
+        log_holds: what its simulated logs hold beside views, of :data:`recsim_mnar.policy.needs.HOLDINGS`; None where
+            nobody said.
         reward_name: what a recommendation earns, as reports name it: ``click``, whose mean is the CTR, ``minutes``.
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
@@ -52,6 +54,7 @@ class World(abc.ABC):
     params_class: ClassVar[type[Params]] = Params
     presets: ClassVar[Mapping[str, tuple[Params, str]]] = {}
     truth_column: ClassVar[str | None] = None
+    log_holds: ClassVar[frozenset[str] | None] = None
     reward_name: str = "reward"
     in_parts: ClassVar[bool] = True
     simulated_by: ClassVar[str] = ""

@@ -82,6 +82,7 @@ class Params:
     def with_settings(self, settings: Iterable[str]) -> Self:
         """These parameters with ``name=value`` settings applied, as the command line's ``--set`` gives them."""
         values = self.to_dict()
+        given: dict[str, str] = {}
         for setting in settings:
             name, equals, value = setting.partition("=")
             name = name.strip()
@@ -89,7 +90,9 @@ class Params:
                 raise UserError(f"--set {setting}: write it as name=value")
             if name not in values:
                 raise UserError(f"--set {setting}: unknown parameter {name!r}; {nearest(name, values)}")
-            values[name] = value.strip()
+            if name in given:
+                raise UserError(f"--set {setting}: {name} is given already, as {given[name]}; give it once")
+            values[name] = given[name] = value.strip()
         return type(self).from_dict(values)
 
 

@@ -107,12 +107,12 @@ def test_bad_values_are_named_with_their_row_in_the_file(tmp_path, kind):
     for column, value in (("propensity", 0.0), ("propensity", 1.5), ("a", -0.1), ("reward", np.nan), ("a", np.nan)):
         bad = table.copy()
         bad.loc[row, column] = value
-        with pytest.raises(UserError, match=f"'{column}', row {row} ") as caught:
+        with pytest.raises(UserError, match=f"'{column}', row {row + 1} ") as caught:
             estimate_file(write(bad, tmp_path / f"bad.{kind}"), ["a"])
         assert "\n" not in str(caught.value)
     bad = table.astype({"user": "Int64"})
     bad.loc[row, "user"] = pd.NA
-    with pytest.raises(UserError, match=rf"'user', row {row} .*missing"):
+    with pytest.raises(UserError, match=rf"'user', row {row + 1} .*missing"):
         estimate_file(write(bad, tmp_path / f"bad.{kind}"), ["a"])
     organic = int(np.flatnonzero(table.event == "organic")[4])
     bad = table.astype({"user": "Int64"})
@@ -208,7 +208,7 @@ def texts(path, ids: list[str], header: str = "user,propensity,reward,a") -> str
 def test_a_missing_text_id_in_a_csv_is_named(tmp_path, missing):
     ids = [f"u{i // 2}" for i in range(400)]
     ids[7] = missing
-    with pytest.raises(UserError, match=r"'user', row 7 .*missing"):
+    with pytest.raises(UserError, match=r"'user', row 8 .*missing"):
         estimate_file(texts(tmp_path / "log.csv", ids), ["a"])
 
 
@@ -217,7 +217,7 @@ def test_an_empty_text_id_in_parquet_is_named(tmp_path):
     table["user"] = [f"u{u}" for u in table.user]
     row = int(np.flatnonzero(table.event == "bandit")[9])
     table.loc[row, "user"] = ""
-    with pytest.raises(UserError, match=rf"'user', row {row} .*missing"):
+    with pytest.raises(UserError, match=rf"'user', row {row + 1} .*missing"):
         estimate_file(write(table, tmp_path / "log.parquet"), ["a"])
 
 

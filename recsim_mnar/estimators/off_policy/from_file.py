@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
@@ -12,7 +14,7 @@ from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
-from recsim_mnar.log.column_files import column_names, provenance_of, read_columns
+from recsim_mnar.log.column_files import LogColumns, column_names, provenance_of, read_columns
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,7 +50,7 @@ def estimate_file(
         path: a Parquet or CSV file, or a folder of such parts (of one kind; read in the order of their names).
         targets: columns, each a policy's probability of the logged action.
         baseline: such a column too; adds one record a target for the difference from it (ips, clipped_ips and snips; an
-            error where none of them is asked for).
+            error where none of them is asked for). The column of propensities is one: the policy that logged the rows.
         estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
@@ -73,7 +75,7 @@ def estimate_file(
         UserError: for files and values that are no data; one line with column, row and mend.
     """
     targets = list(dict.fromkeys(targets))
-    _check_question(targets, estimators, baseline)
+    check_question(targets, estimators, baseline)
     check_level(level)
     check_clip(clip)
     known = Stated(**stated)
@@ -83,39 +85,94 @@ def estimate_file(
     log = read_columns(path, [*policies, *extra, *lost.values()], cluster=cluster, reward=reward, propensity=propensity)
     for name in policies:
         check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
+        known.check(log.others[name], log.propensity, (name, propensity), log.numbers)
     refuse_outside(log.reward, known.reward_min, known.reward_max, reward, log.numbers)
-    common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level, **stated}
     named = {"q_logged": q_logged, "q_target": q_target}
     models = {key: log.others[name] for key, name in named.items() if name is not None}
+    return estimate_columns(
+        log,
+        targets,
+        baseline=baseline,
+        estimators=estimators,
+        clip=clip,
+        level=level,
+        interval=interval,
+        models=dict.fromkeys(policies, models),
+        missing={name: log.others[lost[name]] for name in lost},
+        made=provenance_of(path),
+        **stated,
+    )
 
-    def missing(name: str | None) -> Any:
-        return log.others[lost[name]] if name in lost else None
 
+def estimate_columns(
+    log: LogColumns,
+    targets: Sequence[str],
+    *,
+    baseline: str | None = None,
+    estimators: Sequence[str] = ("clipped_ips",),
+    clip: float | None = 15.0,
+    level: float = 0.95,
+    interval: str = "auto",
+    models: Mapping[str, Mapping[str, Any]] | None = None,
+    missing: Mapping[str, Any] | None = None,
+    made: Mapping[str, Any] | None = None,
+    **stated: Any,
+) -> list[Record]:
+    """Estimate the value of each target policy from columns that were read and checked.
+
+    Args:
+        log: with a column of ``others`` for each policy: its probability of the logged action.
+        targets: names of such columns.
+        baseline: likewise.
+        estimators: as :func:`estimate_file`.
+        clip: likewise.
+        level: likewise.
+        interval: likewise.
+        models: by policy, the arrays ``q_logged`` and ``q_target`` of its reward model.
+        missing: by policy, its mass (n,) where the logging probability is 0.
+        made: provenance of the log.
+        **stated: as :func:`estimate_file`.
+
+    Returns:
+        As :func:`estimate_file`.
+
+    Raises:
+        UserError: as :func:`recsim_mnar.estimators.estimate_value`.
+    """
+    common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level, **stated}
+    models, missing, made = models or {}, missing or {}, made or {}
+    policies = targets if baseline is None or baseline in targets else [*targets, baseline]
+    # The policy that logged the rows takes nothing that it cannot take.
+    today = [name for name in policies if log.others[name] is log.propensity]
+    missing = {**{name: np.zeros(len(log.reward)) for name in today}, **missing}
     records = []
-    made = provenance_of(path)
     for name in policies:
         for estimator in estimators:
-            given: dict[str, Any] = models if check_name(estimator).needs else {}
+            given: Mapping[str, Any] = models.get(name, {}) if check_name(estimator).needs else {}
             estimate = estimate_value(
                 log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval,
-                unsupported=missing(name), **given, **common,
+                unsupported=missing.get(name), **given, **common,
             )  # fmt: skip
-            records.append(_record(name, with_adaptive_findings(estimate, made)))
+            records.append(record_of(name, with_adaptive_findings(estimate, made)))
     compared = [] if baseline is None else [name for name in targets if name != baseline]
     for name in compared:
         for estimator in (each for each in estimators if check_name(each).from_moments):
             assert baseline is not None
             estimate = difference(
                 log.reward, log.propensity, log.others[name], log.others[baseline], estimator=estimator,
-                unsupported=missing(name), baseline_unsupported=missing(baseline), **common,
+                unsupported=missing.get(name), baseline_unsupported=missing.get(baseline), **common,
             )  # fmt: skip
             estimate = with_adaptive_findings(estimate, made)
-            records.append(_record(f"{name} - {baseline}", estimate) | {"baseline": baseline})
+            records.append(record_of(f"{name} - {baseline}", estimate) | {"baseline": baseline})
     return records
 
 
-def _check_question(targets: Sequence[str], estimators: Sequence[str], baseline: str | None) -> None:
-    """Raise UserError where nothing is asked for, by an unknown estimator, or a difference that none of them knows."""
+def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: str | None) -> None:
+    """Refuse a question without a target or estimator, or for a difference that none of the estimators knows.
+
+    Raises:
+        UserError: one of these, or an unknown estimator.
+    """
     if not targets:
         raise UserError("no target column; name at least one, made by `recsim-mnar replay` for instance")
     if not estimators:
@@ -177,7 +234,8 @@ def records_table(records: Sequence[Record]) -> Table:
     return table
 
 
-def _record(policy: str, estimate: Estimate) -> Record:
+def record_of(policy: str, estimate: Estimate) -> Record:
+    """An estimate as a record of :func:`estimate_file`."""
     return {
         "policy": policy,
         "estimator": estimate.estimator,

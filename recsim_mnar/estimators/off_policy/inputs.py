@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.columns import Floats, finite_column, refuse_rows
+from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, refuse_rows
 
 HIGHEST_TARGET = 1.0 + 1e-6
 """A softmax in float32 may pass 1 by a rounding."""
@@ -27,7 +26,7 @@ def check_rows(
     propensity: Floats,
     target: Floats,
     names: tuple[str, str, str],
-    numbers: NDArray[np.integer] | None = None,
+    numbers: RowNumbers = None,
 ) -> None:
     """Raise UserError for the first row that is no data: propensity outside (0, 1], negative target, missing reward.
 
@@ -36,7 +35,7 @@ def check_rows(
         propensity: (n,).
         target: (n,).
         names: of the three columns, for messages.
-        numbers: (n,) row numbers for messages, where the rows are a part of a file.
+        numbers: (n,) row numbers for messages, where the rows are a file's.
     """
     refuse_rows(
         ~((propensity > 0.0) & (propensity <= 1.0)),

@@ -213,6 +213,24 @@ class Moments:
         merged.top_losses = _largest(np.concatenate([self.top_losses, other.top_losses]), N_TOP_REWARDS)
         return merged
 
+    def scaled(self, factor: float) -> Moments:
+        """The moments of a log of ``factor`` times as many users like these.
+
+        Sums and numbers grow by it; the largest weight, reward and user stay as they are, and so do the tails.
+
+        Raises:
+            UserError: the factor is not positive and finite.
+        """
+        if not (math.isfinite(factor) and factor > 0.0):
+            raise UserError(f"factor must be positive and finite, got {factor!r}")
+        grown = Moments(self.clip, self.clustered, self.shift, self._sums * factor, self._powers * factor)
+        grown._counts = np.maximum(np.rint(self._counts * factor), np.minimum(self._counts, 1)).astype(np.int64)
+        grown._extremes = self._extremes.copy()
+        for name in ("top_weights", "top_rewards", "top_losses"):
+            setattr(grown, name, getattr(self, name).copy())
+        grown._missing = None if self._missing is None else self._missing * factor
+        return grown
+
     def _totals(self) -> tuple[list[float], list[float]]:
         """Sums and powers as numbers, made once: nothing changes them after they were gathered."""
         if self._numbers is None:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.inputs import HIGHEST_TARGET
-from recsim_mnar.log.columns import Floats, finite_column
+from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, row_in_words
 
 LARGEST_REWARD = 1e100
 """Its square is still a number."""
@@ -61,20 +60,21 @@ class Stated:
             bounds.append(1.0 / float(self.propensity_min))
         return None if not bounds else min(bounds) if min(bounds) <= LARGEST_WEIGHT else math.inf
 
-    def check(self, target: Floats, propensity: Floats, names: tuple[str, str]) -> None:
+    def check(self, target: Floats, propensity: Floats, names: tuple[str, str], numbers: RowNumbers = None) -> None:
         """Raise UserError for the first row that lies beyond a bound.
 
         Args:
             target: (n,) probabilities.
             propensity: (n,).
             names: of the two columns.
+            numbers: the rows' own in a file.
         """
         if self.propensity_min is not None:
             low = (propensity < float(self.propensity_min) * (1 - 1e-9)) & (target > 0.0)
             if low.any():
                 row = int(np.argmax(low))
                 raise UserError(
-                    f"column {names[1]!r}, row {row} (counted from 0): {propensity[row]:g} is below propensity_min "
+                    f"column {names[1]!r}, {row_in_words(row, numbers)}: {propensity[row]:g} is below propensity_min "
                     f"{self.propensity_min:g}; lower it"
                 )
         if self.weight_max is not None:
@@ -82,7 +82,7 @@ class Stated:
             if high.any():
                 row = int(np.argmax(high))
                 raise UserError(
-                    f"columns {names[0]!r} and {names[1]!r}, row {row} (counted from 0): the weight is "
+                    f"columns {names[0]!r} and {names[1]!r}, {row_in_words(row, numbers)}: the weight is "
                     f"{target[row] / propensity[row]:g}, above weight_max {self.weight_max:g}; raise it"
                 )
 
@@ -116,7 +116,7 @@ def refuse_outside(
     least: float | None,
     largest: float | None,
     name: str,
-    numbers: NDArray[np.integer] | None = None,
+    numbers: RowNumbers = None,
 ) -> None:
     """Raise UserError for the first reward outside [least, largest]; ``numbers`` are its rows in the file."""
     low = np.zeros(reward.size, bool) if least is None else reward < least
@@ -125,8 +125,7 @@ def refuse_outside(
     if outside.any():
         row = int(np.argmax(outside))
         what = f"below reward_min {least:g}; lower it" if low[row] else f"above reward_max {largest:g}; raise it"
-        number = row if numbers is None else int(numbers[row])
-        raise UserError(f"column {name!r}, row {number} (counted from 0): {reward[row]:g} is {what}")
+        raise UserError(f"column {name!r}, {row_in_words(row, numbers)}: {reward[row]:g} is {what}")
 
 
 def missing_column(values: Any, target: Floats) -> Floats:

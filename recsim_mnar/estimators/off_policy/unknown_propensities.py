@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.verdict import CAUTION, Finding
+from recsim_mnar.estimators.verdict import CAUTION, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
@@ -174,8 +174,23 @@ def estimate_without_propensities(
         high=max(base.high, float(high)),
         method=f"{base.method}, widened by a user bootstrap of the estimated propensities",
         diagnostics=facts,
-        verdict=base.verdict.with_findings([_ESTIMATED]),
+        verdict=_told_estimated(base.verdict),
     )
+
+
+def _told_estimated(verdict: Verdict) -> Verdict:
+    """A verdict that says that propensities are estimated, also where the mean weight speaks against them."""
+    found = [
+        replace(
+            each,
+            message=f"the propensities are estimated, and {each.message}",
+            action="give more of what the logging policy saw as context, or log propensities",
+        )
+        if each.code == "propensities"
+        else each
+        for each in verdict.findings
+    ]
+    return Verdict.of([*found, _ESTIMATED])
 
 
 def _poisson(uniform: Floats) -> Floats:

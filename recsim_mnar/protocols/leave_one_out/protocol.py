@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,79 @@ def leave_one_out(
             do the exhaustive form.
     """
     _check_arguments(n_items, folds, ks, level, candidates)
+    if not exhaustive:
+        found = fold_ranks(
+            log, learners, n_items=n_items, folds=folds, seed=seed, candidates=candidates, executor=executor
+        )
+        records = []
+        for name, ranks in found.ranks.items():
+            told = (world, name, ranks.shape[1], found.seconds[name])
+            records += _records(ranks, _mean_over_folds, ks, level, told, found.details)
+        return records
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
+    views, eligible, unseen = _held_from(log, n_items, candidates)
+    owner = views.owners()
+    kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
+    tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
+    details = {**_details(views, eligible, unseen), "exhaustive": True, "held_out": len(kept)}
+    records = []
+    for name, learner in learners.items():
+        began = time.perf_counter()
+        above, n_tied = exhaustive_ranks(name, learner, log, views, n_items, unseen, seed)
+        ranks = 1 + above[kept] + (tie_draws * (n_tied[kept] + 1)).astype(np.int64)
+        by_user = functools.partial(_mean_by_user, owner=owner[kept], eligible=eligible)
+        seconds = time.perf_counter() - began
+        records += _records(ranks, by_user, ks, level, (world, name, len(eligible), seconds), details)
+    return records
+
+
+@dataclass(frozen=True)
+class FoldRanks:
+    """Where agents rank what users lost, fold by fold.
+
+    Attributes:
+        ranks: (folds, U) rank of each held-out item, 1 for the first, by agent; U users with two views or more.
+        seconds: by agent.
+        details: candidates, users left out, folds and held-out views; JSON types.
+    """
+
+    ranks: dict[str, Ints]
+    seconds: dict[str, float]
+    details: dict[str, Any]
+
+
+def fold_ranks(
+    log: Log,
+    learners: Mapping[str, Learner],
+    *,
+    n_items: int,
+    folds: int = 10,
+    seed: int = 0,
+    candidates: str = "all",
+    executor: Executor | None = None,
+) -> FoldRanks:
+    """The ranks that :func:`leave_one_out` makes its records of; arguments and errors as there."""
+    _check_arguments(n_items, folds, (1,), 0.5, candidates)
+    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
+    seed = check_seed(seed)
+    views, eligible, unseen = _held_from(log, n_items, candidates)
+    ready, choosing = _with_choices(log, learners, n_items, seed)
+    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, seed)
+    jobs = (functools.partial(one_fold, fold) for fold in range(folds))
+    results = list(run_in_order(jobs, executor))
+    ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(learners)}
+    seconds = {name: choosing[index] + sum(times[index] for _, times in results) for index, name in enumerate(learners)}
+    details = {**_details(views, eligible, unseen), "folds": folds, "held_out": folds * len(eligible)}
+    return FoldRanks(ranks, seconds, details)
+
+
+def _held_from(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bool]:
+    """The log's views, which users can lose one, and whether what they have viewed is no candidate."""
     views = Views.of(log)
-    n_views = np.diff(views.starts)
     if np.any(views.users[1:] < views.users[:-1]):
         raise UserError("leave-one-out: the log's rows are out of order: sort them by (user, step)")
-    eligible = np.flatnonzero(n_views >= 2)
+    eligible = np.flatnonzero(np.diff(views.starts) >= 2)
     if len(eligible) == 0:
         raise UserError(
             f"leave-one-out needs users with at least two views; none of {len(views.users)} users has "
@@ -90,37 +157,12 @@ def leave_one_out(
         )
     if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
         raise UserError(f"leave-one-out: items must lie in 0..{n_items - 1}, the log has {int(views.items.max())}")
-    if candidates == "auto":
-        candidates = "all" if views.repeat() else "unseen"
-    unseen = candidates == "unseen"
-    details = {
-        "candidates": candidates,
-        "users_left_out": len(views.users) - len(eligible),
-    }
-    records = []
-    if exhaustive:
-        owner = views.owners()
-        kept = np.flatnonzero(n_views[owner] >= 2)
-        tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
-        for name, learner in learners.items():
-            began = time.perf_counter()
-            above, n_tied = exhaustive_ranks(name, learner, log, views, n_items, unseen, seed)
-            ranks = 1 + above[kept] + (tie_draws * (n_tied[kept] + 1)).astype(np.int64)
-            by_user = functools.partial(_mean_by_user, owner=owner[kept], eligible=eligible)
-            seconds = time.perf_counter() - began
-            told = {**details, "exhaustive": True, "held_out": len(kept)}
-            records += _records(ranks, by_user, ks, level, (world, name, len(eligible), seconds), told)
-        return records
-    ready, choosing = _with_choices(log, learners, n_items, seed)
-    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, seed)
-    jobs = (functools.partial(one_fold, fold) for fold in range(folds))
-    results = list(run_in_order(jobs, executor))
-    for index, name in enumerate(learners):
-        ranks = np.stack([ranks[index] for ranks, _ in results])
-        seconds = choosing[index] + sum(times[index] for _, times in results)
-        told = {**details, "folds": folds, "held_out": int(ranks.size)}
-        records += _records(ranks, _mean_over_folds, ks, level, (world, name, len(eligible), seconds), told)
-    return records
+    unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
+    return views, eligible, unseen
+
+
+def _details(views: Views, eligible: Ints, unseen: bool) -> dict[str, Any]:
+    return {"candidates": "unseen" if unseen else "all", "users_left_out": len(views.users) - len(eligible)}
 
 
 def _check_arguments(n_items: int, folds: int, ks: Sequence[int], level: float, candidates: str) -> None:
@@ -189,6 +231,13 @@ def _fold(
     return ranks, seconds
 
 
+def gains(metric: str, ranks: Ints) -> NDArray[np.float64]:
+    """What each rank counts for: in ``hr@k`` 1, ``mrr@k`` 1 / rank and ``ndcg@k`` 1 / log2(rank + 1), up to rank k."""
+    name, _, k = metric.partition("@")
+    value = {"hr": 1.0, "mrr": 1.0 / ranks, "ndcg": 1.0 / np.log2(ranks + 1.0)}[name]
+    return np.where(ranks <= int(k), value, 0.0)
+
+
 def _mean_over_folds(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values.mean(axis=0)
 
@@ -209,9 +258,8 @@ def _records(
     world, agent, n, seconds = told
     records = []
     for k in ks:
-        hit = ranks <= k
-        for metric, values in ((f"hr@{k}", hit.astype(np.float64)), (f"mrr@{k}", hit / ranks)):
-            value, low, high = user_mean_interval(by_user(values), level)
+        for metric in (f"hr@{k}", f"mrr@{k}"):
+            value, low, high = user_mean_interval(by_user(gains(metric, ranks)), level)
             records.append(
                 Record(
                     world=world,

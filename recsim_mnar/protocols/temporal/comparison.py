@@ -85,6 +85,7 @@ class CampaignsExperiment(Experiment):
         "random-phase": f"{_OWN}RandomPhaseLOO",
     }
     provides = frozenset({"train_log", "test_log", "platform"})
+    log_holds: ClassVar = frozenset()
 
     def targets(self, settings: CampaignsSettings) -> tuple[Target, ...]:
         """See :meth:`Experiment.targets`."""

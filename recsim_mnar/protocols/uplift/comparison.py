@@ -129,6 +129,7 @@ class PurchasesExperiment(Experiment):
         "ab_test": "recsim_mnar.protocols.uplift.ab_test:UpliftABTest",
     }
     provides = frozenset({"exposures", "users"})
+    log_holds: ClassVar = frozenset({"clicks", "exposures"})
 
     def spec_of(self, agent: str, settings: UpliftSettings) -> str:
         """A factor model's bare name is trained as the settings say."""

@@ -50,6 +50,7 @@ class FeatureWorld(DecisionWorld):
 
     name: ClassVar[str] = "features"
     truth_column: ClassVar[str | None] = "expected_reward"
+    log_holds: ClassVar = frozenset({"outcomes", "clicks"})
     params_class = FeatureParams
     presets = PRESETS
     params: FeatureParams

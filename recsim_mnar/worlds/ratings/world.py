@@ -53,6 +53,7 @@ class RatingsWorld(DecisionWorld):
     name: ClassVar[str] = "ratings"
     rates: ClassVar[bool] = True
     reward_name = "stars"
+    log_holds: ClassVar = frozenset({"outcomes", "ratings"})
     truth_column: ClassVar[str | None] = "expected_reward"
     params_class = RatingsParams
     presets = PRESETS

@@ -15,8 +15,13 @@ from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 
 _USERS_A_CALL = 4096
 _FORESEEN = 64
-_UNFORESEEN = 16
+_UNFORESEEN = 64
 """Calls of ``skip_uneventful`` that foresee nothing."""
+
+_INTERPRETED = 64
+"""Calls of ``advance`` for a single lane that are done in plain Python, before the kernel is compiled; in a process."""
+_FEW_PLACES = 2048
+"""Of a catalogue that plain Python can weigh in a few milliseconds."""
 
 
 class SessionsLanes(Lanes):
@@ -64,6 +69,8 @@ class SessionsLanes(Lanes):
         self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
         self._foresights = 0
+        small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
+        self._move = _FIRST_CALLS if small and _FIRST_CALLS.left > 0 else _sessions_kernel.advance
 
     def __reduce__(self) -> Any:
         return _opened, self._made_of, tuple(self._arrays)
@@ -183,8 +190,10 @@ class SessionsLanes(Lanes):
     ) -> Transition:
         starts = np.empty(len(which) + 1, np.int64)
         done, used = 0, 0
+        if self._move is not self._kernel.advance and self._move.left <= 0:
+            self._move = self._kernel.advance
         while True:
-            done, used = self._kernel.advance(
+            done, used = self._move(
                 *self._plain,
                 which,
                 done,
@@ -202,6 +211,30 @@ class SessionsLanes(Lanes):
         starts[-1] = used
         columns = {name: values.copy() for name, values in columns_of(self._rows, used, self._keep_truth).items()}
         return Transition(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)
+
+
+class _FirstCalls:
+    """The kernel ``advance``, interpreted: a few steps are done long before it could be compiled.
+
+    Attributes:
+        left: calls until it is compiled after all.
+    """
+
+    def __init__(self) -> None:
+        # Before NumPy 2 an unsigned integer and a Python one made a float.
+        self.left = _INTERPRETED if int(np.__version__.partition(".")[0]) >= 2 else 0
+
+    def __call__(self, *arguments: Any) -> tuple[int, int]:
+        from recsim_mnar.numerics.jit import interpreted
+        from recsim_mnar.worlds.sessions import _sessions_kernel
+
+        self.left -= 1
+        with np.errstate(over="ignore"):
+            done, used = interpreted(_sessions_kernel.advance)(*arguments)
+        return int(done), int(used)
+
+
+_FIRST_CALLS = _FirstCalls()
 
 
 def _opened(

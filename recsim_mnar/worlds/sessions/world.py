@@ -31,6 +31,7 @@ class SessionsWorld(DecisionWorld):
     name: ClassVar[str] = "sessions"
     truth_column: ClassVar[str | None] = "click_probability"
     reward_name = "click"
+    log_holds: ClassVar = frozenset({"outcomes", "clicks"})
     params_class = SessionsParams
     presets = PRESETS
     params: SessionsParams

@@ -1,0 +1,234 @@
+"""``recsim-mnar plan ab | logging | estimate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recsim_mnar.cli.console import console
+from recsim_mnar.cli.own_log_options import own_log_options, reading_of
+from recsim_mnar.cli.shared import checked_file, names_of, writing
+from recsim_mnar.errors import UserError
+
+if TYPE_CHECKING:
+    from recsim_mnar.own_log.plan import ABPlan, EstimatePlan, LoggingPlan
+
+
+def _json_option(command: Any) -> Any:
+    return click.option(
+        "--json",
+        "json_file",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Write the plan there too; - prints it.",
+    )(command)
+
+
+@click.group()
+def plan() -> None:
+    """How many users an A/B test needs, how to log from here on, how many rows until a verdict turns."""
+
+
+@plan.command()
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--lift", default=None, help="To find: 5% of the log's mean reward, or an amount in its unit.")
+@click.option("--users", type=int, default=None, help="Users an arm that you have: adds the least lift they find.")
+@click.option("--power", type=float, default=0.8, show_default=True, help="Probability of finding the lift.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the difference's interval.")
+@click.option("--users-per-day", type=float, default=None, help="Who enter the test, both arms; else the log's dates.")
+@click.option("--target", default=None, help="Column of a policy: adds the rows of such a log that tell as much.")
+@click.option("--baseline", default=None, help="Such a column, that the target is compared with; else the logger.")
+@own_log_options("reward", "propensity", "user", "time")
+@_json_option
+def ab(log: Path, json_file: Path | None, **options: Any) -> None:
+    """How many users, and days, an A/B test needs to find a lift over LOG's policy."""
+    from recsim_mnar.own_log.plan import plan_ab
+
+    _checked_json(json_file)
+    columns = reading_of(options)
+    found = plan_ab(log, columns=columns, **options)
+    _show(json_file, found.to_dict(), _ab_lines(found))
+
+
+@plan.command("logging")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--targets", required=True, help="Columns of the candidates' probabilities of the logged actions.")
+@click.option("--deployed", default=None, help="Such a column of today's policy; else the one that logged LOG.")
+@click.option("--width", default=None, help="Half width of the intervals: 10% of the value, or an amount.")
+@click.option("--rows", type=int, default=None, help="Decisions to log; as many as LOG has unless named.")
+@click.option("--cost", default=None, help="Share of decisions that may differ from today's policy: 2% or 0.02.")
+@click.option("--estimator", default="ips", show_default=True, help="ips or snips: whose interval is planned.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
+@click.option("--actions", type=int, default=None, help="How many there are: compares with uniform exploration.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write the policy: a .json that simulate --policy runs.",
+)
+@own_log_options("reward", "propensity", "user")
+@_json_option
+def plan_the_logging(log: Path, targets: str, out: Path | None, json_file: Path | None, **options: Any) -> None:
+    """What to log under, so that candidate policies can be estimated: how much exploration, of what, at what cost.
+
+    Two of --width, --rows and --cost say what the third must be.
+    """
+    from recsim_mnar.own_log.plan import plan_logging
+
+    _checked_json(json_file)
+    if out is not None:
+        checked_file(out, "--out")
+        if out.suffix != ".json":
+            raise UserError(f"--out {out}: the policy's file ends in .json")
+    columns = reading_of(options)
+    found = plan_logging(log, names_of(targets, "--targets"), columns=columns, **options)
+    _show(json_file, found.to_dict(), _logging_lines(found))
+    if out is not None:
+        with writing(out, "--out"):
+            found.write(out)
+        _say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it", json_file)
+
+
+@plan.command()
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--target", required=True, help="Columns of the policies' probabilities of the logged actions.")
+@click.option("--rows", type=int, default=None, help="Adds the width and the verdict from so many rows.")
+@click.option("--estimator", default="clipped_ips", show_default=True, help="ips, clipped_ips or snips.")
+@click.option("--clip", type=float, default=15.0, show_default=True, help="Largest weight of clipped_ips.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the interval.")
+@click.option("--full-support", is_flag=True, help="States that the logging policy can take what the target can.")
+@click.option("--unsupported", default=None, help="Column of the target's mass where the logging probability is 0.")
+@click.option("--reward-min", type=float, default=None, help="Least reward possible.")
+@click.option("--reward-max", type=float, default=None, help="Largest reward possible.")
+@click.option("--weight-max", type=float, default=None, help="No weight target / propensity can be larger.")
+@click.option("--propensity-min", type=float, default=None, help="No action has a smaller propensity.")
+@own_log_options("reward", "propensity", "user")
+@_json_option
+def estimate(log: Path, target: str, json_file: Path | None, **options: Any) -> None:
+    """How many rows until `estimate`'s verdict on LOG turns, finding by finding, and what more rows never mend."""
+    from recsim_mnar.own_log.plan import plan_estimate
+
+    _checked_json(json_file)
+    columns = reading_of(options)
+    names = names_of(target, "--target")
+    if options["unsupported"] is not None and len(names) > 1:
+        raise UserError("--unsupported is one target's: name one target at a time")
+    found = [plan_estimate(log, name, columns=columns, **options) for name in names]
+    lines = [*found[0].reading, *(line for each in found for line in _estimate_lines(each))]
+    _show(json_file, [each.to_dict() for each in found], lines)
+
+
+def _checked_json(json_file: Path | None) -> None:
+    if json_file is not None and str(json_file) != "-":
+        checked_file(json_file, "--json")
+
+
+def _show(json_file: Path | None, content: Any, lines: list[str]) -> None:
+    from recsim_mnar.log.files import write_json
+    from recsim_mnar.protocols.records import plain
+
+    if json_file is not None and str(json_file) == "-":
+        import json
+
+        click.echo(json.dumps(plain(content), indent=1))
+        return
+    for line in lines:
+        _say(line, None)
+    if json_file is not None:
+        with writing(json_file, "--json"):
+            write_json(json_file, plain(content))
+
+
+def _say(line: str, json_file: Path | None) -> None:
+    if json_file is None or str(json_file) != "-":
+        console().print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.3g} %"
+
+
+def _ab_lines(found: ABPlan) -> list[str]:
+    lines = [
+        *found.reading,
+        f"log: {found.log_users:,} users, {found.decisions_a_user:.3g} decisions each, mean reward {found.value:.4g}; "
+        f"decisions of a user depend: {found.design_effect:.3g} times the variance of independent ones",
+    ]
+    asked = f"{found.lift:+.3g} ({'+' if found.lift_share > 0 else ''}{_percent(found.lift_share)})"
+    if found.least_lift is not None:
+        share = "" if found.least_share is None else f" ({_percent(found.least_share)})"
+        lines.append(
+            f"least lift of the users given, at power {found.power:g}: {found.least_lift:.3g}{share}; the difference's "
+            f"interval is +-{found.half_width:.3g}"
+        )
+    lines.append(
+        f"users an arm for a lift of {asked}, at power {found.power:g} and level {found.level:g}: {found.users:,} "
+        f"(the log leaves open {found.low:,} to {found.high:,})"
+    )
+    if found.least_lift is None:
+        lines.append(f"{found.rows:,} decisions an arm; the difference's interval is +-{found.half_width:.3g}")
+    if found.days is not None:
+        lines.append(f"days: {found.days:,.1f}, at {found.users_per_day:,.0f} users a day in both arms together")
+    if found.off_policy is not None:
+        lines.append(f"a log like this one tells the difference as well from {found.off_policy:,} rows")
+    return [*lines, *(f"note: {note}" for note in found.notes)]
+
+
+def _logging_lines(found: LoggingPlan) -> list[str]:
+    parts = ", ".join(f"{name} {_percent(weight)}" for name, weight in found.weights.items())
+    lines = [
+        *found.reading,
+        f"log under: {parts}",
+        f"cost: {_percent(found.cost)} of {found.rows:,} decisions differ from today's policy: {found.exploring:,}",
+    ]
+    lines += [
+        f"{target.name}: {target.value:.4g} +-{target.half_width:.3g} ({_percent(target.share)}) by {found.estimator} "
+        f"at level {found.level:g}; the pilot leaves open +-{target.low:.3g} to +-{target.high:.3g}; users' design "
+        f"effect {target.design_effect:.3g}"
+        for target in found.targets
+    ]
+    if found.uniform is not None:
+        lines.append(
+            f"uniform exploration over {found.uniform['actions']:,} actions would need epsilon "
+            f"{found.uniform['epsilon']:.3g}, a cost of {_percent(found.uniform['cost'])}"
+        )
+    gap = (
+        "certified best of such mixtures"
+        if found.gap < 5e-4
+        else f"the best such mixture is at most {_percent(found.gap)} better"
+    )
+    return [*lines, gap, *(f"note: {note}" for note in found.notes)]
+
+
+def _open(rows: int, found: EstimatePlan) -> str:
+    return f"the log leaves open {rows * found.low:,.0f} to {rows * found.high:,.0f}"
+
+
+def _estimate_lines(found: EstimatePlan) -> list[str]:
+    unit = f"{found.rows:,} rows" + (f" of {found.users:,} users" if found.users != found.rows else "")
+    lines = [
+        f"{found.target}, {found.estimator}: {found.value:.4g} +-{found.half_width:.3g} from {unit}: {found.verdict}"
+    ]
+    for wanted, rows in (("caution", found.caution), ("trust", found.trust)):
+        if wanted == "caution" and found.verdict != "do_not_use":
+            continue
+        if rows is None:
+            lines.append(f"  {wanted}: more rows never suffice")
+        elif rows <= found.rows:
+            lines.append(f"  {wanted}: met today")
+        else:
+            lines.append(f"  {wanted}: from {rows:,} rows ({_open(rows, found)})")
+    for turn in found.turns:
+        path = "; ".join(f"{level.replace('_', ' ')} from {rows:,} rows" for rows, level in turn.changes)
+        end = path or "no number of rows turns it"
+        lines.append(f"  {turn.code} ({turn.level.replace('_', ' ')}): {turn.message}: {end}")
+        if turn.last != "trust":
+            lines.append(f"    what to do: {turn.action}")
+    if found.ahead is not None:
+        ahead = found.ahead
+        lines.append(
+            f"  from {ahead['rows']:,} rows: +-{ahead['half_width']:.3g}, {ahead['verdict'].replace('_', ' ')}"
+        )
+    return lines

@@ -1,0 +1,243 @@
+"""Which column of a file is what: by its own name, by a usual name, or as the user says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recsim_mnar.errors import UserError, nearest
+
+NAMED, RECOGNISED, OWN_SCHEMA = "named", "recognised", "own schema"
+"""How a column was found: the user said so, by a usual name, or by the name that our own logs give it."""
+
+_ITEMS = (
+    ("item",),
+    (
+        *(
+            "itemid",
+            "iid",
+            "movieid",
+            "productid",
+            "product",
+            "parentasin",
+            "articleid",
+            "article",
+            "newsid",
+            "trackid",
+        ),
+        *("songid", "artistid", "bookid", "isbn", "businessid", "gameid", "videoid", "sku", "offerid", "bannerid"),
+        *("adid", "creativeid", "documentid", "docid", "contentid"),
+    ),
+    ("itemidx", "itemindex", "asin"),
+)
+
+USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "user": (
+        ("user",),
+        (
+            *("userid", "uid", "visitorid", "visitor", "customerid", "customer", "memberid", "member", "accountid"),
+            *("profileid", "reviewerid", "clientid", "client", "personid", "shopperid", "shopper", "buyerid"),
+            *("subscriberid", "playerid", "patientid", "householdid", "householdkey", "fullvisitorid"),
+        ),
+        ("useridx", "userindex", "cookieid", "cookie", "deviceid"),
+        ("sessionid", "session"),
+    ),
+    "item": _ITEMS,
+    "action": (
+        ("action",),
+        (
+            *("actionid", "arm", "armid", "chosenaction", "actiontaken", "chosenarm", "recommendation"),
+            *("recommendeditem", "recommendeditemid", "shownitem", "shownitemid", "displayeditem"),
+        ),
+        *_ITEMS,
+    ),
+    "reward": (
+        ("reward",),
+        (
+            *("click", "clicks", "clicked", "isclick", "isclicked", "wasclicked", "rewards", "converted", "conversion"),
+            *("conversions", "purchased", "ispurchase", "isbuy", "bought", "revenue", "payoff", "outcome", "response"),
+            *("feedback", "label"),
+        ),
+        ("rating", "stars", "y"),
+    ),
+    "propensity": (
+        ("propensity",),
+        (
+            *("propensityscore", "propensities", "pscore", "propscore", "prob", "probability", "actionprob"),
+            *("actionprobability", "loggingprob", "loggingprobability", "loggingpropensity", "loggedprob"),
+            *("loggedprobability", "loggedpropensity", "behaviorprob", "behaviourprob", "behaviorprobability"),
+            *("behaviourprobability", "selectionprobability", "displayprobability", "pi0", "pib"),
+        ),
+        ("p",),
+    ),
+    "time": (
+        ("time",),
+        ("timestamp", "ts", "datetime", "eventtime", "unixreviewtime", "createdat", "occurredat", "servedat"),
+        ("date", "day"),
+        ("t",),
+    ),
+    "event": (("event",), ("eventtype", "eventname", "interactiontype")),
+    "logger": (
+        ("logger",),
+        ("loggerid", "loggingpolicy", "behaviorpolicy", "behaviourpolicy", "policy", "policyid", "policyname"),
+        ("variant", "abgroup", "experimentgroup"),
+    ),
+}
+"""Names by which a column is recognised, a role: tiers, best first; two columns of one tier are an ambiguity.
+
+In lower case without anything but letters and digits. The first tier is the name in our own logs.
+"""
+
+_ORDER = ("reward", "propensity", "user", "item", "action", "logger", "time", "event")
+_RECBOLE_TYPE = re.compile(r":(token|float|token_seq|float_seq)$")
+
+
+def option_of(role: str) -> str:
+    """The option of the command line that names the column of a role."""
+    return f"--{role}-column"
+
+
+def plain_name(name: str) -> str:
+    """A column's name as :data:`USUAL_NAMES` writes it: lower case, letters and digits, without RecBole's type."""
+    return re.sub(r"[^a-z0-9]", "", _RECBOLE_TYPE.sub("", name).lower())
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of a file is what.
+
+    Attributes:
+        names: column by role, roles without a column left out.
+        how: for each of these roles :data:`NAMED`, :data:`RECOGNISED` or :data:`OWN_SCHEMA`.
+        unclear: roles that were not taken because several columns could be meant, and these.
+    """
+
+    names: dict[str, str] = field(default_factory=dict)
+    how: dict[str, str] = field(default_factory=dict)
+    unclear: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __getitem__(self, role: str) -> str:
+        return self.names[role]
+
+    def __contains__(self, role: object) -> bool:
+        return role in self.names
+
+    def get(self, role: str) -> str | None:
+        """The column of a role, None where there is none."""
+        return self.names.get(role)
+
+    @property
+    def guessed(self) -> bool:
+        """Whether any column was recognised by a name that is not our logs' own."""
+        return RECOGNISED in self.how.values()
+
+    def line(self) -> str:
+        """What was taken, for a person: ``reward: clicks; propensity: pscore; user: kunde (named)``."""
+        said = {NAMED: " (named)", RECOGNISED: "", OWN_SCHEMA: ""}
+        return "; ".join(f"{role}: {name}{said[self.how[role]]}" for role, name in self.names.items())
+
+    def refuse_unclear(self, source: str) -> None:
+        """Raise for an optional role that several columns could be meant for.
+
+        Raises:
+            UserError: naming the columns and the option.
+        """
+        for role, names in self.unclear.items():
+            raise UserError(f"{source}: {_which(role, names)}")
+
+    def lines(self) -> list[str]:
+        """What was taken, and what was not because several columns could be meant."""
+        return [self.line(), *(f"no {role} taken: {_which(role, names)}" for role, names in self.unclear.items())]
+
+
+def find_columns(
+    source: str,
+    known: Sequence[str],
+    *,
+    named: Mapping[str, str | None] | None = None,
+    needed: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    leave: Collection[str] = (),
+) -> Columns:
+    """Find the column of each role.
+
+    What the user names wins. Then the name of our own logs (``reward``), then usual names in tiers. A column stands in
+    one role only, roles first come first served in the order of ``needed`` and ``optional``.
+
+    Args:
+        source: the file, for messages.
+        known: the file's columns.
+        named: column by role, as the user says; None for a role that is to be recognised.
+        needed: roles that must be there.
+        optional: roles that may be; where several columns could be meant none is taken, and ``unclear`` says so.
+        leave: columns that are something else (the targets).
+
+    Raises:
+        UserError: a named column is missing or named twice, no column for a needed role, or several.
+    """
+    named = named or {}
+    names: dict[str, str] = {}
+    how: dict[str, str] = {}
+    for role, given in named.items():
+        if given is not None:
+            names[role], how[role] = named_column(source, role, given, known), NAMED
+            _refuse_twice(source, names)
+    unclear: dict[str, tuple[str, ...]] = {}
+    for role in (*needed, *optional):
+        if role in names:
+            continue
+        found, own = _recognised(role, [name for name in known if name not in leave and name not in names.values()])
+        if len(found) == 1:
+            names[role], how[role] = found[0], OWN_SCHEMA if own else RECOGNISED
+        elif found and role in needed:
+            raise UserError(f"{source}: {_which(role, found)}")
+        elif found:
+            unclear[role] = tuple(found)
+        elif role in needed:
+            raise UserError(_missing(source, role, known))
+    order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
+    return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear)
+
+
+def named_column(source: str, role: str, given: str, known: Sequence[str]) -> str:
+    """The file's own spelling of a column that the user names.
+
+    Raises:
+        UserError: no such column.
+    """
+    for name in known:
+        if given in (name, name.strip(), _RECBOLE_TYPE.sub("", name)):
+            return name
+    raise UserError(f"{source} has no column {given!r}; {nearest(given, known)} ({option_of(role)})")
+
+
+def _recognised(role: str, known: Iterable[str]) -> tuple[list[str], bool]:
+    """Columns of the best tier that has any, and whether it is the name of our own logs."""
+    plain = [(plain_name(name), name) for name in known]
+    for rank, tier in enumerate(USUAL_NAMES[role]):
+        found = [name for short, name in plain if short in tier]
+        if found:
+            return found, rank == 0 and found == [tier[0]]
+    return [], False
+
+
+def _which(role: str, found: Sequence[str]) -> str:
+    several = " or ".join(repr(name) for name in found)
+    return f"the {role} could be column {several}; say which with {option_of(role)}"
+
+
+def _missing(source: str, role: str, known: Sequence[str]) -> str:
+    if all(re.fullmatch(r"[-+0-9.,eE]*", name) for name in known):
+        return f"{source} has no header line: put one with the columns' names first"
+    close = [name for name in known if role in name.lower()]
+    hint = f"did you mean {close[0]!r}? " if close else f"columns: {', '.join(known)}; "
+    return f"{source}: no column is recognised as the {role}; {hint}name it with {option_of(role)}"
+
+
+def _refuse_twice(source: str, names: Mapping[str, str]) -> None:
+    chosen = list(names.values())
+    for name in chosen:
+        if chosen.count(name) > 1:
+            roles = " and ".join(role for role, other in names.items() if other == name)
+            raise UserError(f"{source}: column {name!r} is named as {roles}; it can be one of them only")

@@ -1,0 +1,130 @@
+"""What is wrong with the rows of a file: all of it at once, counted, with the first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+
+MISSING = "missing"
+"""Code of values that are not there; rows that have such faults alone may be dropped."""
+SHOWN = 3
+"""Rows named of each fault."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong in rows of a column.
+
+    Attributes:
+        code: stable name for programs: missing, not_a_number, not_finite, outside, not_a_date, ...
+        column: where; "" for faults of whole rows.
+        what: as a sentence goes on behind the column, for instance "is outside (0, 1]".
+        count: rows.
+        rows: the first of them, counted from 1 below the header.
+        values: what stands there, as text; empty where nothing does.
+        advice: what to do; empty where it goes without saying.
+    """
+
+    code: str
+    column: str
+    what: str
+    count: int
+    rows: tuple[int, ...]
+    values: tuple[str, ...] = ()
+    advice: str = ""
+
+    def __str__(self) -> str:
+        shown = [
+            f"{row}: {self.values[i]}" if i < len(self.values) and self.values[i] else f"{row}"
+            for i, row in enumerate(self.rows)
+        ]
+        listed = ", ".join(shown) + (", ..." if self.count > len(self.rows) else "")
+        head = f"column {self.column!r} {self.what}" if self.column else self.what
+        rows = f"in {self.count:,} rows ({listed})" if self.count > 1 else f"in row {listed}"
+        return f"{head} {rows}" + (f": {self.advice}" if self.advice else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "code": self.code, "column": self.column, "what": self.what, "count": self.count,
+            "rows": list(self.rows), "values": list(self.values), "advice": self.advice,
+        }  # fmt: skip
+
+
+@dataclass
+class Faults:
+    """All that is wrong with a file.
+
+    Attributes:
+        source: the file, for messages.
+        n_rows: how many rows it has.
+        found: the faults, in the order in which they were met.
+        missing: (n_rows,) which of the rows looked at miss a value, None while none does.
+    """
+
+    source: str
+    n_rows: int
+    found: list[Fault] = field(default_factory=list)
+    missing: NDArray[np.bool_] | None = None
+
+    def add(
+        self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = "",
+        numbers: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
+        """Note the rows that are bad, if any.
+
+        Args:
+            code: stable name of the kind of fault.
+            column: where.
+            bad: (n,) which rows.
+            what: for instance "is not a number".
+            values: (n,) what stands there, an array, or a pyarrow column.
+            advice: what to do.
+            numbers: (n,) positions of these rows in the file from 0, where they are a part of it.
+        """
+        count = int(np.count_nonzero(bad))
+        if count == 0:
+            return
+        first = np.flatnonzero(bad)[:SHOWN]
+        told = tuple(_shown(values[int(row)]) for row in first) if values is not None else ()
+        rows = first if numbers is None else numbers[first]
+        self.found.append(Fault(code, column, what, count, tuple(int(row) + 1 for row in rows), told, advice))
+        if code == MISSING:
+            self.missing = bad.copy() if self.missing is None else self.missing | bad
+
+    def forgive(self, codes: Iterable[str]) -> list[Fault]:
+        """Take the faults of these codes away, and return them."""
+        codes = set(codes)
+        away = [fault for fault in self.found if fault.code in codes]
+        self.found = [fault for fault in self.found if fault.code not in codes]
+        return away
+
+    def refuse(self, missing: str = "") -> None:
+        """Raise where anything is wrong.
+
+        Args:
+            missing: what to do where values are missing, said once at the end.
+
+        Raises:
+            UserError: one line with every fault.
+        """
+        if not self.found:
+            return
+        number = f"{len(self.found)} faults: " if len(self.found) > 1 else ""
+        advice = f"; {missing}" if missing and any(fault.code == MISSING for fault in self.found) else ""
+        raise UserError(f"{self.source}: {number}{'; '.join(str(fault) for fault in self.found)}{advice}")
+
+
+def _shown(value: Any) -> str:
+    """A value as text, at most 30 characters; "" for null."""
+    value = value.as_py() if hasattr(value, "as_py") else value
+    if value is None:
+        return ""
+    text = f"{value:g}" if isinstance(value, (float, np.floating)) else str(value)
+    return text if len(text) <= 30 else text[:27] + "..."

@@ -1,0 +1,350 @@
+"""The rows of a table file: columns as numbers, ids and times, with every fault of every value gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.datasets.faults import MISSING, Faults
+from recsim_mnar.errors import UserError
+
+MISSING_WORDS = ("", "nan", "NaN", "NAN", "null", "NULL", "None", "NA", "N/A", "#N/A", "NaT")
+"""What stands for a missing value in a text file."""
+_POINTS = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+_COMMAS = r"^[-+]?([0-9]+,?[0-9]*|,[0-9]+)([eE][-+]?[0-9]+)?$"
+_SPECIAL = r"^[-+]?(?i:inf|infinity)$"
+_SLASHED = r"^\s*(\d{1,2})/(\d{1,2})/(\d{4})"
+_DOTTED = r"^\s*\d{1,2}\.\d{1,2}\.\d{4}"
+
+
+@dataclass(frozen=True)
+class Ids:
+    """A column of ids, numbered.
+
+    Attributes:
+        codes: (n,) 0 .. number - 1; -1 where the id is missing.
+        ids: (number,) the file's own, integers where all are written as such, else text; ascending.
+    """
+
+    codes: NDArray[np.int64]
+    ids: NDArray[Any]
+
+    @property
+    def number(self) -> int:
+        """How many ids there are."""
+        return len(self.ids)
+
+
+@dataclass
+class Rows:
+    """Rows of a file as read, and what is wrong with them.
+
+    Attributes:
+        source: the file, for messages.
+        table: a pyarrow table.
+        decimal: the mark that numbers written as text have.
+        positions: (n,) positions in the file from 0, None where every row of it is here.
+        faults: gathered by the methods below; nothing is raised for a value before ``faults.refuse()``.
+    """
+
+    source: str
+    table: Any
+    decimal: str = "."
+    positions: NDArray[np.int64] | None = None
+    faults: Faults = field(init=False)
+
+    def __post_init__(self) -> None:
+        """No faults yet."""
+        self.faults = Faults(self.source, self.table.num_rows)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def kept(self, keep: NDArray[np.bool_]) -> Rows:
+        """The rows (n,) that are marked, with their numbers in the file."""
+        import pyarrow as pa
+
+        numbers = np.flatnonzero(keep)
+        numbers = numbers if self.positions is None else self.positions[numbers]
+        return Rows(self.source, self.table.filter(pa.array(keep)), self.decimal, numbers)
+
+    def row_numbers(self, rows: Any) -> NDArray[np.int64]:
+        """Numbers in the file, from 1 below the header, of rows (m,) counted here from 0."""
+        rows = np.asarray(rows, dtype=np.int64)
+        return (rows if self.positions is None else self.positions[rows]) + 1
+
+    def note(
+        self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
+    ) -> None:
+        """As :meth:`recsim_mnar.datasets.faults.Faults.add`, with the rows' numbers in the file."""
+        self.faults.add(code, column, bad, what, values=values, advice=advice, numbers=self.positions)
+
+    def numbers(self, name: str, *, finite: bool = True) -> NDArray[np.float64]:
+        """A column (n,) of numbers; true and false are 1 and 0; NaN where there is a fault.
+
+        Args:
+            name: of the column.
+            finite: whether infinite values are faults.
+
+        Raises:
+            UserError: a column of lists, dates or the like.
+        """
+        import pyarrow as pa
+
+        column = _plain(self.table.column(name))
+        kind = column.type
+        if pa.types.is_null(kind):
+            values, missing = np.full(len(column), np.nan), np.ones(len(column), np.bool_)
+        elif _is_text(kind):
+            values, missing, bad = text_numbers(column, self.decimal)
+            self.note("not_a_number", name, bad, "is not a number", values=column)
+        elif _is_number(kind):
+            missing = _nulls(column)
+            cast = column if pa.types.is_floating(kind) else column.cast(pa.float64())
+            values = cast.to_numpy().astype(np.float64, copy=False)
+            if pa.types.is_floating(kind):
+                missing = missing | np.isnan(values)
+        else:
+            raise UserError(f"{self.source}: column {name!r} holds {kind}, not numbers; convert it first")
+        self.note(MISSING, name, missing, "is missing")
+        if finite:
+            bad = np.isinf(values)
+            self.note(
+                "not_finite", name, bad, "is not a finite number", values=values, advice="write a number, or nothing"
+            )
+            if bad.any():
+                values = np.where(bad, np.nan, values)
+        return np.ascontiguousarray(values)
+
+    def ids(self, name: str) -> Ids:
+        """A column of ids, which lose nothing: text stays text, whole numbers stay whole.
+
+        Raises:
+            UserError: a column of lists or the like.
+        """
+        import pyarrow as pa
+
+        column = _plain(self.table.column(name), keep_dictionary=True)
+        if pa.types.is_nested(column.type):
+            raise UserError(f"{self.source}: column {name!r} holds {column.type}: ids are numbers or text, one a row")
+        bad = None
+        if pa.types.is_floating(column.type):
+            values = column.to_numpy()
+            missing = np.isnan(values)
+            bad = np.isinf(values)
+            self.note("not_finite", name, bad, "is not a finite number", values=values)
+            column = pa.array(values, mask=missing | bad)
+            whole = values[~(missing | bad)]
+            if np.all(whole == np.floor(whole)) and np.all(np.abs(whole) < 2**53):
+                column = column.cast(pa.int64())
+        codes, ids = numbered(column)
+        self.note(MISSING, name, codes < 0 if bad is None else (codes < 0) & ~bad, "is missing")
+        return Ids(codes, ids)
+
+    def times(self, name: str) -> NDArray[np.float64]:
+        """A column (n,) of times as numbers: dates as seconds since 1970; NaN where there is a fault.
+
+        Dates are ISO 8601 (``2024-05-31 17:00:00``), or day.month.year, or with slashes where the rows tell the day
+        from the month.
+
+        Raises:
+            UserError: a column of lists or the like.
+        """
+        import pyarrow as pa
+
+        column = _plain(self.table.column(name))
+        kind = column.type
+        if pa.types.is_null(kind) or _is_text(kind):
+            values, missing, bad, what = _text_times(column, self.decimal)
+            self.note("not_a_date", name, bad, what, values=column, advice="write 2024-05-31 17:00:00")
+        elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            missing = _nulls(column)
+            seconds = column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(0)
+            values = np.where(missing, np.nan, seconds.to_numpy().astype(np.float64) / 1e6)
+        elif _is_number(kind):
+            return self.numbers(name)
+        else:
+            raise UserError(f"{self.source}: column {name!r} holds {kind}: times are numbers or dates")
+        self.note(MISSING, name, missing, "is missing")
+        infinite = np.isinf(values)
+        self.note("not_finite", name, infinite, "is not a finite number", values=values)
+        return np.where(infinite, np.nan, values)
+
+    def copies(self, names: list[str]) -> NDArray[np.bool_]:
+        """(n,) which rows repeat an earlier row in all these columns; missing values equal each other."""
+        mixed = np.zeros(len(self), np.uint64)
+        with np.errstate(over="ignore"):
+            for place, name in enumerate(names):
+                mixed = _mix(mixed ^ (_bits(self.table.column(name)) + np.uint64(place)))
+        order = np.argsort(mixed, kind="stable")
+        ordered = mixed[order]
+        again = np.zeros(len(self), np.bool_)
+        again[order[1:]] = ordered[1:] == ordered[:-1]
+        return again
+
+
+def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Numbers 0 .. k - 1 in place of ids, -1 for null, and the ids ascending: integers where all are written so."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = _encoded(column)
+    ids, place = encoded.dictionary, None
+    if _is_text(ids.type):
+        again = pc.utf8_trim_whitespace(ids).dictionary_encode()  # "a" and "a " are one id
+        ids, place = again.dictionary, again.indices
+        # Written as integers without signs, spaces or leading zeros, so that nothing of an id is lost.
+        whole = pc.match_substring_regex(ids, r"^(0|-?[1-9][0-9]{0,17})$")
+        if len(ids) and pc.all(pc.or_(whole, pc.equal(ids, ""))).as_py():
+            ids = pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids).cast(pa.int64())
+        else:
+            ids = pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids)
+    elif not (pa.types.is_integer(ids.type) or pa.types.is_floating(ids.type)):
+        ids = ids.cast(pa.string())
+    order = pc.sort_indices(ids).to_numpy()  # null last
+    order = order[: len(ids) - ids.null_count]
+    rank = np.full(len(ids) + 1, -1, np.int64)
+    rank[order] = np.arange(len(order))
+    if place is not None:
+        rank = np.append(rank[place.fill_null(len(ids)).to_numpy()], -1)
+    used = encoded.indices.cast(pa.int64()).fill_null(len(rank) - 1).to_numpy()
+    return rank[used], ids.take(pa.array(order)).to_numpy(zero_copy_only=False)
+
+
+def _encoded(column: Any) -> Any:
+    """A column as one dictionary array."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        if pa.types.is_dictionary(column.type):
+            column = column.unify_dictionaries()
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+
+
+def text_numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Numbers written as text.
+
+    Args:
+        column: (n,) of a pyarrow string type.
+        decimal: the mark expected; the other one is taken where it alone makes sense of the column.
+
+    Returns:
+        (n,) values, NaN where there is none; (n,) which are missing; (n,) which are no numbers.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column)
+    missing = pc.or_(pc.is_null(text), pc.fill_null(pc.is_in(text, pa.array(MISSING_WORDS, text.type)), False))
+    lower = pc.utf8_lower(text)
+    text = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", text))
+    fits = {mark: pc.match_substring_regex(text, rule) for mark, rule in ((".", _POINTS), (",", _COMMAS))}
+    other = "," if decimal == "." else "."
+    if pc.sum(fits[other]).as_py() not in (None, 0) and pc.sum(fits[other]).as_py() > pc.sum(fits[decimal]).as_py():
+        decimal = other
+    good = pc.or_(fits[decimal], pc.match_substring_regex(text, _SPECIAL))
+    good = pc.and_(pc.fill_null(good, False), pc.invert(missing))
+    if decimal == ",":
+        text = pc.replace_substring(text, ",", ".")
+    text = pc.utf8_ltrim(text, "+")
+    values = pc.if_else(good, text, pa.scalar(None, text.type)).cast(pa.float64())
+    absent, fine = _as_array(missing).astype(np.bool_), _as_array(good).astype(np.bool_)
+    return _as_array(values).astype(np.float64, copy=False), absent, ~fine & ~absent
+
+
+def _text_times(column: Any, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], str]:
+    """Times written as text: values, which are missing, which are neither numbers nor dates, and what these are."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan), np.ones(len(column), np.bool_), np.zeros(len(column), np.bool_), ""
+    missing = pc.or_(pc.is_null(column), pc.fill_null(pc.is_in(column, pa.array(MISSING_WORDS, column.type)), False))
+    absent = _as_array(missing).astype(np.bool_)
+    numbers, _, bad_numbers = text_numbers(column, decimal)
+    if bad_numbers.sum() <= absent.size - absent.sum() - bad_numbers.sum():
+        return numbers, absent, bad_numbers, "is neither a number nor a date"
+    codes, ids = numbered(column)
+    words = pd.Series(ids.astype(object), dtype="str")
+    dates = pd.to_datetime(words, errors="coerce", utc=True, format="ISO8601")
+    if dates.notna().sum() == 0:
+        dates = _other_dates(words)
+    seconds = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(dtype=np.float64)
+    values = np.append(seconds, np.nan)[codes]
+    return values, absent, np.isnan(values) & ~absent, "is not a date"
+
+
+def _other_dates(words: Any) -> Any:
+    """Dates that begin with the day, or with the month where some row shows that it is one."""
+    import pandas as pd
+
+    day_first = True
+    slashed = words.str.extract(_SLASHED).dropna().astype(int)
+    if len(slashed) > len(words) / 2:
+        first, second = bool((slashed[0] > 12).any()), bool((slashed[1] > 12).any())
+        if first == second:
+            return pd.Series(pd.NaT, index=words.index).dt.tz_localize("UTC")
+        day_first = first
+    elif not words.str.match(_DOTTED, na=False).any():
+        return pd.Series(pd.NaT, index=words.index).dt.tz_localize("UTC")
+    return pd.to_datetime(words, errors="coerce", utc=True, dayfirst=day_first, format="mixed")
+
+
+def _plain(column: Any, *, keep_dictionary: bool = False) -> Any:
+    """A column without dictionary, of one text type."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type) and not keep_dictionary:
+        return column.cast(column.type.value_type)
+    return column
+
+
+def _nulls(column: Any) -> NDArray[np.bool_]:
+    return _as_array(column.is_null()).astype(np.bool_)
+
+
+def _as_array(column: Any) -> NDArray[Any]:
+    """A pyarrow array, in chunks or not, as NumPy's; null is NaN."""
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind))
+
+
+def _bits(column: Any) -> NDArray[np.uint64]:
+    """(n,) 64 bits a value, equal for equal values."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_nested(kind):
+        column = pa.array([str(value) for value in column])
+    if pa.types.is_floating(kind) and not column.null_count:
+        return column.to_numpy().astype(np.float64).view(np.uint64)
+    if (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)) and not column.null_count:
+        return column.cast(pa.int64()).to_numpy().view(np.uint64)
+    encoded = _encoded(column)
+    return encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy().view(np.uint64)
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Bits spread over all 64 places (the finaliser of SplitMix64, Steele, Lea & Flood 2014)."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

@@ -1,0 +1,1 @@
+"""What people bring: their own logs, read, estimated, examined and planned from."""

@@ -1,0 +1,352 @@
+"""A file looked at: which column is what, what its rows hold, and what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.datasets.column_roles import USUAL_NAMES, Columns, find_columns, option_of, plain_name
+from recsim_mnar.datasets.faults import MISSING
+from recsim_mnar.datasets.table_file import TableFile
+from recsim_mnar.datasets.table_rows import Ids, Rows
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.column_files import bandit_rows, provenance_of
+from recsim_mnar.log.columns import Floats
+from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
+from recsim_mnar.own_log.doctor.propensities import HIGHEST, impossible, mean_weight, propensity_facts, weight_problem
+from recsim_mnar.own_log.estimating import OWN
+
+BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
+"""What a file can be: recommendations with what came of them; who met what; neither."""
+
+_ROLES = ("user", "action", "reward", "propensity", "time", "logger")
+_RATINGS = USUAL_NAMES["reward"][-1]
+_ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user says of a file.
+
+    Attributes:
+        columns: by role (user, item, action, reward, propensity, time, logger); None or left out: recognised.
+        targets: columns of target policies' probabilities of the logged action.
+        n_actions: how many actions there are; None where the file is all that is known.
+    """
+
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    targets: Sequence[str] = ()
+    n_actions: int | None = None
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found in a file.
+
+    Attributes:
+        source: as it was named.
+        kind: :data:`BANDIT`, :data:`INTERACTIONS` or :data:`TABLE`.
+        ours: whether it is a log as this package writes them.
+        written: what is unusual in how a text file is written.
+        columns: which column is what.
+        others: the other columns.
+        targets: columns of target policies.
+        facts: counts and ranges, JSON types; what does not apply is None.
+        problems: what is wrong, or worth knowing.
+    """
+
+    source: str
+    kind: str
+    ours: bool
+    written: list[str]
+    columns: Columns
+    others: list[str]
+    targets: tuple[str, ...]
+    facts: dict[str, Any]
+    problems: list[Problem]
+
+    def has(self, code: str) -> bool:
+        """Whether a problem of this code was found."""
+        return any(problem.code == code for problem in self.problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        columns = {role: {"column": name, "how": self.columns.how[role]} for role, name in self.columns.names.items()}
+        return {
+            "source": self.source, "kind": self.kind, "log_of_ours": self.ours, "written": self.written,
+            "columns": columns, "unclear": {role: list(names) for role, names in self.columns.unclear.items()},
+            "other_columns": self.others, "targets": list(self.targets), **self.facts,
+            "problems": [problem.to_dict() for problem in self.problems],
+        }  # fmt: skip
+
+
+def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Examination:
+    """Look at a table file: CSV with any separator, decimal mark and encoding, or Parquet; one, or a folder of parts.
+
+    Args:
+        path: as :meth:`recsim_mnar.datasets.table_file.TableFile.open`.
+        asked: what the user says of it.
+
+    Raises:
+        UserError: no such file or column, or one that is no table; what is wrong with values is found, not raised.
+    """
+    asked = asked or Asked()
+    file = TableFile.open(path, "a table")
+    for name in asked.targets:
+        if name not in file.names:
+            raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
+    kind, columns = _columns(file, str(path), asked)
+    targets = tuple(asked.targets) or _targets(file.names, columns)
+    rows = file.read(_kinds(file, columns, targets))
+    return _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
+
+
+def _columns(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
+    """What the file is, and which column is what: an item is what was met, an action what was shown."""
+    named = {role: name for role, name in asked.columns.items() if role != "item"}
+    item = asked.columns.get("item")
+    columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=list(asked.targets))
+    rated = plain_name(columns.get("reward") or "") in _RATINGS
+    logged = "propensity" in columns or "propensity" in columns.unclear or "event" in file.names
+    if item is None and (logged or asked.targets or ("reward" in columns and not rated)):
+        return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns
+    wanted = {"user": named.get("user"), "item": item, "time": named.get("time")}
+    met = find_columns(source, file.names, named=wanted, optional=("user", "item", "time"))
+    return (INTERACTIONS if "user" in met and "item" in met else TABLE), met
+
+
+def _targets(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
+    """Columns that are targets by their names: those that ``replay`` has written the missing mass of, or say so."""
+    free = [name for name in names if name not in columns.names.values()]
+    replayed = [name for name in free if f"{name}_unsupported" in names]
+    said = [
+        name for name in free if plain_name(name).startswith(("target", "newpolicy", "evalpolicy", "evaluationpolicy"))
+    ]
+    return tuple(dict.fromkeys([*replayed, *(name for name in said if "propensity" in columns)]))
+
+
+def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[str, str]:
+    """What each column of the file is read for."""
+    of_role = {"reward": "number", "propensity": "number", "time": "time"}
+    kinds = {name: of_role.get(role, "id") for role, name in columns.names.items()}
+    kinds |= dict.fromkeys(targets, "number")
+    return {name: kinds.get(name, "text") for name in file.names}
+
+
+class _Patient:
+    """A file's rows under examination."""
+
+    def __init__(
+        self, file: TableFile, kind: str, columns: Columns, targets: tuple[str, ...], n_actions: int | None, rows: Rows
+    ) -> None:
+        self.file, self.kind, self.columns, self.targets = file, kind, columns, targets
+        self.n_actions, self.whole = n_actions, rows
+        self.problems: list[Problem] = []
+        shown = np.ones(len(rows), np.bool_)
+        self.event = "event" in file.names and kind == BANDIT
+        if self.event:
+            shown = bandit_rows(rows.table.column("event"))
+        self.shown = shown
+        self.rows = rows if shown.all() else rows.kept(shown)
+
+    def examined(self) -> Examination:
+        """Everything."""
+        facts: dict[str, Any] = {
+            "rows": len(self.whole),
+            "bandit_rows": int(self.shown.sum()) if self.kind == BANDIT else None,
+            "organic_rows": int((~self.shown).sum()) if self.event else None,
+        }
+        facts |= self._ids() | self._times() | self._copies() | self._values()
+        facts["missing"] = self._missing()
+        # Our own logs' further columns are known; what is missing in rows of another kind is no fault.
+        self.problems += problems_of(self.rows.faults.found)
+        self.problems += self._unclear()
+        own = set(OWN) <= set(self.file.names)
+        others = [n for n in self.file.names if n not in {*self.columns.names.values(), *self.targets}]
+        return Examination(
+            str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, self.targets, facts,
+            self.problems,
+        )  # fmt: skip
+
+    def _numbers(self, role: str) -> Floats | None:
+        name = self.columns.get(role)
+        return None if name is None or not len(self.rows) else self.rows.numbers(name)
+
+    def _column(self, role: str) -> Ids | None:
+        name = self.columns.get(role)
+        if name is None or not len(self.rows):
+            return None
+        return self.rows.ids(name)
+
+    def _ids(self) -> dict[str, Any]:
+        """Users, actions, and who met what again."""
+        user = self._column("user")
+        what = self._column("item") if self.kind == INTERACTIONS else self._column("action")
+        logger = self._column("logger")
+        self.user = None if user is None else user.codes
+        facts: dict[str, Any] = {"users": None, "rows_of_a_user": None, "repeats": None}
+        if user is not None:
+            counts = np.bincount(user.codes[user.codes >= 0], minlength=user.number)
+            counts = counts[counts > 0]
+            facts["users"] = len(counts)
+            if len(counts):
+                facts["rows_of_a_user"] = {"median": float(np.median(counts)), "most": int(counts.max())}
+                if len(counts) == 1:
+                    self.problems.append(
+                        Problem("one_user", PROBLEM, "all rows are of one user", "intervals need many")
+                    )
+        if user is not None and what is not None:
+            good = (user.codes >= 0) & (what.codes >= 0)
+            pairs = user.codes[good] * max(what.number, 1) + what.codes[good]
+            facts["repeats"] = int(good.sum() - len(np.unique(pairs)))
+        facts |= {"loggers": None if logger is None else logger.number}
+        return facts | self._actions(what)
+
+    def _actions(self, what: Ids | None) -> dict[str, Any]:
+        """How many actions (items) are there, and which share of them was ever shown."""
+        facts: dict[str, Any] = {"items": None, "actions": None, "actions_known": None, "share_shown": None}
+        self.n_shown = None
+        if what is None:
+            return facts
+        met = len(np.unique(what.codes[what.codes >= 0]))
+        if self.kind == INTERACTIONS:
+            return {**facts, "items": met}
+        self.n_shown = met
+        known = max(self.n_actions or 0, self._catalogue(what))
+        if known:
+            facts |= {"actions_known": known, "share_shown": met / known}
+        return {**facts, "actions": met}
+
+    def _catalogue(self, what: Ids) -> int:
+        """Actions that there are as far as the log says: items of its world, or met in its organic rows; 0 unknown."""
+        made = provenance_of(self.file.path) if not self.file.is_text else {}
+        items = made.get("world", {}).get("params", {}).get("n_items", 0) if isinstance(made.get("world"), dict) else 0
+        if items or not self.event or "item" not in self.file.names:
+            return int(items)
+        viewed = self.whole.kept(~self.shown).ids("item") if not self.shown.all() else None
+        if viewed is None or viewed.number == 0:
+            return 0
+        return len(set(viewed.ids.astype(str)) | set(what.ids.astype(str)))
+
+    def _times(self) -> dict[str, Any]:
+        from recsim_mnar.log.times import shown_time
+
+        name = self.columns.get("time")
+        if name is None:
+            return {"time": None}
+        values = self.rows.times(name)
+        known = values[~np.isnan(values)]
+        if not known.size:
+            return {"time": None}
+        first, last = float(known.min()), float(known.max())
+        span = {"first": first, "last": last, "from": shown_time(first), "to": shown_time(last)}
+        if first == last:
+            self.problems.append(Problem("one_time", NOTE, f"all rows bear one time, {span['from']}"))
+        return {"time": span}
+
+    def _copies(self) -> dict[str, Any]:
+        """Rows that are equal to an earlier one in every column but one that numbers the rows."""
+        names = [name for name in self.file.names if plain_name(name) not in _ROW_NUMBERS]
+        again = self.whole.copies(names)
+        number = int(again.sum())
+        if number:
+            rows = ", ".join(str(row) for row in np.flatnonzero(again)[:3] + 1) + (", ..." if number > 3 else "")
+            said = f"{number:,} rows are equal to an earlier row in every column (rows {rows})"
+            if number == 1:
+                said = f"row {rows} is equal to an earlier row in every column"
+            told = "time" in self.columns
+            advice = (
+                "leave them out (--deduplicate) unless the same thing happened twice" if self.kind == BANDIT else ""
+            )
+            self.problems.append(Problem("duplicates", PROBLEM if told else NOTE, said, advice))
+        return {"duplicates": number}
+
+    def _values(self) -> dict[str, Any]:
+        """Rewards, propensities and weights."""
+        facts: dict[str, Any] = {"reward": None, "propensity": None, "mean_weight": []}
+        reward = self._numbers("reward")
+        if reward is not None and (~np.isnan(reward)).any():
+            facts["reward"] = {
+                "least": float(np.nanmin(reward)), "largest": float(np.nanmax(reward)),
+                "mean": float(np.nanmean(reward)),
+            }  # fmt: skip
+            if facts["reward"]["least"] == facts["reward"]["largest"]:
+                message = f"every reward is {facts['reward']['least']:g}"
+                self.problems.append(
+                    Problem("one_reward", PROBLEM, message, "there is nothing to tell policies apart by")
+                )
+        targets = {name: self._target(name) for name in self.targets} if len(self.rows) else {}
+        values = self._numbers("propensity")
+        if values is None:
+            return facts
+        name = self.columns["propensity"]
+        facts["propensity"] = propensity_facts(values)
+        self.problems += impossible(values, facts["propensity"], name, self.rows.row_numbers(np.arange(len(values))))
+        if not facts["propensity"]["percent"]:
+            facts["mean_weight"] = self._mean_weights(values, name, targets)
+        if facts["propensity"]["least"] == 1.0 == facts["propensity"]["largest"]:
+            advice = "the log says nothing of other actions: log with exploration"
+            self.problems.append(Problem("no_exploration", PROBLEM, "every propensity is 1", advice))
+        return facts
+
+    def _target(self, name: str) -> Floats:
+        values = self.rows.numbers(name)
+        bad = ~((values >= 0.0) & (values <= HIGHEST)) & ~np.isnan(values)
+        self.rows.note("outside", name, bad, "is outside [0, 1]", values=values, advice="give a probability")
+        return values
+
+    def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[dict[str, Any]]:
+        found = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]
+        if self.n_shown:
+            uniform = np.full(len(propensity), 1.0 / self.n_shown)
+            found.append(mean_weight(propensity, uniform, self.user, actions=self.n_shown))
+        there = [each for each in found if each is not None]
+        self.problems += [problem for each in there if (problem := weight_problem(each, name)) is not None]
+        return [{**each.to_dict(), "line": each.line()} for each in there]
+
+    def _missing(self) -> dict[str, int]:
+        """Missing values by column, those with any; in the rows that the column is for."""
+        used = {fault.column: fault.count for fault in self.rows.faults.found if fault.code == MISSING}
+        found = {}
+        for name in self.file.names:
+            number = used.get(name, 0) or _nulls(self.rows.table.column(name))
+            if number and not (self.event and name == "item"):  # a recommendation has none
+                found[name] = number
+        needed = {name: number for name, number in found.items() if name in used}
+        if needed:
+            listed = ", ".join(f"{name} {number:,}" for name, number in needed.items())
+            advice = (
+                "--drop-missing leaves out the rows that miss a value"
+                if self.kind == BANDIT
+                else "fill them in, or leave these rows out"
+            )
+            self.problems.append(Problem("missing", PROBLEM, f"values are missing: {listed}", advice))
+        return found
+
+    def _unclear(self) -> list[Problem]:
+        return [
+            Problem(
+                "unclear", PROBLEM if role in ("propensity", "user", "reward") else NOTE,
+                f"the {role} could be column {' or '.join(repr(name) for name in names)}",
+                f"say which with {option_of(role)}", names,
+            )
+            for role, names in self.columns.unclear.items()
+        ]  # fmt: skip
+
+
+def _nulls(column: Any) -> int:
+    """How many values of a column are missing: null, NaN, or blank text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    number = int(column.null_count)
+    if pa.types.is_floating(kind):
+        number += int(pc.sum(pc.is_nan(column)).as_py() or 0)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        number += int(pc.sum(pc.equal(pc.utf8_trim_whitespace(column), "")).as_py() or 0)
+    return number

@@ -1,0 +1,226 @@
+"""plan_ab: how many users an A/B test needs for a lift, what lift so many users find, and what a log finds instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.inputs import check_level
+from recsim_mnar.log.columns import user_sums
+from recsim_mnar.numerics.checks import number_in, whole_number
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.plan.amounts import Amount, factor_range, quantile, two_sided
+from recsim_mnar.own_log.plan.pilot import FEW_USERS, Pilot
+from recsim_mnar.own_log.plan.users import UserTotals
+
+
+@dataclass(frozen=True)
+class ABPlan:
+    """An A/B test of two arms of equal size, judged by the difference of the arms' mean rewards of a decision.
+
+    Attributes:
+        value: today's mean reward of a decision.
+        lift: that is to be found, in the reward's unit, and ``lift_share`` of the value.
+        users: an arm, of those who come to a decision.
+        low, high: between which that number lies, at ``level``, by what the log leaves open.
+        power: with which the lift is found at ``level``.
+        half_width: of the interval of the difference.
+        rows: decisions an arm.
+        decisions_a_user: mean number.
+        design_effect: how many times as large the variance is as that of as many independent decisions.
+        least_lift: where a number of users was given: what they find at ``power``; ``least_share`` of the value.
+        users_per_day: who enter the test, both arms together; None where it is not known.
+        days: until both arms are full.
+        off_policy: where a target was given: rows of a log like this one whose interval of the same difference is as
+            narrow; None else.
+        log_users: in the log.
+        notes: what to know of the plan.
+        reading: what was taken from a file, where that had to be recognised.
+    """
+
+    value: float
+    lift: float
+    lift_share: float
+    users: int
+    low: int
+    high: int
+    power: float
+    level: float
+    half_width: float
+    rows: int
+    decisions_a_user: float
+    design_effect: float
+    least_lift: float | None
+    least_share: float | None
+    users_per_day: float | None
+    days: float | None
+    off_policy: int | None
+    log_users: int
+    notes: tuple[str, ...] = ()
+    reading: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"notes": list(self.notes)}
+
+
+def plan_ab(
+    log: Any,
+    lift: Any = None,
+    *,
+    users: int | None = None,
+    power: float = 0.8,
+    level: float = 0.95,
+    users_per_day: float | None = None,
+    target: str | None = None,
+    baseline: str | None = None,
+    columns: Mapping[str, str | None] | Reading | None = None,
+) -> ABPlan:
+    """Plan an A/B test from a log of today's recommender.
+
+    Args:
+        log: a file or folder, a :class:`recsim_mnar.log.Log`, or columns by name. Only users and rewards are read.
+        lift: to find: ``"5%"`` of the value, or an amount in the reward's unit; negative for a loss.
+        users: an arm; without a lift the plan is for the least lift that they find.
+        power: probability of finding the lift, that is of an interval of the difference that excludes 0 on its side.
+        level: coverage of that interval.
+        users_per_day: who enter the test a day, both arms together; None for the log's, where it has dates.
+        target: column of a policy's probability of the logged action: adds how many rows of a log like this one give
+            an interval of the same width for its difference from ``baseline``.
+        baseline: such a column; None for the logging policy itself.
+        columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
+
+    Raises:
+        UserError: neither lift nor users, a lift of 0 or one that no rate can have, a power or level outside (0, 1), a
+            log without users, or one in which nothing varies.
+    """
+    level = check_level(level)
+    power = number_in(power, "power", 0.0, 1.0, ends="()")
+    if power <= (1.0 - level) / 2.0:
+        raise UserError(f"power {power:g} is what no effect has at level {level:g}; ask for more, 0.8 is usual")
+    if lift is None and users is None:
+        raise UserError("name a lift to find (5%), or the users an arm that you have")
+    given = None if users is None else whole_number(users, "users", least=2)
+    policies = [name for name in (target, baseline) if name is not None]
+    if baseline is not None and target is None:
+        raise UserError("baseline has no effect without a target: name both, or neither")
+    pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
+    if pilot.clusters is None:
+        raise UserError(f"{pilot.name} has no users, by whom an A/B test is planned: name the column of user ids")
+    totals = UserTotals.of(pilot)
+    if totals.users < 2 or totals.variance <= 0.0:
+        raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
+    entering = pilot.users_per_day if users_per_day is None else users_per_day
+    if entering is not None:
+        entering = number_in(entering, "users_per_day", 0.0, math.inf, ends="()")
+    least = None if given is None else least_lift(totals, given, power, level)
+    if lift is None:
+        assert least is not None
+        size, relative = least, True
+    else:
+        amount = Amount.of(lift, "lift")
+        size, relative = amount.of_value(totals.value, "lift"), amount.relative
+    _check_rate(totals, size)
+    needed = users_needed(totals, size, power, level)
+    low, high = factor_range(totals.relative_error(relative=relative), level)
+    arm = math.ceil(needed) if given is None else given
+    error = standard_error(totals, size, arm)
+    return ABPlan(
+        value=totals.value,
+        lift=size,
+        lift_share=size / totals.value if totals.value else math.inf,
+        users=max(math.ceil(needed), 2),
+        low=max(math.floor(needed * low), 2),
+        high=math.ceil(min(needed * high, 1e15)),
+        power=power,
+        level=level,
+        half_width=two_sided(level) * error,
+        rows=round(arm * totals.length),
+        decisions_a_user=totals.length,
+        design_effect=totals.design_effect,
+        least_lift=least,
+        least_share=None if least is None or not totals.value else least / totals.value,
+        users_per_day=entering,
+        days=None if entering is None else 2.0 * arm / entering,
+        off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
+        log_users=totals.users,
+        notes=_notes(totals, math.ceil(needed), entering),
+        reading=pilot.lines,
+    )
+
+
+def users_needed(totals: UserTotals, lift: float, power: float, level: float) -> float:
+    """Users an arm: (z_level + z_power)^2 (Var(d_0) + Var(d_1)) / (length lift)^2."""
+    share = lift / totals.value if totals.value else 0.0
+    both = totals.variance + totals.variance_under(share)
+    return (two_sided(level) + quantile(power)) ** 2 * both / (totals.length * lift) ** 2
+
+
+def standard_error(totals: UserTotals, lift: float, users: int) -> float:
+    """Of the difference of two arms of so many users each."""
+    share = lift / totals.value if totals.value else 0.0
+    return math.sqrt((totals.variance + totals.variance_under(share)) / users) / totals.length
+
+
+def least_lift(totals: UserTotals, users: int, power: float, level: float) -> float:
+    """The smallest positive lift that so many users an arm find."""
+    from scipy.optimize import brentq
+
+    most = totals.value if totals.value > 0.0 else 1.0
+    if totals.unit:
+        most = (1.0 - totals.value) * (1.0 - 1e-9)
+    else:
+        while users_needed(totals, most, power, level) > users and most < 1e6 * abs(totals.value or 1.0):
+            most *= 2.0
+    if users_needed(totals, most, power, level) > users:
+        raise UserError(f"users {users:,}: so few find no lift that this log's rewards could have; name more")
+    return float(brentq(lambda lift: math.log(users_needed(totals, lift, power, level) / users), most * 1e-9, most))
+
+
+def _check_rate(totals: UserTotals, lift: float) -> None:
+    """Raise UserError for a lift that no rate can have."""
+    after = totals.value + lift
+    if totals.unit and not 0.0 <= after <= 1.0:
+        raise UserError(
+            f"lift: from {totals.value:.3g} to {after:.3g}, and rewards here are 0 or 1: name one that leaves the rate "
+            "in [0, 1]"
+        )
+
+
+def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: float) -> int:
+    """Rows whose weighted difference has this standard error, by the users' sums of its row influences."""
+    assert pilot.propensity is not None
+    other = np.ones(len(pilot)) if baseline is None else pilot.policies[baseline] / pilot.propensity
+    scores = (pilot.policies[target] / pilot.propensity - other) * pilot.reward
+    if not pilot.policies[target].any():
+        raise UserError(
+            f"target {target}: it takes none of the logged actions, so no number of such rows says anything"
+        )
+    sums = user_sums(scores - scores.mean(), pilot.clusters)
+    square = float(sums @ sums)
+    if square <= 0.0:
+        raise UserError(
+            f"target {target} does what {baseline or 'the logging policy'} does: there is nothing to compare"
+        )
+    return math.ceil(square / (len(pilot) * error**2))
+
+
+def _notes(totals: UserTotals, users: int, entering: float | None) -> tuple[str, ...]:
+    found = []
+    if totals.users < FEW_USERS:
+        found.append(
+            f"only {totals.users} users in the log: the plan is a guess; {FEW_USERS} are the least to plan from"
+        )
+    elif np.count_nonzero(totals.rewards) < 30:
+        rewarded = int(np.count_nonzero(totals.rewards))
+        found.append(f"only {rewarded} users of the log earn anything: the range says how little that is to plan from")
+    if users < FEW_USERS:
+        found.append(f"the interval of an A/B test needs at least {FEW_USERS} users an arm, whatever the plan says")
+    if entering is None:
+        found.append("no dates in the log: name the users that enter a day, and the plan says how many days")
+    return tuple(found)

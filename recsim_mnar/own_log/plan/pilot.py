@@ -1,0 +1,219 @@
+"""The log that a plan is made from: its decisions, with what of them a plan needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.datasets.column_roles import Columns, find_columns
+from recsim_mnar.datasets.table_file import TableFile
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.off_policy.inputs import check_rows
+from recsim_mnar.log.column_files import provenance_of
+from recsim_mnar.log.columns import Clusters, Floats, column
+from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading, read_bandit_file
+
+_FIRST_DATE = 1e8
+"""Seconds from 1970 to 1973: smaller numbers are no dates."""
+FEW_USERS = 100
+"""Users below which a plan says that it is a guess."""
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """Decisions of a log.
+
+    Attributes:
+        reward: (n,).
+        propensity: (n,), or None where it was not asked for.
+        clusters: users, or None.
+        policies: (n,) probabilities of the logged actions by the policies' names.
+        missing: (n,) mass where the logging probability is 0, of the policies for which there is such a column.
+        users_per_day: new users a day, where the log has dates.
+        lines: what was taken from a file, for a person, where it had to be recognised.
+        name: of the log, for messages.
+        provenance: what the log says of how it was made.
+    """
+
+    reward: Floats
+    propensity: Floats | None
+    clusters: Clusters | None
+    policies: dict[str, Floats]
+    missing: dict[str, Floats] = field(default_factory=dict)
+    users_per_day: float | None = None
+    lines: tuple[str, ...] = ()
+    name: str = "the log"
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.reward.size
+
+    @property
+    def users(self) -> int:
+        """How many users there are; rows where there are no users."""
+        return len(self) if self.clusters is None else self.clusters.number
+
+    @staticmethod
+    def of(
+        log: Any,
+        policies: Sequence[str] = (),
+        *,
+        propensity: bool = True,
+        optional: Mapping[str, str] | None = None,
+        columns: Mapping[str, str | None] | Reading | None = None,
+    ) -> Pilot:
+        """Read what a plan needs.
+
+        Args:
+            log: a file or folder, a :class:`Log`, or a mapping of columns (a data frame is one).
+            policies: columns, each a policy's probability of the logged action.
+            propensity: whether the propensities are needed.
+            optional: for some policies the column of their missing mass, where it is there.
+            columns: column by role (reward, propensity, user, time), None or left out: recognised; or how to read a
+                file altogether.
+
+        Raises:
+            UserError: no such file or column, no rows, or values that are no such numbers.
+        """
+        reading = columns if isinstance(columns, Reading) else Reading(columns=dict(columns or {}))
+        asked = _Asked(tuple(policies), propensity, dict(optional or {}), reading)
+        if isinstance(log, (str, os.PathLike)):
+            return _from_file(Path(log), asked)
+        if isinstance(log, Log):
+            return _from_columns(log.bandit().columns, asked, dict(log.provenance))
+        if isinstance(log, Mapping) or hasattr(log, "columns"):
+            return _from_columns({str(name): np.asarray(log[name]) for name in log}, asked, {})
+        raise UserError(f"a log is a file, a Log or columns by name, got {type(log).__name__}")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a plan needs of a log."""
+
+    policies: tuple[str, ...]
+    propensity: bool
+    optional: dict[str, str]
+    reading: Reading
+
+    def columns(self, source: str, known: Sequence[str]) -> Columns:
+        """Which column is what; a policy's must be there."""
+        self.check_policies(source, known)
+        needed = ("reward", "propensity") if self.propensity else ("reward",)
+        named = self.reading.columns
+        return find_columns(source, known, named=named, needed=needed, optional=("user", "time"), leave=self.policies)
+
+    def check_policies(self, source: str, known: Sequence[str]) -> None:
+        """Raise UserError for a policy without a column."""
+        for name in self.policies:
+            if name not in known:
+                raise UserError(
+                    f"{source} has no column {name!r} for that policy's probabilities of the logged actions; "
+                    f"{nearest(name, known)} (`recsim-mnar replay` makes them)"
+                )
+
+    def known_missing(self, known: Sequence[str]) -> dict[str, str]:
+        """Of the optional columns those that are there."""
+        return {policy: name for policy, name in self.optional.items() if name in known}
+
+
+def _from_file(path: Path, asked: _Asked) -> Pilot:
+    source = path / "log" if (path / "log").is_dir() else path
+    known = TableFile.open(source, "a log").names
+    asked.check_policies(str(path), known)
+    missing = asked.known_missing(known)
+    needs = ("propensity",) if asked.propensity else ()
+    found = read_bandit_file(source, [*asked.policies, *missing.values()], reading=asked.reading, needs=needs)
+    clusters = None if found.user is None else Clusters.of(found.user.codes, len(found))
+    made = provenance_of(source)
+    return Pilot(
+        found.reward,
+        found.propensity if asked.propensity else None,
+        clusters,
+        {name: found.policies[name] for name in asked.policies},
+        {policy: found.policies[name] for policy, name in missing.items()},
+        users_per_day=None if "world" in made else _file_users_a_day(source, found, clusters),
+        name=str(path),
+        lines=tuple(found.lines) if found.columns.guessed or asked.reading != Reading() else (),
+        provenance=made,
+    )
+
+
+def _file_users_a_day(source: Path, found: BanditFile, clusters: Clusters | None) -> float | None:
+    """New users a day where the file's times are dates; the clocks of a simulated log are none."""
+    name = found.columns.get("time")
+    if name is None or clusters is None:
+        return None
+    times = TableFile.open(source, "a log").read({name: "time"}).times(name)[found.row_numbers - 1]
+    return new_users_a_day(times, clusters)
+
+
+def _from_columns(given: Mapping[str, Any], asked: _Asked, provenance: dict[str, Any]) -> Pilot:
+    columns = asked.columns("the log", list(given))
+    missing = asked.known_missing(list(given))
+    rows = len(given[columns["reward"]])
+    user = columns.get("user")
+    clusters = None if user is None else Clusters.of(np.asarray(given[user]), rows, user)
+
+    def numbers(name: str) -> Floats:
+        return column(given[name], name, rows=rows)
+
+    times = np.asarray(given[columns["time"]]) if "time" in columns else None
+    pilot = Pilot(
+        numbers(columns["reward"]),
+        numbers(columns["propensity"]) if asked.propensity else None,
+        clusters,
+        {name: numbers(name) for name in asked.policies},
+        {policy: numbers(name) for policy, name in missing.items()},
+        users_per_day=None if times is None else new_users_a_day(_seconds(times), clusters),
+        provenance=provenance,
+    )
+    return _checked(pilot, columns)
+
+
+def _checked(pilot: Pilot, columns: Columns) -> Pilot:
+    if len(pilot) == 0:
+        raise UserError(f"{pilot.name} has no decisions: there is nothing to plan from")
+    ones = np.ones(len(pilot))
+    propensity = ones if pilot.propensity is None else pilot.propensity
+    for name, values in (pilot.policies or {columns["reward"]: ones}).items():
+        names = (columns["reward"], columns.get("propensity") or "propensity", name)
+        check_rows(pilot.reward, propensity, values, names)
+    return pilot
+
+
+def _seconds(times: NDArray[Any]) -> Floats:
+    """Dates as seconds since 1970; numbers as they are."""
+    if times.dtype.kind == "M":
+        return (times - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+    return times.astype(np.float64) if times.dtype.kind in "iuf" else np.zeros(0)
+
+
+def new_users_a_day(times: Floats, clusters: Clusters | None) -> float | None:
+    """Users a day of whom the log has not seen one before, in the later half of its days.
+
+    In the earlier half many count as new who are only new to the log.
+
+    Args:
+        times: (n,) seconds, or milliseconds, since 1970.
+        clusters: users of the rows.
+
+    Returns:
+        None where the times are no dates (smaller numbers), one is missing, or they span less than a day.
+    """
+    if clusters is None or times.size == 0 or not np.isfinite(times).all() or np.median(times) < _FIRST_DATE:
+        return None
+    codes, number = clusters.dense()
+    a_day = 86_400.0 * (1000.0 if np.median(times) > 1000.0 * _FIRST_DATE else 1.0)
+    days = (times - times.min()) / a_day
+    first = np.full(number, np.inf)
+    np.minimum.at(first, codes, days)
+    span = float(days.max())
+    new = int(np.count_nonzero(first > span / 2.0))
+    return new / (span / 2.0) if span >= 1.0 and new > 0 else None

@@ -1,0 +1,300 @@
+"""Targets from a second file: a column a policy, or a column a candidate action, found by a key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.datasets.faults import MISSING, Faults
+from recsim_mnar.datasets.table_file import TableFile
+from recsim_mnar.datasets.table_rows import Ids, Rows
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.columns import Floats
+from recsim_mnar.own_log.bandit_file import HIGHEST, BanditFile
+
+_Places = tuple[NDArray[np.int64], NDArray[np.bool_]]
+TOLERANCE = 1e-3
+"""How far from 1 a row of probabilities may sum: they are rounded where they are written."""
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """A policy's probabilities of every candidate action.
+
+    Attributes:
+        table: (m, K) a row a key.
+        rows: (n,) row of the table of each decision.
+        actions: (n,) number of the logged action, K and more for actions that are no candidates.
+        candidates: (K,) ids.
+        n_actions: K and the logged actions that are no candidates.
+    """
+
+    table: Floats
+    rows: NDArray[np.int64]
+    actions: NDArray[np.int64]
+    candidates: list[str]
+    n_actions: int
+
+    def logged(self) -> Floats:
+        """(n,) probability of the logged action."""
+        known = self.actions < len(self.candidates)
+        return np.where(known, self.table[self.rows, np.where(known, self.actions, 0)], 0.0)
+
+    def __call__(self, rows: NDArray[np.int64]) -> Floats:
+        """(m, n_actions) probabilities of all actions in the decisions ``rows``."""
+        found = self.table[self.rows[rows]]
+        more = self.n_actions - found.shape[1]
+        return found if more == 0 else np.hstack([found, np.zeros((len(found), more))])
+
+
+@dataclass
+class Targets:
+    """What a target file says of the decisions of a log.
+
+    Attributes:
+        policies: (n,) probability of the logged action by policy, NaN where the file has no row for a decision.
+        distributions: by policy, where the file has a column a candidate action.
+        lines: what was taken, for a person.
+        absent: (n,) decisions without a row in the file.
+    """
+
+    policies: dict[str, Floats]
+    lines: list[str]
+    absent: NDArray[np.bool_]
+    distributions: dict[str, Distributions] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TargetFile:
+    """A file of targets, looked at.
+
+    Attributes:
+        file: the table.
+        key: its column that says which decision a row is for.
+        names: policies that it is to give: columns of it, or the one name of what its columns of actions are.
+        by_action: whether its columns are candidate actions.
+    """
+
+    file: TableFile
+    key: str
+    names: tuple[str, ...]
+    by_action: bool
+
+    @staticmethod
+    def open(path: str | os.PathLike[str], key: str, wanted: Sequence[str]) -> TargetFile:
+        """Look at a file.
+
+        Args:
+            path: as :meth:`TableFile.open`.
+            key: the column by which its rows are found, of the same name in the log.
+            wanted: policies that the log has no column of; empty where the file's actions are the only target.
+
+        Raises:
+            UserError: no such file or column; some of the policies are columns and some are not.
+        """
+        file = TableFile.open(path, "a target file")
+        if key not in file.names:
+            raise UserError(f"{path} has no column {key!r}; {nearest(key, file.names)} (--on)")
+        there = [name for name in wanted if name in file.names]
+        if there and len(there) < len(wanted):
+            other = next(name for name in wanted if name not in there)
+            raise UserError(
+                f"neither the log nor {path} has a column {other!r}; {nearest(other, file.names)} (--target)"
+            )
+        if len(wanted) > 1 and not there:
+            raise UserError(
+                f"neither the log nor {path} has the columns {', '.join(wanted)}; a file with a column a candidate "
+                "action is one policy: give it one name with --target, or none"
+            )
+        if there:
+            return TargetFile(file, key, tuple(wanted), False)
+        return TargetFile(file, key, tuple(wanted) or (Path(path).name.split(".")[0],), True)
+
+    def read(self, log: BanditFile, *, drop_missing: bool = False) -> Targets:
+        """Find the targets of a log's decisions.
+
+        Args:
+            log: with ``key``, and with ``action`` where this file has a column a candidate action.
+            drop_missing: rows of the file that miss a probability count as absent.
+
+        Raises:
+            UserError: one line with every fault of the file.
+        """
+        assert log.key is not None
+        rows, keys, lines = self._rows()
+        place, absent = _matched(log.key, keys)
+        unused = int(keys.number - len(np.unique(place[~absent])))
+        if unused:
+            lines.append(f"{unused:,} keys of {self.file.path.name} are not in the log")
+        if absent.all():
+            raise UserError(
+                f"no {self.key} of {log.source} is in {self.file.path} (for instance {_example(log.key)} and "
+                f"{_example(keys)}): name the column that both have with --on"
+            )
+        if self.by_action:
+            return self._by_action(log, rows, keys, (place, absent), lines)
+        return self._by_policy(log, rows, keys, (place, absent), lines, drop_missing)
+
+    def _rows(self) -> tuple[Rows, Ids, list[str]]:
+        """The file's rows, one a key, and their keys."""
+        others = [name for name in self.file.names if name != self.key] if self.by_action else list(self.names)
+        rows = self.file.read({self.key: "id", **dict.fromkeys(others, "number")})
+        written = self.file.how_written()
+        lines = [f"{self.file.path}: {len(rows):,} rows" + (f" ({', '.join(written)})" if written else "")]
+        again = rows.copies([self.key, *others])
+        if again.any():
+            lines.append(f"{int(again.sum()):,} rows of {self.file.path.name} repeat an earlier row: left out")
+            rows = rows.kept(~again)
+        keys = rows.ids(self.key)
+        known = keys.codes >= 0
+        doubled = known & _repeats(keys.codes)
+        shown = np.append(keys.ids.astype(object), "")[keys.codes]
+        rows.note(
+            "doubled", self.key, doubled, "repeats an earlier key with other values", values=shown,
+            advice="a key needs one row of targets",
+        )  # fmt: skip
+        return rows, keys, lines
+
+    def _by_policy(
+        self, log: BanditFile, rows: Rows, keys: Ids, at: _Places, lines: list[str], drop_missing: bool
+    ) -> Targets:
+        place, absent = at
+        found = {}
+        for name in self.names:
+            values = rows.numbers(name)
+            bad = ~((values >= 0.0) & (values <= HIGHEST)) & ~np.isnan(values)
+            rows.note("outside", name, bad, "is outside [0, 1]", values=values, advice="give a probability")
+            found[name] = values
+        if drop_missing:
+            rows.faults.forgive([MISSING])
+        rows.faults.refuse("--drop-missing leaves out the rows that miss a value")
+        _not_one_to_one(log, self.key).refuse()
+        row = _row_of(keys)[place]
+        for values in found.values():
+            absent = absent | np.isnan(values[row])
+        lines.append(f"targets by {self.key}: {', '.join(self.names)}, the probability of each row's logged action")
+        return Targets({name: np.where(absent, np.nan, values[row]) for name, values in found.items()}, lines, absent)
+
+    def _by_action(self, log: BanditFile, rows: Rows, keys: Ids, at: _Places, lines: list[str]) -> Targets:
+        place, absent = at
+        assert log.action is not None
+        columns = [name for name in self.file.names if name != self.key]
+        candidates, prefix = _candidates(columns, [str(each) for each in log.action.ids])
+        if not candidates:
+            raise UserError(
+                f"the columns of {self.file.path} ({_some(columns)}) are neither policies named with --target nor "
+                f"logged actions ({_some([str(each) for each in log.action.ids])}, column {log.columns['action']!r}); "
+                "--action-column names the log's column of actions"
+            )
+        table = self._probabilities(rows, columns)
+        rows.faults.refuse()
+        number = {name: i for i, name in enumerate(candidates)}
+        more = [str(each) for each in log.action.ids if str(each) not in number]
+        number |= {name: len(candidates) + i for i, name in enumerate(more)}
+        actions = np.array([number[str(each)] for each in log.action.ids], np.int64)[log.action.codes]
+        name = self.names[0]
+        behind = f" (columns {prefix}...)" if prefix else ""
+        lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key}{behind}")
+        if more:
+            lines.append(f"{len(more)} logged actions are no candidates, probability 0: {_some(more)}")
+        law = Distributions(table, _row_of(keys)[place], actions, candidates, len(number))
+        shown = np.zeros(len(number), np.bool_)
+        shown[actions] = True
+        never = [i for i in range(len(candidates)) if not shown[i]]
+        if never:
+            mass = float(table[law.rows[~absent]][:, never].sum(axis=1).mean())
+            lines.append(
+                f"{len(never)} candidate actions were never logged ({_some([candidates[i] for i in never])}): "
+                f"{name} gives them {100 * mass:.2g} % on average, of which the log says nothing"
+            )
+        return Targets({name: np.where(absent, np.nan, law.logged())}, lines, absent, {name: law})
+
+    def _probabilities(self, rows: Rows, columns: Sequence[str]) -> Floats:
+        """(m, K) probabilities; what is empty counts as 0 where the row sums to 1 without it."""
+        table = np.empty((len(rows), len(columns)))
+        for place, name in enumerate(columns):
+            values = rows.numbers(name)
+            bad = ~((values >= 0.0) & (values <= HIGHEST)) & ~np.isnan(values)
+            rows.note("outside", name, bad, "is outside [0, 1]", values=values)
+            table[:, place] = values
+        rows.faults.forgive([MISSING])
+        sums = np.nansum(table, axis=1)
+        off = np.abs(sums - 1.0) > TOLERANCE
+        told = np.array([f"{value:.6g}" for value in sums[off][:3]], object)
+        shown: NDArray[Any] = np.full(len(sums), "", object)
+        shown[np.flatnonzero(off)[:3]] = told
+        rows.note("sum", "", off, "the probabilities do not sum to 1", values=shown)
+        return np.nan_to_num(table, nan=0.0)
+
+
+def _matched(log: Ids, file: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(n,) code in the file of each of the log's keys, and which have none (code 0 there)."""
+    ours, theirs = log.ids, file.ids
+    if ours.dtype != theirs.dtype:
+        ours, theirs = ours.astype(str), theirs.astype(str)
+    order = np.argsort(theirs, kind="stable")
+    at = np.minimum(np.searchsorted(theirs[order], ours), len(theirs) - 1)
+    code = order[at]
+    there = theirs[code] == ours if len(ours) else np.zeros(0, np.bool_)
+    absent = ~np.append(there, False)[log.codes]
+    return np.where(absent, 0, np.append(code, 0)[log.codes]), absent
+
+
+def _row_of(keys: Ids) -> NDArray[np.int64]:
+    """(number,) first row of each key."""
+    row = np.zeros(keys.number, np.int64)
+    known = np.flatnonzero(keys.codes >= 0)[::-1]
+    row[keys.codes[known]] = known
+    return row
+
+
+def _repeats(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,) which codes stand further up already."""
+    again = np.ones(len(codes), np.bool_)
+    again[np.unique(codes, return_index=True)[1]] = False
+    return again
+
+
+def _not_one_to_one(log: BanditFile, key: str) -> Faults:
+    """Keys that stand in several rows of the log: a probability of the logged action is one row's alone."""
+    assert log.key is not None
+    faults = Faults(log.source, len(log))
+    again = _repeats(log.key.codes) & (log.key.codes >= 0)
+    shown = np.append(log.key.ids.astype(object), "")[log.key.codes]
+    faults.add(
+        "not_one_to_one", key, again, "stands in an earlier row of the log too", values=shown,
+        numbers=log.row_numbers - 1,
+        advice="a probability of the logged action belongs to one row: name a key that does too, or --deduplicate",
+    )  # fmt: skip
+    return faults
+
+
+def _candidates(columns: Sequence[str], logged: Sequence[str]) -> tuple[list[str], str]:
+    """Ids of the candidate actions that columns stand for, and what stands before each; empty where they are none."""
+    actions = set(logged)
+    if actions & set(columns):
+        return list(columns), ""
+    prefix = columns[0]
+    while prefix:
+        if not all(name.startswith(prefix) for name in columns):
+            prefix = prefix[:-1]
+            continue
+        cut = [name[len(prefix) :] for name in columns]
+        if all(cut) and actions & set(cut):
+            return cut, prefix
+        prefix = prefix[:-1]
+    return [], ""
+
+
+def _example(ids: Ids) -> str:
+    return repr(str(ids.ids[0])) if ids.number else "nothing"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")

@@ -1,0 +1,290 @@
+"""Agents on a user's own interactions: leave-one-out, a split by time, and what is recommended."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.estimators.intervals.proportions import user_mean_interval
+from recsim_mnar.log.views import Views
+from recsim_mnar.policy.adapting import as_learner, fitted
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.decisions import HIT_RATES
+from recsim_mnar.protocols.experiment import Picture
+from recsim_mnar.protocols.interactions.best import leaders
+from recsim_mnar.protocols.interactions.by_time import TimeSplit, described, recall_and_ndcg, split_by_time
+from recsim_mnar.protocols.interactions.conclusion import Ranked, conclusion
+from recsim_mnar.protocols.interactions.facts import described_facts, facts_of
+from recsim_mnar.protocols.interactions.top_lists import Recommended, recommended, top_items
+from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks, gains
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.rng import check_seed, derive_seed
+from recsim_mnar.simulate.executor import run_in_order
+
+if TYPE_CHECKING:
+    from recsim_mnar.datasets.interactions import Interactions
+
+LOOCV, BY_TIME, LISTS = "loocv", "by_time", "lists"
+PROTOCOLS = (LOOCV, BY_TIME, LISTS)
+"""Leave-one-out, the split by time, and what the lists of recommendations are made of."""
+
+K = 10
+"""Items of a list."""
+
+_LEAVE_ONE_OUT = ("hr@1", f"hr@{K}", f"mrr@{K}", f"ndcg@{K}")
+_RANKING = f"ndcg@{K}"
+_WORLD = "interactions"
+_FEW_REPEATS = 0.05
+
+ByAgent = dict[str, NDArray[np.float64]]
+
+
+def compare_interactions(
+    data: Interactions,
+    learners: Mapping[str, Learner],
+    *,
+    protocols: Sequence[str] | None = None,
+    folds: int = 10,
+    test_share: float = 0.2,
+    candidates: str = "auto",
+    level: float = 0.95,
+    seed: int = 0,
+    executor: Executor | None = None,
+    report: Callable[[str], None] = lambda stage: None,
+) -> Comparison:
+    """Judge every agent on interactions; there is no truth, so the conclusion says what users' sampling leaves open.
+
+    Args:
+        data: read from a file.
+        learners: by name.
+        protocols: of :data:`PROTOCOLS`; None for all that the file allows (``by_time`` needs times).
+        folds: of leave-one-out: views of each user that are held out, one at a time.
+        test_share: of the split by time: share of the rows, the latest, that is held out.
+        candidates: "all" items are ranked; "unseen": not those that the user has met; "auto": "unseen" where no user
+            meets an item twice, else "all".
+        level: of the intervals.
+        seed: of the draws and the training.
+        executor: folds and agents run in parallel; results do not depend on it.
+        report: called with a line whenever a stage begins.
+
+    Raises:
+        UserError: an unknown protocol or one that needs times, an argument out of range, or nobody to judge agents by.
+    """
+    chosen = _chosen(protocols, data.timed)
+    if candidates not in CANDIDATES:
+        raise UserError(f"candidates must be one of {', '.join(CANDIDATES)}, got {candidates!r}")
+    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
+    facts = facts_of(data)
+    repeats = facts["repeats"] > 0
+    unseen = candidates == "unseen" or (candidates == "auto" and not repeats)
+    run = _Run(data, learners, unseen, level, check_seed(seed), executor)
+    records: list[Record] = []
+    ranked: list[Ranked] = []
+    why_not = ""
+    details: dict[str, Any] = {"facts": facts, "candidates": "unseen" if unseen else "all"}
+    if LOOCV in chosen:
+        report(f"leave-one-out, {folds} folds")
+        found, values = run.leave_one_out(folds)
+        records += found
+        ranked.append(Ranked(LOOCV, _RANKING, leaders(values, level)))
+    if BY_TIME in chosen or LISTS in chosen:
+        split, why_not = _split(data, test_share, unseen, needed=protocols is not None and BY_TIME in protocols)
+        report("fit and list recommendations" if split is None else "split by time")
+        lists, seconds = run.lists(split)
+        if split is not None and BY_TIME in chosen:
+            found, values = run.by_time(lists, split, seconds)
+            records += found
+            ranked.append(Ranked(BY_TIME, _RANKING, leaders(values, level)))
+            details["split_by_time"] = described(split)
+        if LISTS in chosen:
+            records += run.contents(lists, split, seconds)
+    return Comparison(
+        records,
+        title="Which recommender foresees what your users do?",
+        lead="Each agent judged on your own interactions. There is no truth to hold the protocols against, so the "
+        "conclusion names every agent that may be the best as far as this many users can tell.",
+        conclusion=conclusion(ranked, level, len(learners)),
+        notes=[*_notes(facts, unseen, details.get("split_by_time")), *([why_not] if why_not else [])],
+        facts=described_facts(facts),
+        details={**details, "best": [one.to_dict() for one in ranked]},
+        columns=[*((LOOCV, m) for m in (f"hr@{K}", _RANKING)), *((BY_TIME, m) for m in (f"recall@{K}", _RANKING)),
+                 *((LISTS, m) for m in (f"coverage@{K}", f"popularity@{K}"))],
+        headings={(r.protocol, r.metric): _heading(r.protocol, r.metric) for r in records},
+        neutral=frozenset({f"coverage@{K}", f"popularity@{K}"}),
+        pictures=_pictures(),
+    )  # fmt: skip
+
+
+def _chosen(protocols: Sequence[str] | None, timed: bool) -> tuple[str, ...]:
+    if protocols is None:
+        return PROTOCOLS if timed else (LOOCV, LISTS)
+    for name in protocols:
+        if name not in PROTOCOLS:
+            raise UserError(f"unknown protocol {name!r} of interactions; {nearest(name, PROTOCOLS)}")
+        if name == BY_TIME and not timed:
+            raise UserError(f"protocol {BY_TIME!r} needs times: name the column with --time-column, or leave it out")
+    return tuple(protocols)
+
+
+def _split(data: Interactions, share: float, unseen: bool, *, needed: bool) -> tuple[TimeSplit | None, str]:
+    """The split by time, or None and why there is none, which is an error only where it is asked for."""
+    if not data.timed:
+        return None, "The file has no times, so there is no split by time: leave-one-out stands alone."
+    try:
+        return split_by_time(data.log, share=share, unseen=unseen), ""
+    except UserError as error:
+        if needed or not 0.0 < share < 1.0:
+            raise
+        return None, f"There is no split by time: {str(error).removeprefix('the split by time: ')}."
+
+
+class _Run:
+    """Interactions, the agents, and what all protocols share."""
+
+    def __init__(
+        self,
+        data: Interactions,
+        learners: Mapping[str, Learner],
+        unseen: bool,
+        level: float,
+        seed: int,
+        executor: Executor | None,
+    ) -> None:
+        self.data, self.learners, self.unseen = data, learners, unseen
+        self.level, self.seed, self.executor = level, seed, executor
+
+    def leave_one_out(self, folds: int) -> tuple[list[Record], ByAgent]:
+        """Records, and each user's mean of the ranking metric by agent."""
+        found = fold_ranks(
+            self.data.log,
+            self.learners,
+            n_items=self.data.n_items,
+            folds=folds,
+            seed=derive_seed(self.seed, "loocv"),
+            candidates="unseen" if self.unseen else "all",
+            executor=self.executor,
+        )
+        records = [
+            self._record((LOOCV, name, metric), gains(metric, ranks).mean(axis=0), found.seconds[name], found.details)
+            for name, ranks in found.ranks.items()
+            for metric in _LEAVE_ONE_OUT
+        ]
+        return records, {name: gains(_RANKING, ranks).mean(axis=0) for name, ranks in found.ranks.items()}
+
+    def lists(self, split: TimeSplit | None) -> tuple[dict[str, Any], dict[str, float]]:
+        """Each agent's lists for the judged users, or for all of them where nothing is held out; and the seconds."""
+        jobs = (functools.partial(self._lists_of, name, split) for name in self.learners)
+        found = list(run_in_order(jobs, self.executor))
+        return dict(zip(self.learners, (lists for lists, _ in found), strict=True)), dict(
+            zip(self.learners, (seconds for _, seconds in found), strict=True)
+        )
+
+    def _lists_of(self, name: str, split: TimeSplit | None) -> tuple[Any, float]:
+        began = time.perf_counter()
+        log, views, owners = self._known(split)
+        fit_seed = derive_seed(self.seed, "fit")
+        policy = fitted(self.learners[name], log, n_items=self.data.n_items, seed=fit_seed)
+        seed = derive_seed(self.seed, "lists")
+        lists = top_items(name, policy, views, owners, k=K, unseen=self.unseen, seed=seed)
+        return lists, time.perf_counter() - began
+
+    def _known(self, split: TimeSplit | None) -> tuple[Any, Views, Any]:
+        """What agents learn from, the same by user, and which users get lists."""
+        if split is not None:
+            return split.train, split.views, split.owners
+        views = Views.of(self.data.log)
+        return self.data.log, views, np.arange(len(views.users))
+
+    def by_time(
+        self, lists: dict[str, Any], split: TimeSplit, seconds: dict[str, float]
+    ) -> tuple[list[Record], ByAgent]:
+        """Records, and each user's ranking metric by agent."""
+        values = {name: recall_and_ndcg(found, split) for name, found in lists.items()}
+        details = {"candidates": "unseen" if self.unseen else "all", **described(split)}
+        records = [
+            self._record((BY_TIME, name, metric), numbers, seconds[name], details)
+            for name, by_metric in values.items()
+            for metric, numbers in by_metric.items()
+        ]
+        return records, {name: by_metric[_RANKING] for name, by_metric in values.items()}
+
+    def contents(self, lists: dict[str, Any], split: TimeSplit | None, seconds: dict[str, float]) -> list[Record]:
+        """Coverage and popularity of the lists; coverage is a fact of these lists and has no interval."""
+        _, views, owners = self._known(split)
+        details = {"lists": len(owners), "fitted_on": "all rows" if split is None else "rows before the split"}
+        records = []
+        for name, found in lists.items():
+            made: Recommended = recommended(found, views, self.data.n_items)
+            coverage = self._record((LISTS, name, f"coverage@{K}"), np.array([made.coverage]), seconds[name], details)
+            records.append(replace(coverage, low=math.nan, high=math.nan, n=len(owners)))
+            records.append(self._record((LISTS, name, f"popularity@{K}"), made.popularity, seconds[name], details))
+        return records
+
+    def _record(
+        self, key: tuple[str, str, str], values: NDArray[np.float64], seconds: float, details: dict[str, Any]
+    ) -> Record:
+        protocol, agent, metric = key
+        value, low, high = user_mean_interval(values, self.level)
+        return Record(
+            world=_WORLD, protocol=protocol, agent=agent, metric=metric, value=value, low=low, high=high,
+            level=self.level, n=len(values), seconds=seconds, details=dict(details),
+        )  # fmt: skip
+
+
+def _heading(protocol: str, metric: str) -> str:
+    named = metric if metric.startswith(("recall", "coverage", "popularity")) else metric.upper()
+    return {BY_TIME: f"{named}, split by time", LOOCV: f"{named}, leave-one-out"}.get(protocol, named)
+
+
+def _notes(facts: dict[str, Any], unseen: bool, split: dict[str, Any] | None) -> list[str]:
+    from recsim_mnar.log.times import shown_time
+
+    notes = []
+    share = facts["repeats"] / facts["rows"]
+    if unseen and not facts["repeats"]:
+        notes.append("No user meets an item twice, so items that a user has met are not recommended to that user.")
+    elif unseen:
+        notes.append("As asked, items that a user has met are not recommended to that user.")
+    elif share < _FEW_REPEATS:
+        notes.append(
+            f"Only {share:.2%} of the rows meet an item again, and yet items that a user has met are candidates: "
+            "--candidates unseen leaves them out."
+        )
+    if split is not None:
+        lost = split["rows_after_of_new_users"], split["rows_after_of_new_items"]
+        notes.append(
+            f"The split by time holds out what came from {shown_time(split['moment'])} on: {split['rows_after']:,} "
+            f"rows. {lost[0]:,} of them are of users without earlier rows, who are not judged, and {lost[1]:,} of "
+            f"items that no agent had met. {split['users_judged']:,} users are judged."
+        )
+    return notes
+
+
+def _pictures() -> list[Picture]:
+    return [
+        Picture(
+            "How well agents foresee what users did",
+            f"NDCG@{K} by both protocols. In leave-one-out agents may learn from what came later; in the split by time "
+            "they may not, but it knows one period only.",
+            f"NDCG@{K}",
+            ((LOOCV, _RANKING), (BY_TIME, _RANKING)),
+        ),
+        HIT_RATES,
+        Picture(
+            "What is recommended",
+            f"Of the lists of {K}: coverage is the share of the items known that stand in at least one list, "
+            "popularity the mean share of users who have met what is listed.",
+            "share",
+            ((LISTS, f"coverage@{K}"), (LISTS, f"popularity@{K}")),
+        ),
+    ]

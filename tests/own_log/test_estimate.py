@@ -1,0 +1,348 @@
+"""Estimates of logs of one's own: what is recognised, what is said, and that the numbers are those of the arrays."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recsim_mnar import cli
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators.off_policy.from_file import estimate_file
+from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
+from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
+from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.estimating import Question, estimate_own_log, is_own_schema
+
+_SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+shop = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(shop)
+
+N = 3000
+
+
+def table(seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "visitor": [f"v{u}" for u in rng.integers(0, 300, N)],
+            "row_key": rng.permutation(np.arange(10_000, 10_000 + N)),
+            "arm": rng.choice(["red", "green", "blue"], N),
+            "pscore": rng.uniform(0.1, 0.5, N),
+            "clicks": (rng.random(N) < 0.2).astype(int),
+        }
+    )
+    frame["new"] = frame.pscore * rng.uniform(0.5, 1.5, N)
+    return frame
+
+
+def write(frame, path, **options):
+    frame.to_csv(path, index=False, **options)
+    return path
+
+
+def asked(path, targets=("new",), reading=None, **question):
+    return estimate_own_log(path, Question(list(targets), **question), reading=Reading(**(reading or {})))
+
+
+def same(record, estimate):
+    for key in ("value", "low", "high", "n", "ess", "method"):
+        assert record[key] == getattr(estimate, key), key
+
+
+@pytest.mark.parametrize("kind", ["commas", "semicolons", "parquet"])
+def test_the_numbers_are_those_of_the_columns(tmp_path, kind):
+    frame = table()
+    if kind == "parquet":
+        frame.to_parquet(path := tmp_path / "log.parquet")
+    else:
+        mark = {"sep": ";", "decimal": ","} if kind == "semicolons" else {}
+        path = write(frame, tmp_path / "log.csv", **mark)
+    answer = asked(path, baseline="pscore", estimators=("ips", "clipped_ips"), clip=2.0)
+    columns = {"reward": frame.clicks, "propensity": frame.pscore, "cluster": frame.visitor}
+    for record, name in zip(answer.records[:2], ("ips", "clipped_ips"), strict=True):
+        same(record, estimate_value(target=frame.new, estimator=name, clip=2.0, **columns))
+    assert [r["policy"] for r in answer.records] == ["new"] * 2 + ["pscore"] * 2 + ["new - pscore"] * 2
+    assert "taken: reward: clicks; propensity: pscore; user: visitor; action: arm" in "\n".join(answer.lines)
+
+
+def test_a_log_with_our_names_gives_the_same_records_either_way(tmp_path):
+    frame = table().rename(columns={"visitor": "user", "pscore": "propensity", "clicks": "reward"})
+    frame["event"] = np.where(np.arange(N) % 3 == 0, "organic", "bandit")
+    frame.loc[frame.event == "organic", ["reward", "propensity", "new"]] = np.nan
+    frame["step"] = 0
+    path = write(frame, tmp_path / "log.csv")
+    assert is_own_schema(path)
+    answer = asked(path, estimators=("ips",))
+    assert answer.records == estimate_file(path, ["new"], estimators=("ips",))
+    assert answer.log.counts["organic_rows"] == (frame.event == "organic").sum()
+    assert not is_own_schema(write(frame.drop(columns="step"), tmp_path / "foreign.csv"))
+
+
+def test_a_file_of_policies_is_found_by_its_key(tmp_path):
+    frame = table()
+    log = write(frame.drop(columns="new"), tmp_path / "log.csv")
+    targets = write(
+        frame[["row_key", "new"]].sample(frac=1.0, random_state=1), tmp_path / "t.csv", sep=";", decimal=","
+    )
+    answer = asked(log, target_file=targets, on="row_key", estimators=("ips",))
+    whole = asked(write(frame, tmp_path / "whole.csv"), estimators=("ips",))
+    assert answer.records == whole.records
+
+
+def by_action(frame, seed=3, key="row_key"):
+    keys = frame[key].drop_duplicates()
+    law = np.random.default_rng(seed).dirichlet(np.ones(3), len(keys)).round(6)
+    law[:, 2] = 1.0 - law[:, :2].sum(axis=1)
+    return pd.DataFrame({key: keys.to_numpy(), "red": law[:, 0], "green": law[:, 1], "blue": law[:, 2]})
+
+
+@pytest.mark.parametrize("key", ["row_key", "visitor"])
+@pytest.mark.parametrize("prefix", ["", "p_"])
+def test_a_file_of_actions_is_looked_up_by_the_logged_action(tmp_path, key, prefix):
+    frame = table().drop(columns="new")
+    law = by_action(frame, key=key)
+    wanted = frame.merge(law, on=key)
+    probability = np.array([row[row.arm] for _, row in wanted.iterrows()])
+    targets = write(law.rename(columns={c: prefix + c for c in ("red", "green", "blue")}), tmp_path / "new-one.csv")
+    answer = asked(write(frame, tmp_path / "log.csv"), (), target_file=targets, on=key, estimators=("snips",))
+    assert [r["policy"] for r in answer.records] == ["new-one"]
+    np.testing.assert_allclose(answer.log.policies["new-one"], probability)
+    same(
+        answer.records[0],
+        estimate_value(
+            frame.clicks, frame.pscore, answer.log.policies["new-one"], estimator="snips", cluster=frame.visitor
+        ),
+    )
+
+
+def test_a_reward_model_is_fitted_across_users(tmp_path):
+    frame = table().drop(columns="new").assign(age=np.linspace(18, 80, N))
+    targets = write(law := by_action(frame), tmp_path / "new.csv")
+    answer = asked(
+        write(frame, tmp_path / "log.csv"), (), {"context": ["age"]}, target_file=targets, on="row_key",
+        fit_reward_model=True, estimators=("dr",),
+    )  # fmt: skip
+    names = ["red", "green", "blue"]
+    rows = frame.merge(law, on="row_key")[names].to_numpy()
+    action = frame.arm.map({name: i for i, name in enumerate(names)}).to_numpy()
+    q = cross_fitted_rewards(
+        frame.clicks, action, rows, n_actions=3,
+        context=((frame.age - frame.age.mean()) / frame.age.std(ddof=0)).to_numpy(),
+        cluster=pd.factorize(frame.visitor, sort=True)[0],
+    )  # fmt: skip
+    wanted = estimate_value(
+        frame.clicks, frame.pscore, rows[np.arange(N), action], estimator="dr", q_logged=q[0], q_target=q[1],
+        cluster=frame.visitor,
+    )  # fmt: skip
+    assert answer.records[0]["value"] == pytest.approx(wanted.value, rel=1e-9)
+    assert answer.records[0]["high"] == pytest.approx(wanted.high, rel=1e-6)
+    with pytest.raises(UserError, match="needs new's probability of every action"):
+        asked(write(table(), tmp_path / "log.csv"), fit_reward_model=True, estimators=("dr",))
+
+
+def test_without_propensities_they_are_estimated_and_the_verdict_says_so(tmp_path):
+    frame = table().drop(columns="pscore").assign(place=np.arange(N) % 4)
+    path = write(frame, tmp_path / "log.csv")
+    answer = asked(path, reading={"context": ["place"]}, estimators=("snips",))
+    assert not answer.propensities_known
+    wanted = estimate_without_propensities(
+        frame.clicks, frame.arm, frame.new, context=frame.place, estimator="snips",
+        cluster=pd.factorize(frame.visitor, sort=True)[0],  # folds are every fifth user
+    )  # fmt: skip
+    assert answer.records[0]["value"] == pytest.approx(wanted.value)
+    assert "propensities_estimated" in [each["code"] for each in answer.records[0]["findings"]]
+    assert any("each action's share of the rows within place (4 values)" in line for line in answer.lines)
+    with pytest.raises(UserError, match="no difference from a baseline without propensities"):
+        asked(path, baseline="new")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.rename(columns={"clicks": "k"}), "no column is recognised as the reward.*--reward-column"),
+        (
+            lambda t: t.assign(conversion=1),
+            "the reward could be column 'clicks' or 'conversion'; say which with --reward",
+        ),
+        (lambda t: t.assign(user_id=1), "the user could be column 'visitor' or 'user_id'; say which with --user"),
+        (lambda t: t.rename(columns={"new": "nwe"}), "no column 'new'; did you mean 'nwe'"),
+        (lambda t: t.assign(pscore=t.pscore * 100), "'pscore' is outside \\(0, 1\\] in 3,000 rows .*look like percent"),
+        (lambda t: t.assign(new=t.new + 1), "'new' is outside \\[0, 1\\]"),
+        (lambda t: t.assign(clicks="yes"), "'clicks' is not a number in 3,000 rows \\(1: yes, 2: yes"),
+    ],
+)
+def test_one_line_for_what_is_wrong(tmp_path, change, words):
+    with pytest.raises(UserError, match=words) as caught:
+        asked(write(change(table()), tmp_path / "log.csv"))
+    assert "\n" not in str(caught.value)
+
+
+def test_all_faults_come_at_once_and_what_is_left_out_is_counted(tmp_path):
+    frame = table().assign(when="2024-01-01")
+    frame = pd.concat([frame, frame[:30]], ignore_index=True)
+    frame.loc[5:9, "clicks"] = np.nan
+    frame.loc[8:11, "pscore"] = np.nan
+    frame.loc[100, "visitor"] = ""
+    path = write(frame.rename(columns={"when": "timestamp"}), tmp_path / "log.csv")
+    with pytest.raises(UserError) as caught:
+        asked(path)
+    said = str(caught.value)
+    assert "'clicks' is missing in 5 rows (6, 7, 8, ...)" in said
+    assert "'pscore' is missing in 4 rows (9, 10, 11, ...)" in said
+    assert "'visitor' is missing in row 101" in said
+    assert "23 rows repeat an earlier row" in said  # seven of the thirty were changed above
+    kept = asked(path, reading={"drop_missing": True, "deduplicate": True}, estimators=("ips",))
+    wanted = frame.drop_duplicates()
+    wanted = wanted[wanted.visitor != ""].dropna()
+    assert len(kept.log) == len(wanted)
+    assert kept.log.counts["dropped_duplicates"] == 23
+    assert kept.log.counts["dropped_missing"] == len(frame) - 23 - len(wanted)
+    same(
+        kept.records[0],
+        estimate_value(wanted.clicks, wanted.pscore, wanted.new, estimator="ips", cluster=wanted.visitor),
+    )
+    assert "rows_dropped" in [each["code"] for each in kept.records[0]["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.assign(red=t.red + 0.5), "the probabilities do not sum to 1 in 3,000 rows \\(1: 1.5"),
+        (lambda t: t.assign(green=-t.green), "'green' is outside \\[0, 1\\] in 3,000 rows"),
+        (
+            lambda t: pd.concat([t, t[:2].assign(red=t.green, green=t.red)]),
+            "'row_key' repeats an earlier key .* in 2 rows",
+        ),
+        (lambda t: t[5:], "5 of 3,000 rows have no targets .*--drop-missing"),
+        (lambda t: t.assign(row_key=t.row_key + 10**6), "no row_key of .* is in .*for instance '10000' and '1010000'"),
+        (lambda t: t.rename(columns={"red": "a", "green": "b", "blue": "c"}), "neither policies .* nor logged actions"),
+        (lambda t: t.rename(columns={"row_key": "key"}), "no column 'row_key'; did you mean 'key'\\? \\(--on\\)"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_actions(tmp_path, change, words):
+    frame = table().drop(columns="new")
+    log = write(frame, tmp_path / "log.csv")
+    targets = write(change(by_action(frame)), tmp_path / "t.csv")
+    with pytest.raises(UserError, match=words) as caught:
+        asked(log, (), target_file=targets, on="row_key")
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_that_are_no_rows_are_counted(tmp_path):
+    frame = table()
+    log = write(frame.drop(columns="new"), tmp_path / "log.csv")
+    one_each = frame.drop_duplicates("visitor")[["visitor", "new"]]
+    with pytest.raises(UserError, match=r"'visitor' stands in an earlier row of the log too in 2,7\d\d rows"):
+        asked(log, target_file=write(one_each, tmp_path / "t.csv"), on="visitor")
+    short = write(frame[["row_key", "new"]][:-10], tmp_path / "short.csv")
+    left = asked(log, reading={"drop_missing": True}, target_file=short, on="row_key", estimators=("ips",))
+    assert len(left.log) == N - 10
+    assert left.log.counts["dropped_without_target"] == 10
+
+
+def test_an_action_that_is_no_candidate_has_probability_nothing(tmp_path):
+    frame = table().drop(columns="new")
+    law = by_action(frame)
+    law["green"] += law.pop("blue")
+    targets = write(law.assign(black=0.0), tmp_path / "new.csv")
+    answer = asked(write(frame, tmp_path / "log.csv"), (), target_file=targets, on="row_key")
+    assert np.all(answer.log.policies["new"][frame.arm == "blue"] == 0.0)
+    assert any("1 logged actions are no candidates, probability 0: blue" in line for line in answer.lines)
+    assert any("1 candidate actions were never logged (black)" in line for line in answer.lines)
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(each) for each in arguments])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+SHOP = ("--target-file", "new.csv", "--on", "impression")
+
+
+def in_shop(capsys, monkeypatch, folder, variant, *more, rows=20_000):
+    shop.write(folder, 1, rows, variant)
+    monkeypatch.chdir(folder)
+    first = run(capsys, "estimate", "shop.csv", *SHOP)
+    clean = run(capsys, "estimate", "shop.csv", *SHOP, "--drop-missing", "--deduplicate", "--json", "e.json", *more)
+    assert clean[0] == 0, clean
+    return json.loads((folder / "truth.json").read_text()), first, clean[1], json.loads((folder / "e.json").read_text())
+
+
+def test_from_a_shops_file_to_a_verdict_in_two_commands(capsys, monkeypatch, tmp_path):
+    truth, first, said, records = in_shop(capsys, monkeypatch, tmp_path, "plain")
+    assert first[0] == 2
+    for name in ("clicks", "pscore", "customer_id"):
+        assert f"column '{name}' is missing in" in first[2]
+    assert "200 rows repeat an earlier row (--deduplicate)" in first[2]
+    assert "taken: reward: clicks; propensity: pscore; user: customer_id; action: product_id; time: served_at" in said
+    assert "200 rows repeat an earlier row" in said
+    assert f"{truth['incomplete']} rows miss a value and are left out" in said
+    for record in records:
+        # 99.9 % of shops: the interval of 95 %, once more as wide again.
+        half = 0.68 * (record["high"] - record["low"]) / 2
+        assert record["low"] - half <= truth["value"] <= record["high"] + half
+        assert record["verdict_level"] == "caution"
+        assert "support is not stated" in record["verdict"]
+
+
+def test_the_shop_without_propensities(capsys, monkeypatch, tmp_path):
+    truth, _, said, records = in_shop(
+        capsys, monkeypatch, tmp_path, "no-propensities", "--context-columns", "segment,device"
+    )
+    assert "each action's share of the rows within segment (4 values), device (3 values)" in said
+    for record in records:
+        assert "the propensities are estimated" in record["verdict"]
+        half = 0.68 * (record["high"] - record["low"]) / 2
+        assert record["low"] - half <= truth["value"] <= record["high"] + half
+
+
+def test_the_shop_with_two_loggers(capsys, monkeypatch, tmp_path):
+    _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "two-loggers")
+    assert "logger: logging_policy" in said
+    assert "2 loggers (column logging_policy) are pooled" in said
+    assert not any(each["code"] == "logger_propensities" for each in records[0]["findings"])
+    _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "wrong-logger")
+    assert "among the rows of logger v2 the mean weight is" in records[0]["verdict"]
+
+
+def test_the_shop_with_users_under_another_name(capsys, monkeypatch, tmp_path):
+    _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "other-user-name")
+    assert "no user column is recognised" in said
+    assert "perhaps haushalt" in said
+    assert "rows are taken as independent" in records[0]["verdict"]
+    _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "other-user-name", "--user-column", "haushalt")
+    assert "user: haushalt (named)" in said
+    assert "independent" not in records[0]["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name the target policies' columns with --target, or give --target-file FILE --on KEY"),
+        (["--target-file", "t.csv"], "--target-file and --on belong together"),
+        (["--target", "new", "--clip", "much"], "--clip must be a positive number, or none"),
+        (["--target", "new", "--reward-column", "klicks"], "no column 'klicks'; did you mean 'clicks'"),
+        (["--target", "new", "--context-columns", "arms"], "no column 'arms'; did you mean 'arm'.*--context-columns"),
+    ],
+)
+def test_stumbles_of_a_new_user(capsys, tmp_path, arguments, words):
+    status, _, err = run(capsys, "estimate", write(table(), tmp_path / "log.csv"), *arguments)
+    assert status == 2
+    assert len(err.strip().splitlines()) == 1
+    assert re.search(words, err)
+
+
+def test_no_clipping_by_name(capsys, tmp_path):
+    log = write(table(), tmp_path / "log.csv")
+    assert run(capsys, "estimate", log, "--target", "new", "--clip", "none", "--estimators", "clipped_ips")[0] == 0

@@ -1,0 +1,174 @@
+"""The page of ``estimate --out``: what it says, and what it must not say."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from recsim_mnar.cli import main
+from recsim_mnar.log.files import write_table
+from recsim_mnar.own_log.weights import WeighedLog
+from recsim_mnar.report.estimate_page import Estimates, findings_of, weight_rows
+
+N_USERS = 150
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in arguments])
+    return left.value.code
+
+
+def columns(seed=0, per_user=20):
+    """Three actions by a known policy; the target prefers the one that earns most."""
+    rng = np.random.default_rng(seed)
+    n = N_USERS * per_user
+    logging = np.array([0.5, 0.3, 0.2])
+    action = rng.choice(3, n, p=logging)
+    reward = (rng.random(n) < np.array([0.1, 0.2, 0.4])[action]).astype(int)
+    return {
+        "user": np.repeat(np.arange(N_USERS), per_user),
+        "propensity": logging[action],
+        "better": np.array([0.1, 0.2, 0.7])[action],
+        "action": action,
+        "reward": reward,
+    }
+
+
+def foreign_file(path, seed=0):
+    """String ids, ``clicks``, ``pscore``; the ids occur nowhere else."""
+    data = columns(seed)
+    lines = ["shopper_id;pscore;better;sku;clicks"]
+    for i in range(len(data["reward"])):
+        values = (f"geheim-{data['user'][i]:04}@example.org", data["propensity"][i], data["better"][i])
+        lines.append(";".join(str(value) for value in (*values, f"sku{data['action'][i]}", data["reward"][i])))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def own_file(path):
+    """A log as we write it, with ids that occur nowhere else."""
+    import pyarrow as pa
+
+    data = columns()
+    n = len(data["reward"])
+    table = {
+        "user": data["user"] + 770011223300,
+        "step": np.tile(np.arange(20, dtype=np.int32), N_USERS),
+        "time": np.arange(n, dtype=float),
+        "event": ["bandit"] * n,
+        "action": data["action"].astype(np.int32),
+        "propensity": data["propensity"],
+        "reward": data["reward"].astype(float),
+        "better": data["better"],
+    }
+    write_table(pa.table(table), path)
+    return path
+
+
+@pytest.mark.parametrize("make", [foreign_file, own_file])
+def test_the_page_and_the_results_name_no_user(tmp_path, make):
+    file = make(tmp_path / ("log.csv" if make is foreign_file else "log.parquet"))
+    out = tmp_path / "page"
+    assert run("estimate", file, "--target", "better", "--baseline", "propensity", "--out", out) == 0
+    assert {path.name for path in out.iterdir()} >= {"report.html", "results.json"}
+    text = (out / "report.html").read_text() + (out / "results.json").read_text()
+    assert "geheim" not in text
+    assert "@example.org" not in text
+    assert "77001122" not in text
+    assert f"{N_USERS:,}" in text
+
+
+def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
+    """Today's policy earns .5 * .1 + .3 * .2 + .2 * .4 = .19, the target .1 * .1 + .2 * .2 + .7 * .4 = .33."""
+    file = foreign_file(tmp_path / "log.csv")
+    out = tmp_path / "page"
+    assert run("estimate", file, "--target", "better", "--baseline", "propensity", "--full-support", "--out", out) == 0
+    records = json.loads((out / "results.json").read_text())["records"]
+    by = {(r["policy"], r["estimator"]): r for r in records}
+    for key, truth in (
+        (("better", "clipped_ips"), 0.33),
+        (("propensity", "clipped_ips"), 0.19),
+        (("better - propensity", "clipped_ips"), 0.14),
+    ):
+        assert by[key]["low"] <= truth <= by[key]["high"]
+    assert by["propensity", "ips"]["verdict_level"] == "trust"  # it takes nothing that it cannot take
+    page = (out / "report.html").read_text()
+    assert "would have earned more than today&#39;s policy" in page
+    assert "Difference to today&#39;s policy" in page
+    assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
+
+
+def test_the_propensity_column_under_its_own_name_is_todays_policy(tmp_path):
+    file = foreign_file(tmp_path / "log.csv")
+    named = ("--baseline", "pscore")
+    assert run("estimate", file, "--target", "better", *named, "--out", tmp_path / "page") == 0
+    assert "Difference to today&#39;s policy" in (tmp_path / "page" / "report.html").read_text()
+
+
+def test_what_is_doubtful_stands_there_with_what_to_do(tmp_path):
+    file = foreign_file(tmp_path / "log.csv")
+    assert run("estimate", file, "--target", "better", "--out", tmp_path / "page") == 0
+    page = (tmp_path / "page" / "report.html").read_text()
+    results = json.loads((tmp_path / "page" / "results.json").read_text())
+    assert "support is not stated" in page
+    assert "state full_support" in page
+    assert "taken: reward: clicks; propensity: pscore; user: shopper_id" in page
+    assert results["read"]["counts"]["rows"] == 3000
+    assert "--baseline propensity" in page
+
+
+def test_two_runs_write_the_same(tmp_path):
+    file = foreign_file(tmp_path / "log.csv")
+    for name in ("a", "b"):
+        assert run("estimate", file, "--target", "better", "--out", tmp_path / name / "page") == 0
+    for file_name in ("results.json", "report.html"):
+        texts = [(tmp_path / name / "page" / file_name).read_text() for name in ("a", "b")]
+        assert texts[0].replace(str(tmp_path / "a"), "") == texts[1].replace(str(tmp_path / "b"), "")
+
+
+def test_without_propensities_the_page_says_that_they_are_estimated(tmp_path):
+    data = columns()
+    lines = ["uid,sku,clicks,better"]
+    lines += [
+        ",".join(map(str, row))
+        for row in zip(data["user"], data["action"], data["reward"], data["better"], strict=True)
+    ]
+    file = tmp_path / "log.csv"
+    file.write_text("\n".join(lines) + "\n")
+    assert run("estimate", file, "--target", "better", "--out", tmp_path / "page") == 0
+    assert "has no propensities" in (tmp_path / "page" / "report.html").read_text()
+
+
+def test_where_the_page_may_lie(tmp_path, capsys):
+    log = tmp_path / "log"
+    log.mkdir()
+    own_file(log / "part-0.parquet")
+    assert run("estimate", log, "--target", "better", "--out", log / "page") == 2
+    assert "would lie in the log" in capsys.readouterr().err
+    assert not (log / "page").exists()
+    assert run("estimate", log, "--target", "none", "--out", tmp_path / "page") == 2
+    assert not (tmp_path / "page").exists()  # nothing written, so the command can be given again as it is
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    assert run("estimate", log, "--target", "better", "--out", tmp_path / "full") == 2
+
+
+def test_weights_in_numbers():
+    weight = np.array([0.0, 0.0, 1.0, 3.0, 20.0])
+    found = Estimates("f", [], [], WeighedLog(5, None, 0.1, weights={"p": weight}), 10.0)
+    (row,) = weight_rows(found)
+    assert (row.mean, row.largest, row.zero, row.clipped) == (pytest.approx(4.8), 20.0, 0.4, 0.2)
+    assert row.effective == pytest.approx(24.0**2 / (1 + 9 + 400))
+    assert row.mass_clipped == pytest.approx(10 / 24)
+
+
+def test_equal_findings_of_several_estimators_stand_once():
+    finding = {"level": "caution", "code": "c", "message": "m", "action": "a", "severity": 1.0, "number": 0.0}
+    fine = {**finding, "level": "trust", "code": "d"}
+    records = [{"policy": "p", "estimator": name, "findings": [finding, fine]} for name in ("ips", "snips")]
+    (row,) = findings_of(records)
+    assert row["estimators"] == ["ips", "snips"]

@@ -1,0 +1,245 @@
+"""Agents on a user's own interactions: the split by time, lists, who may be the best, and the whole against twins."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from recsim_mnar.datasets.interactions import read_interactions
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.views import Views
+from recsim_mnar.policy import Learner, Policy, registry
+from recsim_mnar.policy.adapting import fitted
+from recsim_mnar.protocols.interactions import compare_interactions
+from recsim_mnar.protocols.interactions.best import leaders
+from recsim_mnar.protocols.interactions.by_time import recall_and_ndcg, split_by_time
+from recsim_mnar.protocols.interactions.conclusion import Ranked, conclusion
+from recsim_mnar.protocols.interactions.facts import facts_of
+from recsim_mnar.protocols.interactions.top_lists import NONE, recommended, top_items
+from recsim_mnar.protocols.leave_one_out.protocol import gains
+
+
+def write(path, rows, timed=True):
+    head = "user_id,item_id,timestamp" if timed else "user_id,item_id"
+    lines = [",".join(str(value) for value in (row if timed else row[:2])) for row in rows]
+    path.write_text("\n".join([head, *lines]) + "\n")
+    return read_interactions(path)
+
+
+def random_rows(seed=0, n_users=60, n_items=30, longest=12):
+    """Distinct items of each user, popular ones more often, at distinct moments of one clock."""
+    rng = np.random.default_rng(seed)
+    weight = 1.0 / np.arange(1, n_items + 1)
+    rows = []
+    for user in range(n_users):
+        n = int(rng.integers(1, longest + 1))
+        items = rng.choice(n_items, n, replace=False, p=weight / weight.sum())
+        rows += [(f"u{user:03}", f"i{item:03}", 881250949 + int(rng.integers(10**7))) for item in items]
+    return rows
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write(tmp_path / "mine.csv", random_rows())
+
+
+def lists_one_by_one(policy, split, k):
+    """Plain loops: each judged user alone, sorted scores without what was met."""
+    lists = []
+    for owner in split.owners:
+        user = split.views.users[[owner]]
+        met = split.views.items[split.views.starts[owner] : split.views.starts[owner + 1]]
+        policy.reset_training_users(user, user)
+        policy.observe(np.repeat(user, len(met)), met)
+        score = np.asarray(policy.scores(user), float)[0].copy()
+        score[met] = -math.inf
+        lists.append(sorted(range(policy.n_items), key=lambda item: -score[item])[:k])
+    return lists
+
+
+def test_the_split_by_time_against_loops(data):
+    log = data.log
+    split = split_by_time(log, share=0.3, unseen=True)
+    before = log["time"] < split.moment
+    assert abs(1 - before.mean() - 0.3) < 1 / len(log) + 1e-12
+    wanted = {}
+    for user, item, held in zip(log["user"], log["item"], ~before, strict=True):
+        if held and user in set(log["user"][before]):
+            wanted.setdefault(int(user), set()).add(int(item))
+    found = {
+        int(split.views.users[owner]): set(split.items[a:b].tolist())
+        for owner, a, b in zip(split.owners, split.starts[:-1], split.starts[1:], strict=True)
+    }
+    assert found == wanted
+    assert split.counts["rows_before"] == before.sum()
+    new = ~np.isin(log["user"], log["user"][before])
+    assert split.counts["rows_after_of_new_users"] == (new & ~before).sum()
+    unknown = ~np.isin(log["item"], log["item"][before])
+    assert split.counts["rows_after_of_new_items"] == (unknown & ~before).sum()
+
+
+def test_recall_and_ndcg_against_loops(data):
+    """By the agents' own scores, one user after another; ties are left to agents that have none."""
+    split = split_by_time(data.log, share=0.3, unseen=True)
+    policy = fitted(registry.learner("svd+rank=4"), split.train, n_items=data.n_items, seed=5)
+    lists = top_items("svd", policy, split.views, split.owners, k=10, unseen=True, seed=1)
+    naive = lists_one_by_one(policy, split, 10)
+    assert lists.tolist() == naive
+    values = recall_and_ndcg(lists, split)
+    for place, listed in enumerate(naive):
+        wanted = set(split.items[split.starts[place] : split.starts[place + 1]].tolist())
+        recall = len(wanted & set(listed)) / len(wanted)
+        gain = sum(1 / math.log2(i + 2) for i, item in enumerate(listed) if item in wanted)
+        best = sum(1 / math.log2(i + 2) for i in range(min(len(wanted), 10)))
+        assert values["recall@10"][place] == pytest.approx(recall)
+        assert values["ndcg@10"][place] == pytest.approx(gain / best)
+
+
+def test_lists_end_where_candidates_do(data):
+    """A user who has met all but two items is recommended two."""
+    split = split_by_time(data.log, share=0.3)
+    policy = fitted(registry.learner("popularity"), split.train, n_items=data.n_items, seed=0)
+    views = split.views
+    kept = np.arange(data.n_items - 2)
+    alone = Views(views.users[:1], np.array([0, len(kept)]), kept.astype(np.int32), kept)
+    lists = top_items("popularity", policy, alone, np.array([0]), k=10, unseen=True, seed=0)
+    assert set(lists[0, :2].tolist()) == {data.n_items - 2, data.n_items - 1}
+    assert set(lists[0, 2:].tolist()) == {NONE}
+
+
+class Indifferent(Policy, Learner):
+    """Scores every item alike."""
+
+    name = "indifferent"
+
+    def fit(self, log, *, n_items, seed=0):
+        self.n_items = n_items
+        return self
+
+    def act(self, users, uniforms):
+        return (uniforms * self.n_items).astype(int), np.full(len(users), 1 / self.n_items)
+
+    def probabilities(self, users):
+        return np.full((len(users), self.n_items), 1 / self.n_items)
+
+
+def test_ties_are_drawn_user_by_user(data):
+    """An agent without a preference lists each item as often as any other, within the sampling error."""
+    policy = Indifferent().fit(data.log, n_items=data.n_items)
+    views = Views.of(data.log)
+    owners = np.arange(len(views.users))
+    counts = np.zeros(data.n_items)
+    for seed in range(40):
+        lists = top_items("x", policy, views, owners, k=10, unseen=False, seed=seed)
+        assert all(len(set(row)) == 10 for row in lists.tolist())
+        counts += np.bincount(lists.ravel(), minlength=data.n_items)
+    draws = 40 * len(owners)
+    share = 10 / data.n_items
+    z = (counts - draws * share) / math.sqrt(draws * share * (1 - share))
+    assert np.abs(z).max() < 4.5
+
+
+def test_what_lists_are_made_of():
+    views = Views(np.array([0, 1, 2]), np.array([0, 2, 3, 4]), np.array([0, 1, 0, 0], np.int32), np.arange(4))
+    made = recommended(np.array([[0, 3], [1, NONE]]), views, n_items=5)
+    assert made.coverage == 1.0  # items 0 and 1 are known, and both are listed
+    assert made.popularity.tolist() == [0.5, pytest.approx(1 / 3)]
+
+
+def test_gains_of_ranks():
+    ranks = np.array([1, 2, 10, 11])
+    assert gains("hr@10", ranks).tolist() == [1, 1, 1, 0]
+    assert gains("mrr@10", ranks).tolist() == [1, 0.5, 0.1, 0]
+    assert gains("ndcg@10", ranks) == pytest.approx([1, 1 / math.log2(3), 1 / math.log2(11), 0])
+
+
+def test_the_best_agent_is_among_the_leaders_as_often_as_promised():
+    """Of 400 samples the true best is left out of the set in 5 % at most, beyond the sampling error of the count."""
+    rng = np.random.default_rng(0)
+    missed = 0
+    for _ in range(400):
+        common = rng.normal(0, 1, (1, 60))
+        table = common + rng.normal(0, 1, (5, 60)) + np.array([[0.0], [0.0], [-0.05], [-0.1], [-0.8]])
+        found = leaders({f"a{i}": row for i, row in enumerate(table)}, 0.95)
+        missed += "a0" not in found.all or "a1" not in found.all  # two are the best; either may be left out
+        assert found.first == f"a{int(np.argmax(table.mean(axis=1)))}"
+    assert missed / 400 <= 2 * 0.05 + 2.33 * math.sqrt(0.1 * 0.9 / 400)
+
+
+def test_a_much_worse_agent_is_ruled_out_and_an_equal_one_is_not():
+    values = np.random.default_rng(1).random(200)
+    found = leaders({"good": values, "same": values.copy(), "bad": values - 0.1}, 0.95)
+    assert set(found.all) == {"good", "same"}
+
+
+def test_facts_are_counted(tmp_path):
+    day = 86_400
+    rows = [("a", "x", 881250949), ("a", "x", 881250949), ("a", "x", 881250949 + day), ("b", "y", 881250949 + 2 * day)]
+    facts = facts_of(write(tmp_path / "f.csv", rows))
+    assert facts | {
+        "rows": 4, "users": 2, "items": 2, "density": 0.5, "repeats": 2, "duplicates": 1, "users_of_one_row": 1,
+        "items_of_one_row": 1, "rows_of_a_user_most": 3, "first": 881250949.0, "last": 881250949.0 + 2 * day,
+    } == facts  # fmt: skip
+
+
+def test_the_comparison_names_who_may_be_the_best(data):
+    learners = {name: registry.learner(name) for name in ("random", "popularity")}
+    found = compare_interactions(data, learners, folds=3)
+    assert {r.protocol for r in found.records} == {"loocv", "by_time", "lists"}
+    best = {one["protocol"]: one for one in found.details["best"]}
+    assert best["loocv"]["first"] == "popularity"
+    assert "popularity" in best["by_time"]["may_be_the_best"]
+    assert any("NDCG@10" in sentence for sentence in found.conclusion)
+    coverage = {r.agent: r for r in found.records if r.metric == "coverage@10"}
+    assert coverage["random"].value > coverage["popularity"].value
+    assert math.isnan(coverage["random"].low)
+    popularity = {r.agent: r for r in found.records if r.metric == "popularity@10"}
+    assert popularity["popularity"].value > popularity["random"].value
+    again = compare_interactions(data, learners, folds=3)
+    assert [(r.metric, r.value) for r in again.records] == [(r.metric, r.value) for r in found.records]
+
+
+def test_without_times_leave_one_out_stands_alone(tmp_path):
+    data = write(tmp_path / "f.csv", random_rows(), timed=False)
+    found = compare_interactions(data, {"popularity": registry.learner("popularity")}, folds=2)
+    assert {r.protocol for r in found.records} == {"loocv", "lists"}
+    assert any("no times" in note for note in found.notes)
+    with pytest.raises(UserError, match="--time-column"):
+        compare_interactions(data, {"popularity": registry.learner("popularity")}, protocols=["by_time"])
+
+
+def test_one_moment_for_all_rows_is_said_and_refused_where_asked_for(tmp_path):
+    data = write(tmp_path / "f.csv", [(user, item, 7) for user, item, _ in random_rows()])
+    learners = {"popularity": registry.learner("popularity")}
+    assert any("one time" in note for note in compare_interactions(data, learners, folds=1).notes)
+    with pytest.raises(UserError, match="one time"):
+        compare_interactions(data, learners, protocols=["by_time"])
+    with pytest.raises(UserError, match="must lie in"):
+        compare_interactions(data, learners, test_share=1.5)
+
+
+def test_candidates_follow_repeats(tmp_path):
+    rows = random_rows()
+    data = write(tmp_path / "f.csv", [*rows, (*rows[0][:2], rows[0][2] + 5)])
+    learners = {"popularity": registry.learner("popularity")}
+    auto = compare_interactions(data, learners, folds=1)
+    assert auto.details["candidates"] == "all"
+    assert any("--candidates unseen" in note for note in auto.notes)
+    unseen = compare_interactions(data, learners, folds=1, candidates="unseen")
+    assert unseen.details["candidates"] == "unseen"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [(("a",), ("a",), "a alone"), (("a",), ("b",), "contradict"), (("a", "b"), ("b", "a"), "any of a, b")],
+)
+def test_both_protocols_together(one, other, said):
+    from recsim_mnar.protocols.interactions.best import Leaders
+
+    ranked = [
+        Ranked(protocol, "ndcg@10", Leaders(names[0], names[1:]))
+        for protocol, names in (("loocv", one), ("by_time", other))
+    ]
+    assert said in " ".join(conclusion(ranked, 0.95, 3))

@@ -1,0 +1,129 @@
+"""What the doctor says of an installation, with faults planted."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import recsim_mnar
+from recsim_mnar import installation
+from recsim_mnar.cli import main
+from recsim_mnar.installation import NOTE, OK, PROBLEM, check_installation
+
+
+def checks():
+    return {check.name: check for check in check_installation()}
+
+
+def test_a_sound_installation(capsys, tmp_path):
+    found = checks()
+    assert found["numpy"].found == importlib.metadata.version("numpy")
+    assert recsim_mnar.__version__ in found["recsim-mnar"].found
+    assert found["agents"].level == OK
+    assert f"{len(os.sched_getaffinity(0))} " in found["processors"].found
+    assert all(each.advice for each in found.values() if each.level != OK)
+    file = tmp_path / "found.json"
+    with pytest.raises(SystemExit) as left:
+        main(["doctor", "--json", str(file)])
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    assert "numpy" in out
+    assert {each["name"] for each in json.loads(file.read_text())["checks"]} == set(found)
+
+
+def test_an_extra_that_is_not_there_is_a_note_and_a_dependency_a_problem(monkeypatch):
+    whole = importlib.metadata.version
+
+    def version(name):
+        if name in ("scipy", "mabwiser"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.0" if name == "pyarrow" else whole(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    found = checks()
+    assert (found["scipy"].level, found["scipy"].found) == (PROBLEM, "not installed")
+    assert found["extra mabwiser: mabwiser"].level == NOTE
+    assert "pip install 'mabwiser>=" in found["extra mabwiser: mabwiser"].advice
+    assert found["pyarrow"].level == PROBLEM
+    assert "pip install 'pyarrow>=" in found["pyarrow"].advice
+
+
+def test_what_pip_knows_and_the_code_disagree(monkeypatch):
+    monkeypatch.setattr(recsim_mnar, "__version__", "99.0")
+    assert checks()["recsim-mnar"].level == PROBLEM
+
+
+def test_threads_and_plain_kernels_are_told(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    found = checks()
+    assert found["OMP_NUM_THREADS"].found == "3"
+    assert found["NUMBA_DISABLE_JIT"].level == PROBLEM
+
+
+def run_python(code, *, cwd=None, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=cwd,
+        env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+_SAY = (
+    "import json; from recsim_mnar.installation import check_installation as c; "
+    "print(json.dumps({x.name: [x.level, x.found] for x in c()}))"
+)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path):
+    """A file stands where the folder should be: so it is for root too, whom no mode of a folder stops."""
+    (tmp_path / "file").write_text("")
+    found = run_python(_SAY, RECSIM_MNAR_CACHE_DIR=tmp_path / "file" / "cache")
+    assert found["kernel cache"] == [PROBLEM, "no folder can be written"]
+    empty = run_python(_SAY, RECSIM_MNAR_CACHE_DIR=tmp_path / "new")
+    assert empty["kernel cache"][0] == NOTE
+    assert "empty" in empty["kernel cache"][1]
+
+
+def foreign_agents(folder):
+    """Another package that is called ``agents``, with what pip would leave beside it."""
+    (folder / "agents").mkdir()
+    (folder / "agents" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    info = folder / "other_agents-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-agents\nVersion: 1.0\n")
+    (info / "RECORD").write_text("agents/__init__.py,,\n")
+
+
+def test_a_foreign_package_agents_is_told_and_not_imported(tmp_path):
+    foreign_agents(tmp_path)
+    found = run_python(_SAY, PYTHONPATH=tmp_path, cwd=tmp_path)
+    assert found["agents"][0] == OK
+    level, told = found["package agents"]
+    assert level == OK
+    assert "other-agents" in told
+    assert "no clash" in told
+
+
+def test_a_checkout_hides_a_foreign_package_agents(tmp_path):
+    """In a checkout ``import agents`` finds our folder first."""
+    foreign_agents(tmp_path)
+    ours = Path(recsim_mnar.agents.__file__).parent
+    start = tmp_path / "checkout"
+    start.mkdir()
+    (start / "agents").symlink_to(ours)
+    found = run_python(_SAY, PYTHONPATH=tmp_path, cwd=start)
+    level, told = found["package agents"]
+    assert level == PROBLEM
+    assert "other-agents is installed and hidden" in told
+
+
+def test_our_agents_replaced_by_others_are_a_problem(tmp_path, monkeypatch):
+    monkeypatch.setattr(installation, "_is_ours", lambda folder: False)
+    assert checks()["agents"].level == PROBLEM

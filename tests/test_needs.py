@@ -1,0 +1,59 @@
+"""What agents' training logs must hold, asked before anything is simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.needs import HOLDINGS, check_needs, needs_of
+from recsim_mnar.protocols.compare import compare, experiment_of, worlds_for
+from recsim_mnar.worlds import make_world
+
+
+@pytest.mark.parametrize(
+    ("agent", "worlds"),
+    [
+        ("ulbpr", ["purchases"]),
+        ("mf-ips-ratings", ["ratings"]),
+        ("poem", ["sessions", "ratings", "features"]),
+        ("cubn+neighbours=5", ["sessions", "purchases", "features"]),
+        ("svd+epsilon=0.2", None),
+    ],
+)
+def test_agents_declare_the_worlds_that_they_are_for(agent, worlds):
+    assert worlds_for(needs_of(registry.learner(agent))) == worlds
+
+
+@pytest.mark.parametrize(
+    ("world", "agent", "lacks"),
+    [
+        ("sessions", "ulbpr", "bought and not"),
+        ("sessions", "mf-ips-ratings", "revealed ratings"),
+        ("ratings", "cubn+epsilon=0.1", "taken or not"),
+        ("campaigns", "poem", "rewards and propensities"),
+        ("purchases", "mf-ips", "rewards and propensities"),
+    ],
+)
+def test_an_agent_of_another_world_is_refused_before_any_stage(world, agent, lacks):
+    made = make_world(world, "quick")
+    stages: list[str] = []
+    with pytest.raises(UserError, match=lacks):
+        compare(made, {agent: registry.learner(agent)}, report=stages.append)
+    assert stages == []
+
+
+def test_every_announced_agent_fits_in_some_world():
+    for name, _ in registry.agents():
+        assert worlds_for(registry.needs_of_agent(name)) != []
+
+
+def test_unknown_needs_and_unknown_logs():
+    class Odd:
+        name = "odd"
+        needs = ("rating",)
+
+    with pytest.raises(UserError, match="needs 'rating'; did you mean 'ratings'"):
+        needs_of(Odd())
+    check_needs("ulbpr", registry.learner("ulbpr"), None, "a log of my own world")
+    assert experiment_of(make_world("purchases", "quick")).log_holds <= set(HOLDINGS)
