@@ -14,10 +14,12 @@ from typing import Any
 
 from recsim_mnar.datasets.table_rows import MISSING_WORDS, Rows
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import part_files
+from recsim_mnar.log.arrow import mapped, schema_of
+from recsim_mnar.log.files import ARROW, PARQUET, part_files
 
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
-PARQUET = (".parquet", ".pq")
+BINARY = (*PARQUET, *ARROW)
+"""Endings of files whose columns have types."""
 COMPRESSED = (".gz", ".bz2", ".zst")
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
@@ -72,16 +74,16 @@ class TableFile:
             parts = tuple(part_files(path))
         else:
             kind = kind_of(path)
-            if kind not in TEXT + PARQUET:
+            if kind not in TEXT + BINARY:
                 raise UserError(
-                    f"{path}: {what} is read from {', '.join(TEXT + PARQUET)} files (text may be compressed: "
+                    f"{path}: {what} is read from {', '.join(TEXT + BINARY)} files (text may be compressed: "
                     f"{', '.join(COMPRESSED)}), not {kind or 'from a file without an ending'}"
                 )
             if path.stat().st_size == 0:
                 raise UserError(f"{path} is empty")
             parts = (path,)
-        if kind_of(parts[0]) in PARQUET:
-            return TableFile(path, parts, _unique(path, _parquet_names(parts[0])))
+        if kind_of(parts[0]) in BINARY:
+            return TableFile(path, parts, _unique(path, _binary_names(parts[0])))
         return _look(path, parts)
 
     def read(self, columns: Mapping[str, str]) -> Rows:
@@ -112,6 +114,9 @@ class TableFile:
             )
             whole = [row for row in rows if len(row) == len(self.names)]
             return {name: [row[place].strip() for row in whole] for place, name in enumerate(self.names)}
+        if kind_of(self.parts[0]) in ARROW:
+            first: dict[str, list[Any]] = mapped(self.parts[0]).slice(0, _HEAD).to_pydict()
+            return first
         import pyarrow.parquet as pq
 
         batch = next(pq.ParquetFile(self.parts[0]).iter_batches(batch_size=_HEAD), None)
@@ -129,7 +134,7 @@ class TableFile:
 
     def _part(self, part: Path, columns: Mapping[str, str]) -> Any:
         if not self.is_text:
-            return _read_parquet(part, list(columns))
+            return _read_binary(part, list(columns))
         if part == self.parts[0]:
             return _read_text(self, part, columns)
         own = _look(part, (part,))
@@ -329,28 +334,32 @@ def _quotes(part: Path) -> int:
     return count
 
 
-# ------------------------------------------------------------------------------------------------------------- Parquet
+# --------------------------------------------------------------------------------------------------- Parquet and Arrow
 
 
-def _parquet_names(path: Path) -> list[str]:
+def _binary_names(path: Path) -> list[str]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return list(pq.read_schema(path).names)
+        return list(schema_of(path).names)
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+        raise _unreadable(path, error) from None
 
 
-def _read_parquet(path: Path, names: list[str]) -> Any:
+def _read_binary(path: Path, names: list[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    there = _parquet_names(path)
+    there = _binary_names(path)
     for name in names:
         if name not in there:
             raise UserError(f"part {path.name} has no column {name!r}, which the other parts have")
     try:
-        return pq.read_table(path, columns=names)
+        return mapped(path, names) if kind_of(path) in ARROW else pq.read_table(path, columns=names)
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    kind = "Arrow" if kind_of(path) in ARROW else "Parquet"
+    return UserError(f"{path} is not a readable {kind} file: {str(error).splitlines()[0]}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.datasets.table_file import PARQUET, TableFile, kind_of
+from recsim_mnar.datasets.table_file import BINARY, TableFile, kind_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import (
     UNSUPPORTED,
@@ -97,7 +97,7 @@ def is_own_schema(path: str | os.PathLike[str]) -> bool:
     if path.is_dir():
         return set(OWN) <= set(column_names(path))
     kind = path.suffix.lower()
-    if kind not in (*PARQUET, ".csv", ".tsv") or kind != kind_of(path):
+    if kind not in (*BINARY, ".csv", ".tsv") or kind != kind_of(path):
         return False
     return set(OWN) <= set(TableFile.open(path, "a log").names)
 
