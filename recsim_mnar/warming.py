@@ -91,7 +91,7 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
     world: Any = make_world(name, preset, params)
     env: Any = WorldEnv(world)
     env.reset(seed=0)
-    for _ in range(60):
+    for _ in range(150):  # more than are done without a kernel
         if env.step(0)[2]:
             env.reset()
     env.reward_means()

@@ -151,10 +151,10 @@ def test_files_that_are_no_log(tmp_path):
     with pytest.raises(UserError, match="user"):
         Log.read(tmp_path / "other.csv")
     (tmp_path / "event.csv").write_text("user,step,time,event\n1,0,0,organic\n1,1,1,click\n")
-    with pytest.raises(UserError, match="row 1: event"):
+    with pytest.raises(UserError, match="row 2: event"):
         Log.read(tmp_path / "event.csv")
     (tmp_path / "gap.csv").write_text("user,step,time,event\n1,0,0,organic\n,1,1,bandit\n")
-    with pytest.raises(UserError, match="row 1: user is missing"):
+    with pytest.raises(UserError, match="row 2: user is missing"):
         Log.read(tmp_path / "gap.csv")
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,13 @@ from scipy import stats
 from test_cli import fails, run
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.filled_folder import filling
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.receipts import Index
+from recsim_mnar.log.verifying import verify
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.studies import Study, run_study
+from recsim_mnar.studies import Study, run_study, running
 from recsim_mnar.studies.result import mean, share
 from recsim_mnar.studies.running import differences
 from recsim_mnar.studies.settings import read_settings
@@ -142,6 +147,37 @@ def test_a_study_in_a_folder_is_taken_up_and_refuses_another(tmp_path, study):
     assert [r["seed"] for r in more.results] == [t.seed for t in tasks_of([setup_of(WORLD)], 4)]
     assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}.items() >= before.items()
     assert differences({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": None}) == ["a[1].b (2 there, 3 here)"]
+
+
+def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_path, monkeypatch):
+    given = {"agents": AGENTS[:2], "protocols": ["off_policy"], "seeds": 3}
+    out = tmp_path / "study"
+    run_study([WORLD], folder=out, **given)
+    wanted = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert sorted(Index.read(out).receipts) == ["study.json", *(f"tasks/sessions-quick-00{i}.json" for i in range(3))]
+    task = out / "tasks" / "sessions-quick-001.json"
+    for damage in (
+        lambda: task.write_bytes(wanted[task][:100]),
+        lambda: task.write_bytes(wanted[task].replace(b"1", b"2", 1)),
+        lambda: (out / "tasks" / "sessions-quick-002.json").write_bytes(wanted[task]),
+        lambda: (out / "study.json").write_text('{"seeds'),
+    ):
+        damage()
+        assert verify(out).faults
+        again = run_study([WORLD], folder=out, resume=True, **given)
+        assert len(again.seconds) <= 1
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == wanted
+    monkeypatch.setattr(running, "made_with", lambda: {**made_with(), "scipy": "0.1"})
+    with pytest.raises(UserError, match=rf"other versions: scipy \({made_with()['scipy']} there, 0.1 here\)"):
+        run_study([WORLD], folder=out, resume=True, **given)
+    monkeypatch.undo()
+    with filling(out, resume=True), ThreadPoolExecutor(1) as other:
+        refused = other.submit(run_study, [WORLD], folder=out, resume=True, **given).exception()
+    assert f"{out} is being written by process {os.getpid()}" in str(refused)
+    (out / "index.json").unlink()
+    (out / "study.json").write_text("[1]")
+    with pytest.raises(UserError, match=r"study.json is missing or damaged"):
+        run_study([WORLD], folder=out, resume=True, **given)
 
 
 COMMAND = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5",

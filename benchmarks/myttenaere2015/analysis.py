@@ -15,13 +15,14 @@ NAMES = {"g1": "g1", "g2": "g2", "cosine-cf": "cosine CF", "naive-cf": "naive CF
 SHOWN = ("g1", "cosine-cf", "naive-cf")
 
 
-def interval(values: Iterable[float]) -> dict[str, float]:
-    """Mean over platforms and its 95 % interval (Student's t)."""
+def interval(values: Iterable[float], least: float = -math.inf, most: float = math.inf) -> dict[str, float]:
+    """Mean over platforms and its 95 % interval (Student's t), cut to what the quantity can be."""
     x = np.array([v for v in values if v is not None and math.isfinite(v)], float)
     if len(x) < 2:
-        return {"mean": float(x.mean()) if len(x) else math.nan, "low": -math.inf, "high": math.inf, "n": len(x)}
+        return {"mean": float(x.mean()) if len(x) else math.nan, "low": least, "high": most, "n": len(x)}
     half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x))
-    return {"mean": float(x.mean()), "low": float(x.mean() - half), "high": float(x.mean() + half), "n": len(x)}
+    low, high = max(float(x.mean() - half), least), min(float(x.mean() + half), most)
+    return {"mean": float(x.mean()), "low": low, "high": high, "n": len(x)}
 
 
 def figure_numbers(
@@ -99,10 +100,10 @@ def _judged(rows: list[dict[str, Any]], scheme: str) -> dict[str, Any]:
             for name, values in relative.items():
                 values.append(scores[name] / clean[name] - 1)
     return {
-        "tau": interval(taus),
-        "cost": interval(costs),
-        "picks_best": interval([float(b) for b in best]),
-        "bias": interval(bias) if bias else None,
+        "tau": interval(taus, -1.0, 1.0),
+        "cost": interval(costs, 0.0, 1.0),
+        "picks_best": interval([float(b) for b in best], 0.0, 1.0),
+        "bias": interval(bias, 0.0) if bias else None,
         "relative_bias": {name: interval(values) for name, values in relative.items()} if bias else None,
     }
 

@@ -97,8 +97,8 @@ def main() -> None:
                 for row in mine
             )
             print(f"{variant}: what was dropped is counted right in {counted_right} of {len(mine)}", flush=True)
-    if not given.quick:
-        (HERE / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+            if not given.quick:
+                (HERE / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ Ints = NDArray[np.int64]
 SLOTS = 3
 DEVELOPMENT, HELD_OUT = 1_000_000, 0
 """First numbers of the two sets of settings."""
-LEAST_REWARDS = 50.0
-"""Rewards that a pilot expects with each candidate's actions; settings with fewer are drawn again, and a set of their
-own (``scarce``) is made of them, in which the plan's own range is judged."""
+LEAST_REWARDS = 100.0
+"""Effective rewards that a pilot expects for each candidate, (E[w r])^2 n / E[w^2 r^2]: what a pilot is worth, however
+many users it has. Settings with fewer are drawn again, and a set of their own (``scarce``) is made of those with a
+fifth as many at least, in which the plan's own range is judged."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,34 @@ def draw(number: int, *, scarce: bool = False) -> Setting:
     """The setting of a number; drawn again until its pilot expects enough rewards (or, ``scarce``, too few)."""
     for attempt in range(1000):
         setting = _draw(np.random.default_rng([20261, number, attempt]), number)
-        fewest = rewards_expected(setting).min()
-        if LEAST_REWARDS / 10.0 <= fewest < LEAST_REWARDS if scarce else fewest >= LEAST_REWARDS:
+        fewest = effective_rewards(setting).min()
+        if LEAST_REWARDS / 5.0 <= fewest < LEAST_REWARDS if scarce else fewest >= LEAST_REWARDS:
             return setting
     raise RuntimeError(f"no setting for number {number}")
 
 
-def rewards_expected(setting: Setting) -> Floats:
-    """(M,) rewards that the pilot expects with each candidate's actions."""
-    earning = np.ones_like(setting.mean) if setting.kind == "dwell" else setting.mean
-    share = (setting.pilot * earning * (setting.policies[1:] > 0.0)).sum(axis=2).mean(axis=1)
-    return share * setting.users * setting.rows
+def first_moment(setting: Setting) -> Floats:
+    """(C, K) E[r] of a decision."""
+    return setting.mean * (np.exp(1.0 + 0.6**2 / 2.0) if setting.kind == "amount" else 1.0)
+
+
+def second_moment(setting: Setting) -> Floats:
+    """(C, K) E[r^2] of a decision, but for rates that users' inclinations would bring above 1."""
+    if setting.kind == "dwell":
+        return 1.5 * setting.mean**2 * np.exp(setting.spread**2)
+    return setting.mean * (np.exp(2.0 + 2.0 * 0.6**2) if setting.kind == "amount" else 1.0)
+
+
+def weighted_squares(setting: Setting, logging: Floats) -> Floats:
+    """(M,) E[w^2 r^2] of each candidate under a logging policy, (C, K)."""
+    shown = np.maximum(logging, 1e-300)
+    return (setting.policies[1:] ** 2 * second_moment(setting) / shown).sum(axis=2).mean(axis=1)
+
+
+def effective_rewards(setting: Setting) -> Floats:
+    """(M,) effective rewards that the pilot expects for each candidate."""
+    value = (setting.policies[1:] * first_moment(setting)).sum(axis=2).mean(axis=1)
+    return value**2 / weighted_squares(setting, setting.pilot) * setting.users * setting.rows
 
 
 def _draw(rng: np.random.Generator, number: int) -> Setting:

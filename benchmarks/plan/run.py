@@ -90,7 +90,7 @@ def widths_of(number: int, repeats: int, *, scarce: bool = False, exploration: b
     again = [half_width(generator.simulate(setting, setting.pilot, users, rng), 1) for _ in range(repeats)]
     result["growth_ratio"] = float(np.median(again)) / grown.ahead["half_width"]
     if exploration:
-        result["uniform"] = against_uniform(setting, real, users, rng, repeats)
+        result["uniform"] = against_uniform(setting, real, exact_epsilon(setting, mixture), users, rng, repeats)
         result["uniform"]["ratio"] = real_cost(setting, mixture) / result["uniform"]["cost"]
     return result
 
@@ -100,14 +100,26 @@ def real_cost(setting: Setting, logging: Any) -> float:
     return float(1.0 - np.minimum(logging, setting.policies[0]).sum(axis=1).mean())
 
 
-def against_uniform(setting: Setting, real: Any, users: int, rng: np.random.Generator, repeats: int) -> Result:
+def exact_epsilon(setting: Setting, mixture: Any) -> float:
+    """The least epsilon at which no candidate's E[w^2 r^2] exceeds that under the mixture: where the search begins."""
+    wanted, low, high = generator.weighted_squares(setting, mixture), 1e-6, 1.0
+    while high / low > 1.001:
+        middle = float(np.sqrt(low * high))
+        enough = (generator.weighted_squares(setting, generator.uniform_epsilon(setting, middle)) <= wanted).all()
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def against_uniform(
+    setting: Setting, real: Any, first: float, users: int, rng: np.random.Generator, repeats: int
+) -> Result:
     """The least epsilon of uniform exploration whose real intervals are no wider than the mixture's, to 2 %.
 
     Widths fall as one over the root of the exploring rows, which is how the next epsilon is tried. Where even all rows
     exploring are too few the cost is that of all.
     """
-    epsilon, worst = 0.3, np.inf
-    for _ in range(8):
+    epsilon, worst = first, np.inf
+    for _ in range(4):
         found = medians(setting, generator.uniform_epsilon(setting, epsilon), users, rng, repeats)
         worst = float(np.max(found / real))
         if abs(worst - 1.0) < 0.02 or (epsilon >= 1.0 and worst > 1.0):
@@ -223,12 +235,12 @@ def main() -> None:
     parser.add_argument("--development", action="store_true", help="the settings that plans were developed on")
     options = parser.parse_args()
     begin = (generator.DEVELOPMENT if options.development or options.quick else generator.HELD_OUT) + options.first
-    sizes = {"widths": 200, "scarce": 40, "exploration": 40, "power": 20}
+    sizes = {"widths": 200, "scarce": 40, "exploration": 20, "power": 20}
     repeats, tests = (4, 200) if options.quick else (20, 2000)
     makers = {
         "widths": lambda number: widths_of(number, repeats),
         "scarce": lambda number: widths_of(number, repeats, scarce=True),
-        "exploration": lambda number: widths_of(number, repeats, exploration=True),
+        "exploration": lambda number: widths_of(number, max(repeats // 2, 4), exploration=True),
         "power": lambda number: power_of(number, tests),
     }
     out = HERE / "runs" / ("quick" if options.quick else "development" if options.development else "held-out")

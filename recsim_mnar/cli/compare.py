@@ -209,6 +209,9 @@ def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comp
     from recsim_mnar.simulate.executor import workers
 
     protocols = _named(options["protocols"], "--protocols")
+    share = options["test_share"]
+    if share is not None and not 0.0 < share < 1.0:
+        raise UserError(f"--test-share {share:g}: a share of the rows, above 0 and below 1")
     _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     report(f"read {options['interactions']}")

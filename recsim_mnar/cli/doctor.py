@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.shared import checked_file, names_of, writing
+from recsim_mnar.cli.json_output import JsonOutput, json_option
+from recsim_mnar.cli.shared import names_of
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,17 +32,14 @@ _MOST_NAMES = 12
 @click.option("--propensity-column", default=None, help="With which probability it was shown.")
 @click.option("--time-column", default=None, help="When.")
 @click.option("--logger-column", default=None, help="By which policy, where there are several.")
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write all that is found there too."
-)
-def doctor(file: Path | None, json_file: Path | None, **options: Any) -> None:
+@json_option("all that is found")
+def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """Say what FILE holds, what is wrong with it, and which commands fit, with the line to type.
 
     FILE is CSV or Parquet, or a folder of parts. Without one the installation is looked at: versions, threads, the
     kernels' cache, extras, a clash over `agents`. Lines that begin with ! are problems, those with - worth knowing.
     """
-    if json_file is not None:
-        checked_file(json_file, "--json")
+    json_output.check(file)
     if file is not None:
         found, written = _file(file, options)
     else:
@@ -50,14 +48,8 @@ def doctor(file: Path | None, json_file: Path | None, **options: Any) -> None:
             raise UserError(f"--{given[0].replace('_', '-')} is of a file: name FILE too")
         found, written = _installation()
     for line in found:
-        click.echo(line)
-    if json_file is not None:
-        from recsim_mnar.log.files import write_json
-
-        if file is not None and json_file.resolve() == file.resolve():
-            raise UserError(f"--json {json_file} would replace the file that is looked at: name another")
-        with writing(json_file, "--json"):
-            write_json(json_file, written)
+        json_output.say(line)
+    json_output.write(written)
 
 
 def _installation() -> tuple[list[str], dict[str, Any]]:
@@ -101,6 +93,7 @@ def _fact_lines(found: Examination) -> Iterator[str]:
         ("columns", found.columns.line() or "none recognised"),
         ("targets", ", ".join(found.targets)),
         ("not used", _names(found.others)),
+        ("receipts", facts["receipts"] or ""),
         ("rows", _rows(facts)),
         ("users", _users(facts)),
         ("items", _number(facts["items"])),

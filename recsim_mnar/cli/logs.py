@@ -10,6 +10,7 @@ import click
 
 from recsim_mnar.cli.console import console, progress
 from recsim_mnar.cli.estimate_page import claimed_outside, write_estimate_page
+from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.own_log_options import own_log_options, reading_of
 from recsim_mnar.cli.shared import checked_file, checked_seed, n_workers, names_of, writing
 from recsim_mnar.errors import UserError
@@ -108,7 +109,11 @@ def _logs(log: Path, train: Path | None, reading: Any) -> tuple[Any, Any, bool]:
     paths = [log] if train is None else [log, train]
     foreign = [needs_numbering(path) for path in paths]
     if not any(foreign):
-        return Log.read(log).validate(), Log.read(train).validate() if train is not None else Log({}), True
+        return (
+            Log.read(log).validate(first_row=1),
+            Log.read(train).validate(first_row=1) if train is not None else Log({}),
+            True,
+        )
     if not all(foreign):
         ours = paths[foreign.index(False)]
         raise UserError(
@@ -214,13 +219,11 @@ def _told_items(provenance: Any) -> int:
 @click.option(
     "--require", type=click.Choice(["trust", "caution"]), default=None, help="Exit with 3 where a verdict is below it."
 )
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the estimates there too."
-)
+@json_option("the estimates")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=None, help="A new folder for report.html and results.json."
 )
-def estimate(log: Path, require: str | None, json_file: Path | None, out: Path | None, **options: Any) -> None:
+def estimate(log: Path, require: str | None, json_output: JsonOutput, out: Path | None, **options: Any) -> None:
     """Estimate what target policies would have earned on LOG: Parquet or CSV, one file or a folder of parts.
 
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
@@ -228,26 +231,20 @@ def estimate(log: Path, require: str | None, json_file: Path | None, out: Path |
     """
     from recsim_mnar.estimators.off_policy.from_file import records_table
     from recsim_mnar.estimators.verdict import LEVELS
-    from recsim_mnar.log.files import write_json
-    from recsim_mnar.protocols.records import plain
 
-    if json_file is not None:
-        checked_file(json_file, "--json")
-        if json_file.resolve() == log.resolve() or log.resolve() in json_file.resolve().parents:
-            raise UserError(f"--json {json_file} would lie in the log or replace it: name another file")
+    json_output.check(log, options["target_file"])
     source = log / "log" if (log / "log").is_dir() else log
     asked = dict(options)
     with contextlib.nullcontext() if out is None else claimed_outside(out, log):
         records, lines, answer = _estimates(source, options)
         for line in lines:
-            click.echo(line)
-        console().print(records_table(records))
+            json_output.say(line)
+        if not json_output.alone:
+            console().print(records_table(records))
         if out is not None:
             write_estimate_page(out, source, asked, records, answer)
-            click.echo(f"Report: {out / 'report.html'}")
-    if json_file is not None:
-        with writing(json_file, "--json"):
-            write_json(json_file, plain(records))
+            json_output.say(f"Report: {out / 'report.html'}")
+    json_output.write(records)
     below = [r for r in records if require is not None and LEVELS.index(r["verdict_level"]) > LEVELS.index(require)]
     if below:
         for record in below:

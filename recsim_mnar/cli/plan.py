@@ -8,22 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.console import console
+from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.own_log_options import own_log_options, reading_of
 from recsim_mnar.cli.shared import checked_file, names_of, writing
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
     from recsim_mnar.own_log.plan import ABPlan, EstimatePlan, LoggingPlan
-
-
-def _json_option(command: Any) -> Any:
-    return click.option(
-        "--json",
-        "json_file",
-        type=click.Path(path_type=Path),
-        default=None,
-        help="Write the plan there too; - prints it.",
-    )(command)
 
 
 @click.group()
@@ -41,15 +32,15 @@ def plan() -> None:
 @click.option("--target", default=None, help="Column of a policy: adds the rows of such a log that tell as much.")
 @click.option("--baseline", default=None, help="Such a column, that the target is compared with; else the logger.")
 @own_log_options("reward", "propensity", "user", "time")
-@_json_option
-def ab(log: Path, json_file: Path | None, **options: Any) -> None:
+@json_option("the plan")
+def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     """How many users, and days, an A/B test needs to find a lift over LOG's policy."""
     from recsim_mnar.own_log.plan import plan_ab
 
-    _checked_json(json_file)
+    json_output.check(log)
     columns = reading_of(options)
     found = plan_ab(log, columns=columns, **options)
-    _show(json_file, found.to_dict(), _ab_lines(found))
+    _show(json_output, found.to_dict(), _ab_lines(found))
 
 
 @plan.command("logging")
@@ -69,26 +60,26 @@ def ab(log: Path, json_file: Path | None, **options: Any) -> None:
     help="Write the policy: a .json that simulate --policy runs.",
 )
 @own_log_options("reward", "propensity", "user")
-@_json_option
-def plan_the_logging(log: Path, targets: str, out: Path | None, json_file: Path | None, **options: Any) -> None:
+@json_option("the plan")
+def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """What to log under, so that candidate policies can be estimated: how much exploration, of what, at what cost.
 
     Two of --width, --rows and --cost say what the third must be.
     """
     from recsim_mnar.own_log.plan import plan_logging
 
-    _checked_json(json_file)
+    json_output.check(log)
     if out is not None:
         checked_file(out, "--out")
         if out.suffix != ".json":
             raise UserError(f"--out {out}: the policy's file ends in .json")
     columns = reading_of(options)
     found = plan_logging(log, names_of(targets, "--targets"), columns=columns, **options)
-    _show(json_file, found.to_dict(), _logging_lines(found))
+    _show(json_output, found.to_dict(), _logging_lines(found))
     if out is not None:
         with writing(out, "--out"):
             found.write(out)
-        _say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it", json_file)
+        _say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it", json_output)
 
 
 @plan.command()
@@ -105,44 +96,29 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_file: Path 
 @click.option("--weight-max", type=float, default=None, help="No weight target / propensity can be larger.")
 @click.option("--propensity-min", type=float, default=None, help="No action has a smaller propensity.")
 @own_log_options("reward", "propensity", "user")
-@_json_option
-def estimate(log: Path, target: str, json_file: Path | None, **options: Any) -> None:
+@json_option("the plan")
+def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) -> None:
     """How many rows until `estimate`'s verdict on LOG turns, finding by finding, and what more rows never mend."""
     from recsim_mnar.own_log.plan import plan_estimate
 
-    _checked_json(json_file)
+    json_output.check(log)
     columns = reading_of(options)
     names = names_of(target, "--target")
     if options["unsupported"] is not None and len(names) > 1:
         raise UserError("--unsupported is one target's: name one target at a time")
     found = [plan_estimate(log, name, columns=columns, **options) for name in names]
     lines = [*found[0].reading, *(line for each in found for line in _estimate_lines(each))]
-    _show(json_file, [each.to_dict() for each in found], lines)
+    _show(json_output, [each.to_dict() for each in found], lines)
 
 
-def _checked_json(json_file: Path | None) -> None:
-    if json_file is not None and str(json_file) != "-":
-        checked_file(json_file, "--json")
-
-
-def _show(json_file: Path | None, content: Any, lines: list[str]) -> None:
-    from recsim_mnar.log.files import write_json
-    from recsim_mnar.protocols.records import plain
-
-    if json_file is not None and str(json_file) == "-":
-        import json
-
-        click.echo(json.dumps(plain(content), indent=1))
-        return
+def _show(json_output: JsonOutput, content: Any, lines: list[str]) -> None:
     for line in lines:
-        _say(line, None)
-    if json_file is not None:
-        with writing(json_file, "--json"):
-            write_json(json_file, plain(content))
+        _say(line, json_output)
+    json_output.write(content)
 
 
-def _say(line: str, json_file: Path | None) -> None:
-    if json_file is None or str(json_file) != "-":
+def _say(line: str, json_output: JsonOutput) -> None:
+    if not json_output.alone:
         console().print(line, soft_wrap=True, highlight=False, markup=False)
 
 

@@ -8,14 +8,15 @@ import io
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.datasets.table_rows import MISSING_WORDS, Rows
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.arrow import mapped, schema_of
-from recsim_mnar.log.files import ARROW, PARQUET, part_files
+from recsim_mnar.log.files import ARROW, PARQUET, check_utf8
+from recsim_mnar.log.parts import Parts, read_table
 
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 BINARY = (*PARQUET, *ARROW)
@@ -40,6 +41,7 @@ class TableFile:
         decimal: "," or ".".
         encoding: a Python codec's name.
         skip: lines up to and with the header.
+        door: the same files, held against their receipts; None for a single text file.
     """
 
     path: Path
@@ -49,6 +51,7 @@ class TableFile:
     decimal: str = "."
     encoding: str = "utf-8"
     skip: int = 1
+    door: Parts | None = None
 
     @property
     def is_text(self) -> bool:
@@ -68,10 +71,13 @@ class TableFile:
             UserError: no such file, nothing in it, not of these kinds, a column named twice.
         """
         path = Path(path)
+        check_utf8(path)
         if not path.exists():
             raise UserError(f"{path} does not exist")
+        door = None
         if path.is_dir():
-            parts = tuple(part_files(path))
+            door = Parts.of(path)
+            parts = tuple(door.files)
         else:
             kind = kind_of(path)
             if kind not in TEXT + BINARY:
@@ -83,8 +89,9 @@ class TableFile:
                 raise UserError(f"{path} is empty")
             parts = (path,)
         if kind_of(parts[0]) in BINARY:
-            return TableFile(path, parts, _unique(path, _binary_names(parts[0])))
-        return _look(path, parts)
+            door = door or Parts.of(path)
+            return TableFile(path, parts, _unique(path, _binary_names(door.first)), door=door)
+        return replace(_look(path, parts), door=door)
 
     def read(self, columns: Mapping[str, str]) -> Rows:
         """Read columns.
@@ -97,7 +104,7 @@ class TableFile:
         """
         import pyarrow as pa
 
-        tables = [self._part(part, columns) for part in self.parts]
+        tables = [self._part(part, columns) for part in self.door or self.parts]
         try:
             table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
         except pa.ArrowException:
@@ -134,7 +141,7 @@ class TableFile:
 
     def _part(self, part: Path, columns: Mapping[str, str]) -> Any:
         if not self.is_text:
-            return _read_binary(part, list(columns))
+            return _read_binary(part, list(columns), held=self.door is not None and self.door.index is not None)
         if part == self.parts[0]:
             return _read_text(self, part, columns)
         own = _look(part, (part,))
@@ -342,24 +349,15 @@ def _binary_names(path: Path) -> list[str]:
 
     try:
         return list(schema_of(path).names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _unreadable(path, error) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        kind = "Arrow" if kind_of(path) in ARROW else "Parquet"
+        raise UserError(f"{path} is not a readable {kind} file: {reason}") from None
 
 
-def _read_binary(path: Path, names: list[str]) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _read_binary(path: Path, names: list[str], held: bool) -> Any:
     there = _binary_names(path)
     for name in names:
         if name not in there:
             raise UserError(f"part {path.name} has no column {name!r}, which the other parts have")
-    try:
-        return mapped(path, names) if kind_of(path) in ARROW else pq.read_table(path, columns=names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: Exception) -> UserError:
-    kind = "Arrow" if kind_of(path) in ARROW else "Parquet"
-    return UserError(f"{path} is not a readable {kind} file: {str(error).splitlines()[0]}")
+    return read_table(path, names, held=held)

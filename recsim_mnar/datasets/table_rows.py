@@ -179,10 +179,14 @@ class Rows:
         with np.errstate(over="ignore"):
             for place, name in enumerate(names):
                 mixed = _mix(mixed ^ (_bits(self.table.column(name)) + np.uint64(place)))
-        order = np.argsort(mixed, kind="stable")
-        ordered = mixed[order]
         again = np.zeros(len(self), np.bool_)
-        again[order[1:]] = ordered[1:] == ordered[:-1]
+        ordered = np.sort(mixed)
+        several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        if several.size:  # few as a rule: only these rows are put in order
+            at = np.minimum(np.searchsorted(several, mixed), several.size - 1)
+            rows = np.flatnonzero(several[at] == mixed)
+            order = rows[np.argsort(mixed[rows], kind="stable")]
+            again[order[1:]] = mixed[order[1:]] == mixed[order[:-1]]
         return again
 
 

@@ -116,9 +116,12 @@ def ratings_env(preset: str | None = None, world: World | str | None = None, **p
         world: instead, a world that is there already, such as one of a given matrix
             (:meth:`recsim_mnar.worlds.ratings.RatingsWorld.from_matrix`), or a name.
         **params: ``observation`` and ``info_size`` of :class:`WorldEnv`, or fields of
-            :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's.
+            :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's. Both have an
+            ``observation``, with other values: ``popularity`` is what the world reveals, ``counts`` what agents see.
     """
-    keywords = split_env_kwargs(params)
+    from recsim_mnar.worlds.ratings.params import OBSERVATIONS
+
+    keywords = split_env_kwargs(params, of_world=OBSERVATIONS)
     return WorldEnv(world_of("ratings", preset, params, world), **keywords)
 
 
@@ -134,7 +137,9 @@ def ratings_vector_env(
         **options: ``max_episode_steps``, ``autoreset_mode``, ``observation`` and ``info_size`` of
             :class:`WorldVectorEnv`, or parameters of the world.
     """
-    keywords = split_vector_kwargs(options)
+    from recsim_mnar.worlds.ratings.params import OBSERVATIONS
+
+    keywords = split_vector_kwargs(options, of_world=OBSERVATIONS)
     return WorldVectorEnv(world_of("ratings", preset, options, world), num_envs, **keywords)
 
 

@@ -57,14 +57,25 @@ _ASKED = ("observation", "info_size")
 """What environments, single and vector, are asked beside their world."""
 
 
-def split_env_kwargs(keywords: dict[str, Any]) -> dict[str, Any]:
-    """What of the keywords is a single environment's; taken out of them."""
-    return {name: keywords.pop(name) for name in _ASKED if name in keywords}
+def split_env_kwargs(keywords: dict[str, Any], of_world: Collection[str] = ()) -> dict[str, Any]:
+    """What of the keywords is a single environment's; taken out of them.
+
+    Args:
+        keywords: as they were given.
+        of_world: values of ``observation`` that are the world's parameter of that name, and stay.
+    """
+    return _taken(keywords, _ASKED, of_world)
 
 
-def split_vector_kwargs(keywords: dict[str, Any]) -> dict[str, Any]:
-    """What of the keywords is the vector environment's; taken out of them."""
-    return {name: keywords.pop(name) for name in ("max_episode_steps", "autoreset_mode", *_ASKED) if name in keywords}
+def split_vector_kwargs(keywords: dict[str, Any], of_world: Collection[str] = ()) -> dict[str, Any]:
+    """What of the keywords is the vector environment's; taken out of them. See :func:`split_env_kwargs`."""
+    return _taken(keywords, ("max_episode_steps", "autoreset_mode", *_ASKED), of_world)
+
+
+def _taken(keywords: dict[str, Any], names: tuple[str, ...], of_world: Collection[str]) -> dict[str, Any]:
+    asked = keywords.get("observation")
+    stays = isinstance(asked, str) and asked in of_world
+    return {name: keywords.pop(name) for name in names if name in keywords and not (stays and name == "observation")}
 
 
 def checked_count(name: str, count: Any) -> int:

@@ -133,6 +133,6 @@ def event_codes(values: Any, source: str) -> NDArray[Any]:
     found = pc.index_in(text, value_set=names)
     if found.null_count:
         row = int(np.flatnonzero(found.is_null().to_numpy())[0])
-        raise UserError(f"{source}: row {row}: event must be organic or bandit, got {text[row].as_py()!r}")
+        raise UserError(f"{source}: row {row + 1}: event must be organic or bandit, got {text[row].as_py()!r}")
     codes_of_all: NDArray[Any] = found.to_numpy()
     return codes_of_all

@@ -75,7 +75,7 @@ def read_columns(
         raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
     rows = None
     if "event" in table.column_names:
-        keep = bandit_rows(table.column("event"))
+        keep = _is_bandit(table.column("event"))
         if not keep.any():
             raise UserError(f"{Path(path).name} holds no bandit rows: {events_held(table.column('event'))}")
         if not keep.all():
@@ -201,14 +201,14 @@ def _whole(text: Any) -> Any:
         return text
 
 
-def bandit_rows(column: Any) -> NDArray[np.bool_]:
-    """(n,) which rows are recommendations, from a pyarrow column of names (organic, bandit) or codes (0, 1)."""
+def _is_bandit(column: Any) -> NDArray[np.bool_]:
+    """Which rows are recommendations, from names (organic, bandit) or codes (0, 1)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
         if not column.null_count:  # a look at each name instead of at each row
-            marks = [(bandit_rows(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
+            marks = [(_is_bandit(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
             return np.concatenate([np.zeros(0, bool), *(mark[indices] for mark, indices in marks)])
         column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type):

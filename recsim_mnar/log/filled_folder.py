@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,7 @@ class FilledFolder:
         """
         try:
             index = Index.read(self.path)
-            if index is None and (self.path / INDEX).exists():
+            if index is None and _is_json(self.path / INDEX):
                 raise UserError(f"{self.path / INDEX} is of another program: name another folder, or move it away")
         except DamagedIndexError:
             index = None
@@ -147,6 +148,15 @@ class FilledFolder:
         if not kept:
             for file in self._new:
                 file.unlink(missing_ok=True)
+
+
+def _is_json(path: Path) -> bool:
+    """Whether a file is there and whole, whosever it is: one of ours that was cut off is none."""
+    try:
+        json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return True
 
 
 _filled: contextvars.ContextVar[dict[str, FilledFolder] | None] = contextvars.ContextVar("filled", default=None)

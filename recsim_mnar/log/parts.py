@@ -44,6 +44,7 @@ class Parts:
     files: list[Path]
     index: Index | None = None
     _folder: Path = field(default_factory=Path)
+    _sound: set[Path] = field(default_factory=set)
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Parts:
@@ -76,14 +77,13 @@ class Parts:
         Raises:
             UserError: it is not; or it cannot be read.
         """
-        if self.index is None:
+        if all(file in self._sound or self._receipt(file) is None for file in self.files):
             yield from self.files
             return
         waiting: collections.deque[tuple[Path, Future[str]]] = collections.deque()
-        files = iter(self.files)
         threads = ThreadPoolExecutor(min(_AHEAD, len(self.files), os.cpu_count() or 1), "receipts")
         try:
-            for file in files:
+            for file in self.files:
                 waiting.append((file, threads.submit(file_digest, file)))
                 if len(waiting) > _AHEAD:
                     yield self._held(*waiting.popleft())
@@ -103,17 +103,18 @@ class Parts:
         Raises:
             UserError: it is not what its receipt says.
         """
-        return next(iter(Parts(self.path, [file], self.index, self._folder)))
+        return next(iter(Parts(self.path, [file], self.index, self._folder, self._sound)))
 
     def _held(self, file: Path, digest: Future[str]) -> Path:
         receipt = self._receipt(file)
-        if receipt is not None:
+        if receipt is not None and file not in self._sound:
             try:
                 found = digest.result()
             except OSError as error:
                 raise UserError(f"{file} cannot be read: {error.strerror}") from None
             if found != receipt.sha256:
                 raise UserError(self.fault_of(file, found))
+            self._sound.add(file)
         return file
 
     def _receipt(self, file: Path) -> Receipt | None:
@@ -131,10 +132,9 @@ class Parts:
             return f"{file} holds what {others[0]} is to hold: it was doubled or swapped; {MEND}"
         made = _mark_of(file).get("made")
         if made is not None and made != index.made:
-            marks = {_mark_of(each).get("made") for each in self.files}
-            if marks == {made}:
-                return f"{self._folder / INDEX} is of another run than the parts beside it; {MEND}"
-            return f"{file} is a part of another run; {MEND}"
+            if _are_others(listed(self._folder), index):
+                return _other_index(self._folder)
+            return f"{file} is a part of another run, or damaged; {MEND}"
         size = file.stat().st_size
         if size != receipt.bytes:
             return f"{file} is damaged: it has {size:,} bytes, {receipt.bytes:,} were written; {MEND}"
@@ -144,13 +144,26 @@ class Parts:
 def _check_names(folder: Path, index: Index) -> None:
     """Raise UserError where files are missing, or too many."""
     missing = [name for name in sorted(index.receipts) if not (folder / name).is_file()]
+    there = listed(folder)
+    strangers = [file.name for file in there if file.name not in index.receipts]
+    if (missing or strangers) and _are_others(there, index):
+        raise UserError(_other_index(folder))
     if missing:
         raise UserError(f"{folder / missing[0]} is missing{_others(missing)}; {MEND}")
-    strangers = [file.name for file in listed(folder) if file.name not in index.receipts]
     if strangers:
         raise UserError(
             f"{folder / strangers[0]} is no part of this log, {INDEX} lists none such{_others(strangers)}: move it away"
         )
+
+
+def _are_others(files: list[Path], index: Index) -> bool:
+    """Whether all these are parts of one run that is not the one of the index."""
+    marks = {_mark_of(file).get("made") for file in files}
+    return len(marks) == 1 and not marks & {None, index.made}
+
+
+def _other_index(folder: Path) -> str:
+    return f"{folder / INDEX} is of another run than the parts beside it; {MEND}"
 
 
 def _others(names: list[str]) -> str:

@@ -23,6 +23,8 @@ JOURNAL = ".receipts.jsonl"
 FORMAT = "recsim-mnar index 1"
 _MOST_BYTES = 1 << 28
 """Of an index: room for a million parts. A larger file is none of ours."""
+_NO_RECEIPTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What bytes that hold no receipts raise."""
 
 
 class DamagedIndexError(UserError):
@@ -91,7 +93,7 @@ class Index:
         index = cls._parsed(raw)
         # A single change of ours leaves most of these words as they are; another program's index has none of them.
         ours = sum(word in raw for word in (FORMAT.encode(), b'"made_with"', b'"sha256"', b'"files"')) >= 2
-        if index is None and (ours or not raw):
+        if index is None and (ours or not raw or name != INDEX):
             raise DamagedIndexError(
                 f"{path} is damaged: it is not what was written; restore it, or make the folder again "
                 "(simulate: with --resume)"
@@ -105,7 +107,7 @@ class Index:
             receipts = [_receipt(each) for each in known["files"]]
             index = cls({each.file: each for each in receipts}, known["made"], known["made_with"])
             return index if index.text().encode() == raw else None
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except _NO_RECEIPTS:
             return None
 
 
@@ -117,7 +119,7 @@ def _receipt(known: Mapping[str, Any]) -> Receipt:
     """A receipt of what JSON holds.
 
     Raises:
-        ValueError, KeyError, TypeError: it is none.
+        ValueError, KeyError, TypeError, AttributeError, OverflowError: it is none.
     """
     users = known.get("users")
     name = Path(known["file"])
@@ -185,7 +187,7 @@ class Journal:
                 else:
                     receipt = _receipt(known)
                     found.receipts[receipt.file] = receipt
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except _NO_RECEIPTS:
                 continue
         return found
 

@@ -144,36 +144,41 @@ class Log:
             sha.update(values.tobytes())
         return sha.hexdigest()
 
-    def validate(self, n_items: int | None = None) -> Log:
+    def validate(self, n_items: int | None = None, *, first_row: int = 0) -> Log:
         """Check every rule of the schema; returns the log itself.
 
         Args:
             n_items: items and actions must lie below it, where given.
+            first_row: number of the first row in messages; 1 for logs as they lie in a file.
 
         Raises:
             UserError: naming the first row and column that break a rule.
         """
         c = self.columns
+
+        def check(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
+            refuse_first(bad, lambda row: f"row {row + first_row}: {name} {rule}, got {values[row]}")
+
         user, step, event = c["user"], c["step"], c["event"]
-        _check_rows((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
+        check((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
         same = np.concatenate([[False], user[1:] == user[:-1]]) if len(user) else np.zeros(0, bool)
         back = np.concatenate([[False], user[1:] < user[:-1]]) if len(user) else np.zeros(0, bool)
-        _check_rows(back, user, "user", "is out of order: sort the rows by (user, step)")
+        check(back, user, "user", "is out of order: sort the rows by (user, step)")
         stuck = same & np.concatenate([[False], step[1:] <= step[:-1]]) if len(user) else same
-        _check_rows(stuck, step, "step", "is out of order: a user's steps must increase")
-        _check_rows(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
+        check(stuck, step, "step", "is out of order: a user's steps must increase")
+        check(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
         bandit = event == schema.BANDIT
         limit = np.iinfo(np.int32).max if n_items is None else n_items - 1
         for name, rows in (("item", ~bandit), ("action", bandit)):
-            _check_rows(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must lie in 0..{limit}")
+            check(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must lie in 0..{limit}")
         p = c["propensity"]
-        _check_rows(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
-        _check_rows(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
-        _check_rows(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
+        check(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must lie in (0, 1]")
+        check(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
+        check(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
         revealed = c.get("observation_propensity")
         if revealed is not None:
             bad = ~bandit & ~np.isnan(revealed) & ~((revealed > 0) & (revealed <= 1))
-            _check_rows(bad, revealed, "observation_propensity", "must lie in (0, 1]")
+            check(bad, revealed, "observation_propensity", "must lie in (0, 1]")
         return self
 
     # ------------------------------------------------------------------------------------------- in and out of memory
@@ -191,7 +196,7 @@ class Log:
         """The Log of a pyarrow Table with the schema's columns.
 
         Raises:
-            UserError: a column is missing or of the wrong kind; ``source`` names where it came from.
+            UserError: a column is missing or of the wrong kind; ``source`` names where it came from, rows count from 1.
         """
         import pyarrow as pa
 
@@ -206,7 +211,7 @@ class Log:
             elif column is not None:
                 if column.null is None and values.null_count:
                     row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-                    raise UserError(f"{source}: row {row}: {name} is missing")
+                    raise UserError(f"{source}: row {row + 1}: {name} is missing")
                 try:
                     typed = values.cast(pa.from_numpy_dtype(column.dtype))
                 except pa.ArrowException as error:
@@ -304,10 +309,6 @@ def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[
     if not isinstance(found, dict):
         raise UserError(f"the metadata {key.decode()!r} is no table of JSON: the file was changed; write it anew")
     return found
-
-
-def _check_rows(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
-    refuse_first(bad, lambda row: f"row {row}: {name} {rule}, got {values[row]}")
 
 
 def from_columns(columns: Mapping[str, Iterable[Any]], provenance: dict[str, Any] | None = None) -> Log:

@@ -21,9 +21,8 @@ from recsim_mnar.log.column_files import column_names
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.events import events_of
 
-VIEWS = ("organic", "view", "views", "viewed", "pageview", "page_view", "item_view", "detail", "0")
-SHOWN = ("bandit", "recommendation", "recommended", "recommend", "impression", "exposure", "shown", "show", "1")
 _NEVER = -1
 
 
@@ -136,23 +135,14 @@ def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.b
     """(n,) which rows are recommendations, and which are either that or views."""
     n = len(rows)
     if "event" in columns:
-        events = rows.ids(columns["event"])
-        words = [str(each).strip().lower() for each in events.ids]
-        shown = np.array([*(word in SHOWN for word in words), False], np.bool_)
-        viewed = np.array([*(word in VIEWS for word in words), False], np.bool_)
-        if not (shown | viewed).any():
+        events = events_of(rows, columns["event"])
+        if events.others == n:
             raise UserError(
-                f"{rows.source}: column {columns['event']!r} holds {', '.join(words[:5])}: write view where an item "
-                "was viewed and recommendation where one was shown"
+                f"{rows.source}: column {columns['event']!r} holds {', '.join(events.words[:5])}: write view where an "
+                "item was viewed and recommendation where one was shown"
             )
-        other = [word for word, one, two in zip(words, shown, viewed, strict=False) if not (one or two)]
-        bandit, known = shown[events.codes], (shown | viewed)[events.codes]
-        if not known.all():
-            listed = f" ({', '.join(other[:5])})" if other else ""
-            lines.append(f"{int((~known).sum()):,} rows are neither views nor recommendations{listed}: left out")
-        rows.faults.forgive([MISSING])
-        rows.faults.missing = None
-        return bandit, known
+        lines += events.line()
+        return events.shown, events.shown | events.viewed
     if "action" in columns and "item" in columns:
         acted = rows.table.column(columns["action"]).is_valid().to_numpy().astype(np.bool_)
         return acted, np.ones(n, np.bool_)
@@ -213,8 +203,8 @@ def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) ->
             continue
         if name is None:
             raise UserError(
-                f"{rows.source}: no column is recognised as the {'action' if shown else 'item'}; name it with "
-                f"--{'action' if shown else 'item'}-column"
+                f"{rows.source}: no column of items or actions is recognised; replay needs what users viewed and what "
+                "they were shown: name them with --item-column and --action-column"
             )
         part = rows.kept(of)
         found = part.ids(name)

@@ -16,8 +16,9 @@ from recsim_mnar.datasets.faults import MISSING
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.column_files import bandit_rows, events_held
+from recsim_mnar.log.column_files import events_held
 from recsim_mnar.log.columns import Floats
+from recsim_mnar.own_log.events import events_of
 
 HIGHEST = 1.0 + 1e-6
 """A probability may pass 1 by a rounding."""
@@ -122,17 +123,13 @@ def read_bandit_file(
         kinds.setdefault(name, "id")
     if "time" in columns:
         kinds.setdefault(columns["time"], "time")
-    if "event" in file.names:
-        kinds.setdefault("event", "id")
+    if "event" in columns:
+        kinds.setdefault(columns["event"], "id")
     rows = file.read(kinds)
     counts = {"rows": len(rows)}
     lines = _introduction(file, source, rows, columns, reading)
-    if "event" in file.names:
-        keep = bandit_rows(rows.table.column("event"))
-        if not keep.any():
-            raise UserError(f"{source} holds no bandit rows: {events_held(rows.table.column('event'))}")
-        counts["organic_rows"] = int((~keep).sum())
-        rows = rows if keep.all() else rows.kept(keep)
+    if "event" in columns:
+        rows = _recommendations(rows, columns["event"], counts, lines)
     rows = _without_copies(rows, kinds, columns, reading, counts, lines)
     return _checked(rows, columns, (policies, others), reading, needs, counts, lines)
 
@@ -144,7 +141,7 @@ def _columns(file: TableFile, source: str, policies: Sequence[str], reading: Rea
             raise UserError(f"{source} has no column {name!r}; {nearest(name, file.names)} (--context-columns)")
     if reading.key is not None and reading.key not in file.names:
         raise UserError(f"{source} has no column {reading.key!r}; {nearest(reading.key, file.names)} (--on)")
-    optional = [role for role in ("propensity", "user", "action", "logger", "time") if role not in needs]
+    optional = [role for role in ("propensity", "user", "action", "logger", "time", "event") if role not in needs]
     taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
     columns = find_columns(
         source, file.names, named=reading.columns, needed=("reward", *needs), optional=optional, leave=taken
@@ -175,6 +172,21 @@ def _introduction(file: TableFile, source: str, rows: Rows, columns: Columns, re
     return lines
 
 
+def _recommendations(rows: Rows, name: str, counts: dict[str, int], lines: list[str]) -> Rows:
+    """The rows that a column of events calls recommendations; all of them where it is about something else."""
+    events = events_of(rows, name)
+    if not events.shown.any():
+        if name != "event" and not events.viewed.any():
+            lines.append(f"column {name} holds {', '.join(events.words[:3])}: all rows count as recommendations")
+            return rows
+        raise UserError(f"{rows.source} holds no bandit rows: {events_held(rows.table.column(name))}")
+    counts["organic_rows"] = int(events.viewed.sum())
+    if events.viewed.any():
+        lines.append(f"{int(events.viewed.sum()):,} rows are views ({name})")
+    lines += events.line()
+    return rows if events.shown.all() else rows.kept(events.shown)
+
+
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
     """Columns that could be ids of users: many values, and not each its own, in the first rows."""
     found = []
@@ -195,7 +207,7 @@ def _without_copies(
     told = ("time" in columns and "user" in columns) or reading.key is not None
     if not told and not reading.deduplicate:
         return rows  # without a time or a key equal rows are no sign of anything
-    names = [name for name in kinds if name != "event"]
+    names = [name for name in kinds if name != columns.get("event")]
     again = rows.copies(names)
     number = int(again.sum())
     counts["duplicates"] = number

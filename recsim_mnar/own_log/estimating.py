@@ -218,7 +218,16 @@ def _columns_of(log: BanditFile) -> LogColumns:
 
 
 def _clusters(log: BanditFile) -> Clusters | None:
-    return None if log.user is None else Clusters.of(log.user.codes, len(log), log.columns["user"])
+    if log.user is None:
+        return None
+    codes = log.user.codes
+    if np.any(codes[1:] < codes[:-1]):
+        # Text ids stand in another order than the alphabet's, often user by user all the same: nothing to sort then.
+        import pandas as pd
+
+        met = pd.factorize(codes)[0].astype(np.int64)
+        codes = met if np.all(met[1:] >= met[:-1]) else codes
+    return Clusters.of(codes, len(log), log.columns["user"])
 
 
 def _missing_mass(question: Question, names: Sequence[str], file: TableFile) -> dict[str, str]:

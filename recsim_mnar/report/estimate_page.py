@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.estimators.verdict import LEVELS
 from recsim_mnar.log.files import write_json
+from recsim_mnar.log.filled_folder import filling
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.experiment import Picture
@@ -72,25 +75,36 @@ class Estimates:
 
 
 def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> None:
-    """Write ``results.json`` and ``report.html``; two identical runs write identical files.
+    """Write ``results.json`` and ``report.html``, which two identical runs write alike, and their index.
 
     Args:
         folder: that exists.
         found: what they tell.
         made_by: what was asked, shown at the page's foot; JSON types.
     """
+    with filling(folder, resume=True) as into:
+        into.begin(digest_of(made_by), made_with())
+        write_json(folder / "results.json", plain(_results(found)))
+        _write_page(folder / "report.html", found, made_by)
+        for name in ("results.json", "report.html"):
+            into.record(name)
+
+
+def _results(found: Estimates) -> dict[str, Any]:
     from recsim_mnar import __version__
 
     read = {"source": found.source, "rows": found.log.rows, "users": found.log.users, "lines": list(found.lines),
             "mean_reward": found.log.mean_reward, "counts": found.log.counts}  # fmt: skip
     weights = [row.to_dict() for row in weight_rows(found)]
-    results = {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "read": read, "weights": weights,
-               "records": list(found.records)}  # fmt: skip
-    write_json(folder / "results.json", plain(results))
+    return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "read": read, "weights": weights,
+            "records": list(found.records)}  # fmt: skip
+
+
+def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
     values = [r for r in found.records if "baseline" not in r]
     write_from(
         "estimate.html",
-        folder / "report.html",
+        path,
         made_by,
         [figure for figure in (_values_figure(found, values), *_weight_figures(found)) if figure is not None],
         source=found.source,

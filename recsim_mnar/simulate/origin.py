@@ -40,7 +40,7 @@ def origin_of(*things: Any) -> dict[str, str]:
         kinds = [thing] if inspect.isfunction(thing) else type(thing).__mro__
         for kind in kinds:
             found.update(_code(kind))
-        if isinstance(thing, Stored):
+        if isinstance(thing, Stored) and thing.fitted()[0]:
             found[f"fitted {type(thing).__name__} {len(found)}"] = _fitted(thing)
         for name, value in _values(thing).items():
             if isinstance(value, str) and _is_file(value):

@@ -166,3 +166,20 @@ def test_bad_arguments_name_the_mend():
     ):
         with pytest.raises((UserError, gym.error.ResetNeeded), match=words):
             make()
+
+
+def test_observation_is_the_worlds_or_the_agents_by_its_value():
+    """Ratings of popular items are revealed in a world with ``observation="popularity"``; agents see ``counts``."""
+    world = make_world("ratings", "quick", {**SMALL, "observation": "popularity"})
+    for env in (
+        gym.make(ID, observation="popularity", **SMALL),
+        ratings_vector_env(2, observation="popularity", **SMALL),
+    ):
+        assert env.unwrapped.world.params == world.params
+    env = gym.make(ID, observation="last=3", **SMALL)
+    assert env.observation_space.shape == (3,)
+    assert env.unwrapped.world.params == make_world("ratings", "quick", SMALL).params
+    with pytest.raises(UserError, match="observation='popular'"):
+        gym.make(ID, observation="popular", **SMALL)
+    with pytest.raises(UserError, match="world= has its parameters already: omit observation"):
+        gym.make(ID, world=world, observation="popularity")

@@ -57,18 +57,20 @@ def codes(found, level=None):
 
 
 def fits(found):
-    return {fit.command: fit.fits for fit in commands_for(found)}
+    return {fit.command for fit in commands_for(found) if fit.fits}
 
 
-def runs(found, capsys, command="estimate", *more):
-    """The line that is said to fit, typed: its exit status."""
-    (fit,) = [fit for fit in commands_for(found) if fit.command == command]
-    assert fit.fits, fit.says
-    words = shlex.split(fit.line)
-    assert words[0] == "recsim-mnar"
-    with pytest.raises(SystemExit) as left:
-        main([*words[1:], *more])
-    assert left.value.code == 0, capsys.readouterr().err
+def runs(found, capsys, *, more=()):
+    """Every line that is said to fit, typed as it stands (``more`` behind that of compare): they end with 0."""
+    for fit in commands_for(found):
+        if not fit.fits:
+            assert fit.says
+            continue
+        words = shlex.split(fit.line)
+        assert words[0] == "recsim-mnar"
+        with pytest.raises(SystemExit) as left:
+            main([*words[1:], *(more if words[1] == "compare" else ())])
+        assert left.value.code == 0, f"{fit.line}: {capsys.readouterr().err}"
 
 
 def test_1_a_clean_file(tmp_path, capsys):
@@ -99,7 +101,7 @@ def test_1_a_clean_file(tmp_path, capsys):
     assert target["holds"]
     assert uniform["holds"]
     assert codes(found) == set()
-    assert fits(found) == {"estimate": True, "compare --interactions": False, "replay": False}
+    assert fits(found) == {"estimate", "plan ab", "plan estimate", "plan logging"}
     runs(found, capsys)
 
 
@@ -131,7 +133,7 @@ def test_3_percent(tmp_path):
     assert facts["propensity"]["above_1"] == N
     (said,) = [problem for problem in found.problems if problem.code == "propensity_above_1"]
     assert "divide the column by 100" in said.advice
-    assert not fits(found)["estimate"]
+    assert fits(found) == set()
 
 
 def test_4_a_few_impossible_propensities(tmp_path):
@@ -146,7 +148,7 @@ def test_4_a_few_impossible_propensities(tmp_path):
     assert "row 8: 13.9" in above.message
     assert "percent in these rows?" in above.advice
     assert "3 rows (9: 0, 10: -0.1, 11: 0)" in low.message
-    assert not fits(found)["estimate"]
+    assert fits(found) == set()
 
 
 def test_5_percent_that_are_all_below_1(tmp_path):
@@ -192,9 +194,9 @@ def test_7_interactions_with_repeats_and_two_times(tmp_path, capsys):
     assert found.kind == "interactions"
     assert (facts["rows"], facts["users"], facts["items"]) == (323, 40, len(set(data["product_id"])))
     assert (facts["duplicates"], facts["repeats"]) == (2, 3)
-    assert fits(found) == {"estimate": False, "compare --interactions": True, "replay": False}
+    assert fits(found) == {"compare --interactions"}
     more = ("--agents", "random,popularity", "--folds", "1", "--out", str(tmp_path / "out"))
-    runs(found, capsys, "compare --interactions", *more)
+    runs(found, capsys, more=more)
     data["created_at"] = data["timestamp"]
     found, facts = facts_of(write(tmp_path / "two.csv", data))
     assert facts["time"] is None
@@ -216,7 +218,7 @@ def test_8_values_that_are_no_numbers_and_no_dates(tmp_path):
     assert "row 7" in counted["not_finite", ("pscore",)]
     assert "row 1: yesterday" in counted["not_a_date", ("served_at",)]
     assert facts["missing"] == {}
-    assert not fits(found)["estimate"]
+    assert fits(found) == set()
 
 
 def test_9_nothing_to_tell(tmp_path):
@@ -262,13 +264,53 @@ def test_11_a_log_of_ours(tmp_path, capsys, monkeypatch):
     assert (facts["actions"], facts["actions_known"], facts["share_shown"]) == (1, 200, 1 / 200)
     assert facts["missing"] == {}
     assert "no_exploration" in codes(found)
-    assert fits(found) == {"estimate": True, "replay": True, "compare --interactions": False}
-    runs(found, capsys)
+    assert fits(found) == {"estimate", "plan ab", "replay"}
     monkeypatch.chdir(tmp_path)
-    runs(found, capsys, "replay")
+    runs(found, capsys)
+    assert "all are what their receipts say" in facts["receipts"]
     found, facts = facts_of(tmp_path / "replayed.parquet")
     assert found.targets == ("user-popularity",)
     assert facts["missing"] == {}
+
+
+def test_a_damaged_log_of_ours_is_named(tmp_path):
+    with pytest.raises(SystemExit):
+        main(["simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", "20",
+              "--out", str(tmp_path / "run")])  # fmt: skip
+    (part,) = (tmp_path / "run" / "log").glob("part-*")
+    whole = part.read_bytes()
+    part.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
+    with pytest.raises(UserError, match=f"{part.name} is damaged"):
+        examine_file(tmp_path / "run")
+
+
+@pytest.mark.parametrize("by_word", [False, True])
+def test_views_and_recommendations_in_one_file(tmp_path, capsys, monkeypatch, by_word):
+    """A column each for what was met and shown, or one column and a word for what it was."""
+    data = base()
+    shown = np.arange(N) % 3 > 0
+    data["pscore"] = [p if s else None for p, s in zip(data["pscore"], shown, strict=True)]
+    data["clicks"] = [c if s else None for c, s in zip(data["clicks"], shown, strict=True)]
+    del data["target_new"]
+    if by_word:
+        data["event_type"] = ["impression" if s else "view" for s in shown]
+    else:
+        data["item_id"] = [None if s else a for a, s in zip(data["arm"], shown, strict=True)]
+        data["arm"] = [a if s else None for a, s in zip(data["arm"], shown, strict=True)]
+    found, facts = facts_of(write(tmp_path / "f.csv", data))
+    assert (facts["bandit_rows"], facts["organic_rows"]) == (shown.sum(), (~shown).sum())
+    assert facts["missing"] == {}
+    assert codes(found) == set()
+    assert fits(found) == {"estimate", "plan ab", "replay"}
+    monkeypatch.chdir(tmp_path)
+    runs(found, capsys)
+
+
+def test_an_event_column_without_recommendations(tmp_path):
+    data = {**base(), "event": ["buy"] * N}
+    found, _ = facts_of(write(tmp_path / "f.csv", data))
+    assert codes(found) == {"no_recommendations"}
+    assert fits(found) == set()
 
 
 def test_without_propensities(tmp_path, capsys):
@@ -288,7 +330,7 @@ def test_without_propensities(tmp_path, capsys):
 def test_a_table_that_is_neither(tmp_path):
     found = examine_file(write(tmp_path / "f.csv", {"x": [1, 2], "z": [3, 4]}))
     assert found.kind == "table"
-    assert not any(fits(found).values())
+    assert fits(found) == set()
     assert found.others == ["x", "z"]
     with pytest.raises(UserError, match="--reward-column"):
         examine_file(tmp_path / "f.csv", Asked({"reward": "y"}))
@@ -305,7 +347,15 @@ def test_the_command_and_its_json(tmp_path, capsys):
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["rows"] == N
     assert found["columns"]["reward"] == {"column": "clicks", "how": "recognised"}
-    assert [fit["command"] for fit in found["commands"] if fit["fits"]] == ["estimate"]
+    assert {fit["command"] for fit in found["commands"] if fit["fits"]} == {
+        "estimate",
+        "plan ab",
+        "plan estimate",
+        "plan logging",
+    }
+    with pytest.raises(SystemExit):
+        main(["doctor", str(file), "--json", "-"])
+    assert json.loads(capsys.readouterr().out) == found
     refused = [
         (["--user-column", "x"], "is of a file"),
         ([str(file), "--actions", "0"], "--actions must be"),
@@ -362,5 +412,5 @@ def test_movielens_is_clean():
     assert (facts["time"]["from"], facts["time"]["to"]) == ("1997-09-20 03:05", "1998-04-22 23:10")
     assert facts["missing"] == {}
     assert codes(found) == set()
-    assert fits(found)["compare --interactions"]
+    assert fits(found) == {"compare --interactions"}
     assert math.isclose(facts["rows_of_a_user"]["median"], 65)

@@ -346,3 +346,29 @@ def test_stumbles_of_a_new_user(capsys, tmp_path, arguments, words):
 def test_no_clipping_by_name(capsys, tmp_path):
     log = write(table(), tmp_path / "log.csv")
     assert run(capsys, "estimate", log, "--target", "new", "--clip", "none", "--estimators", "clipped_ips")[0] == 0
+
+
+def test_views_beside_recommendations_are_left_aside(tmp_path):
+    frame = table()
+    views = frame[:500].assign(kind="view", pscore=np.nan, clicks=np.nan, new=np.nan)
+    frame = frame.assign(kind="recommendation")
+    both = pd.concat([views, frame]).rename(columns={"kind": "event_type"})
+    answer = asked(write(both, tmp_path / "log.csv"), estimators=("ips",))
+    same(
+        answer.records[0], estimate_value(frame.clicks, frame.pscore, frame.new, estimator="ips", cluster=frame.visitor)
+    )
+    assert "500 rows are views (event_type)" in answer.lines
+    assert answer.log.row_numbers[0] == 501
+    other = write(frame.rename(columns={"kind": "event_type"}).assign(event_type="buy"), tmp_path / "other.csv")
+    assert "column event_type holds buy: all rows count as recommendations" in asked(other).lines
+
+
+def test_text_ids_that_stand_user_by_user(tmp_path):
+    """In the order of the file, which is not the alphabet's: no row is moved, and the estimate is the same."""
+    frame = table()
+    frame = frame.sort_values("visitor", key=lambda ids: ids.str[1:].astype(int), kind="stable").reset_index(drop=True)
+    assert not frame.visitor.is_monotonic_increasing
+    answer = asked(write(frame, tmp_path / "log.csv"), estimators=("snips",))
+    wanted = estimate_value(frame.clicks, frame.pscore, frame.new, estimator="snips", cluster=frame.visitor)
+    for key in ("value", "low", "high", "ess"):
+        assert answer.records[0][key] == pytest.approx(getattr(wanted, key), rel=1e-9)

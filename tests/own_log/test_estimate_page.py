@@ -74,12 +74,29 @@ def test_the_page_and_the_results_name_no_user(tmp_path, make):
     file = make(tmp_path / ("log.csv" if make is foreign_file else "log.parquet"))
     out = tmp_path / "page"
     assert run("estimate", file, "--target", "better", "--baseline", "propensity", "--out", out) == 0
-    assert {path.name for path in out.iterdir()} >= {"report.html", "results.json"}
+    assert {path.name for path in out.iterdir()} == {"report.html", "results.json", "index.json"}
+    assert run("verify", out) == 0
     text = (out / "report.html").read_text() + (out / "results.json").read_text()
     assert "geheim" not in text
     assert "@example.org" not in text
     assert "77001122" not in text
     assert f"{N_USERS:,}" in text
+
+
+def test_users_as_keys_of_a_second_file_are_not_named_either(tmp_path):
+    """A column a candidate action, found by the users' ids; some users are missing, one more is there."""
+    file = foreign_file(tmp_path / "log.csv")
+    lines = ["shopper_id,sku0,sku1,sku2", "geheim-9999@example.org,0.2,0.3,0.5"]
+    lines += [f"geheim-{user:04}@example.org,0.1,0.2,0.7" for user in range(3, N_USERS)]
+    second = tmp_path / "targets.csv"
+    second.write_text("\n".join(lines) + "\n")
+    out = tmp_path / "page"
+    asked = ("--target-file", second, "--on", "shopper_id", "--drop-missing", "--baseline", "propensity")
+    assert run("estimate", file, *asked, "--out", out) == 0
+    for name in ("report.html", "results.json"):
+        text = (out / name).read_text()
+        assert "targets" in text
+        assert "geheim" not in text
 
 
 def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
@@ -148,7 +165,7 @@ def test_where_the_page_may_lie(tmp_path, capsys):
     log.mkdir()
     own_file(log / "part-0.parquet")
     assert run("estimate", log, "--target", "better", "--out", log / "page") == 2
-    assert "would lie in the log" in capsys.readouterr().err
+    assert "would lie in" in capsys.readouterr().err
     assert not (log / "page").exists()
     assert run("estimate", log, "--target", "none", "--out", tmp_path / "page") == 2
     assert not (tmp_path / "page").exists()  # nothing written, so the command can be given again as it is

@@ -59,7 +59,9 @@ def check_rows(
 def check_level(level: float) -> float:
     """``level`` as a float in (0, 1), or UserError."""
     if not (isinstance(level, (int, float, np.number)) and 0.0 < float(level) < 1.0):
-        raise UserError(f"level must lie strictly between 0 and 1, got {level!r}; 0.95 is usual")
+        percent = isinstance(level, (int, float)) and 1.0 < float(level) < 100.0
+        hint = f"this looks like percent: {float(level) / 100.0:g}" if percent else "0.95 is usual"
+        raise UserError(f"level must lie strictly between 0 and 1, got {level!r}; {hint}")
     return float(level)
 
 

@@ -231,6 +231,13 @@ class Moments:
         grown._missing = None if self._missing is None else self._missing * factor
         return grown
 
+    def with_sums_of(self, other: Moments) -> Moments:
+        """These rows, users and extremes with the sums of other moments: of the same rows, weighted."""
+        mixed = self.scaled(1.0)
+        mixed._sums, mixed._powers = other._sums.copy(), other._powers.copy()
+        mixed._missing = None if other._missing is None else other._missing.copy()
+        return mixed
+
     def _totals(self) -> tuple[list[float], list[float]]:
         """Sums and powers as numbers, made once: nothing changes them after they were gathered."""
         if self._numbers is None:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.datasets.column_roles import USUAL_NAMES, Columns, find_columns, option_of, plain_name
 from recsim_mnar.datasets.faults import MISSING
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.column_files import bandit_rows, provenance_of
+from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.parts import SIDECAR
+from recsim_mnar.log.verifying import verify
 from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
 from recsim_mnar.own_log.doctor.propensities import HIGHEST, impossible, mean_weight, propensity_facts, weight_problem
 from recsim_mnar.own_log.estimating import OWN
+from recsim_mnar.own_log.events import events_of
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 """What a file can be: recommendations with what came of them; who met what; neither."""
 
-_ROLES = ("user", "action", "reward", "propensity", "time", "logger")
+_ROLES = ("user", "action", "reward", "propensity", "time", "logger", "event", "item")
 _RATINGS = USUAL_NAMES["reward"][-1]
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
@@ -92,9 +97,11 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         asked: what the user says of it.
 
     Raises:
-        UserError: no such file or column, or one that is no table; what is wrong with values is found, not raised.
+        UserError: no such file or column, one that is no table, or a log that is not as it was written (see `verify`);
+            what is wrong with values is found, not raised.
     """
     asked = asked or Asked()
+    receipts = _receipts(Path(path))
     file = TableFile.open(path, "a table")
     for name in asked.targets:
         if name not in file.names:
@@ -102,17 +109,33 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     kind, columns = _columns(file, str(path), asked)
     targets = tuple(asked.targets) or _targets(file.names, columns)
     rows = file.read(_kinds(file, columns, targets))
-    return _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
+    found = _Patient(file, kind, columns, targets, asked.n_actions, rows).examined()
+    found.facts["receipts"] = receipts
+    return found
+
+
+def _receipts(path: Path) -> str | None:
+    """Hold a folder, or a file with a receipt beside it, against the receipts; what that says, None without any.
+
+    Raises:
+        UserError: what lies there is not what was written: every fault, since no command reads such a log.
+    """
+    if not (path.is_dir() or path.with_name(path.name + SIDECAR).exists()):
+        return None
+    held = verify(path)
+    if held.faults:
+        several = f"{len(held.faults):,} faults: " if len(held.faults) > 1 else ""
+        raise UserError(f"{path}: {several}{'; '.join(held.faults)}")
+    return held.sentence() if held.n_files else None
 
 
 def _columns(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns]:
     """What the file is, and which column is what: an item is what was met, an action what was shown."""
-    named = {role: name for role, name in asked.columns.items() if role != "item"}
-    item = asked.columns.get("item")
+    named, item = asked.columns, asked.columns.get("item")
     columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=list(asked.targets))
     rated = plain_name(columns.get("reward") or "") in _RATINGS
-    logged = "propensity" in columns or "propensity" in columns.unclear or "event" in file.names
-    if item is None and (logged or asked.targets or ("reward" in columns and not rated)):
+    logged = "propensity" in columns or "propensity" in columns.unclear
+    if logged or asked.targets or ("reward" in columns and not rated and item is None):
         return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns
     wanted = {"user": named.get("user"), "item": item, "time": named.get("time")}
     met = find_columns(source, file.names, named=wanted, optional=("user", "item", "time"))
@@ -137,6 +160,26 @@ def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[st
     return {name: kinds.get(name, "text") for name in file.names}
 
 
+def shown_rows(rows: Rows, columns: Columns) -> NDArray[np.bool_] | None:
+    """(n,) which rows are recommendations: by the words of the events, or where there is an action.
+
+    None where nothing tells, and so every row is one.
+    """
+    if "event" in columns:
+        events = events_of(rows, columns["event"])
+        about_others = not (events.shown.any() or events.viewed.any()) and columns["event"] != "event"
+        return None if about_others else events.shown
+    if "action" in columns and "item" in columns:
+        action, item = (_there(rows.table.column(columns[role])) for role in ("action", "item"))
+        return action if np.all(action ^ item) else None  # each row has one of them: it was shown, or it was met
+    return None
+
+
+def _there(column: Any) -> NDArray[np.bool_]:
+    """(n,) which values are not missing."""
+    return np.asarray(column.is_valid().to_numpy()).astype(np.bool_)
+
+
 class _Patient:
     """A file's rows under examination."""
 
@@ -146,19 +189,21 @@ class _Patient:
         self.file, self.kind, self.columns, self.targets = file, kind, columns, targets
         self.n_actions, self.whole = n_actions, rows
         self.problems: list[Problem] = []
-        shown = np.ones(len(rows), np.bool_)
-        self.event = "event" in file.names and kind == BANDIT
-        if self.event:
-            shown = bandit_rows(rows.table.column("event"))
-        self.shown = shown
-        self.rows = rows if shown.all() else rows.kept(shown)
+        shown = shown_rows(rows, columns) if kind == BANDIT else None
+        self.mixed = shown is not None and bool(shown.any())
+        self.shown = shown if shown is not None and self.mixed else np.ones(len(rows), np.bool_)
+        self.rows = rows if self.shown.all() else rows.kept(self.shown)
+        if shown is not None and not self.mixed:
+            message = f"no row is a recommendation by column {columns['event']!r}" if "event" in columns else "no row"
+            advice = "write bandit where something was recommended and organic where a user met it alone"
+            self.problems.append(Problem("no_recommendations", PROBLEM, message, advice))
 
     def examined(self) -> Examination:
         """Everything."""
         facts: dict[str, Any] = {
             "rows": len(self.whole),
             "bandit_rows": int(self.shown.sum()) if self.kind == BANDIT else None,
-            "organic_rows": int((~self.shown).sum()) if self.event else None,
+            "organic_rows": int((~self.shown).sum()) if self.mixed else None,
         }
         facts |= self._ids() | self._times() | self._copies() | self._values()
         facts["missing"] = self._missing()
@@ -225,9 +270,10 @@ class _Patient:
         """Actions that there are as far as the log says: items of its world, or met in its organic rows; 0 unknown."""
         made = provenance_of(self.file.path) if not self.file.is_text else {}
         items = made.get("world", {}).get("params", {}).get("n_items", 0) if isinstance(made.get("world"), dict) else 0
-        if items or not self.event or "item" not in self.file.names:
+        name = self.columns.get("item") or self.columns["action"]
+        if items or not self.mixed:
             return int(items)
-        viewed = self.whole.kept(~self.shown).ids("item") if not self.shown.all() else None
+        viewed = self.whole.kept(~self.shown).ids(name) if not self.shown.all() else None
         if viewed is None or viewed.number == 0:
             return 0
         return len(set(viewed.ids.astype(str)) | set(what.ids.astype(str)))
@@ -314,7 +360,7 @@ class _Patient:
         found = {}
         for name in self.file.names:
             number = used.get(name, 0) or _nulls(self.rows.table.column(name))
-            if number and not (self.event and name == "item"):  # a recommendation has none
+            if number and not (self.mixed and name == self.columns.get("item")):  # a recommendation has none
                 found[name] = number
         needed = {name: number for name, number in found.items() if name in used}
         if needed:

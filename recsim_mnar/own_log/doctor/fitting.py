@@ -15,6 +15,7 @@ _UNREADABLE = (
     *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),
     "unclear",
 )
+_LOGGED = ("reward", "propensity", "action", "user", "time", "logger")
 _FIX = "first correct what is marked above"
 
 
@@ -41,7 +42,7 @@ class Fit:
 
 def commands_for(found: Examination) -> list[Fit]:
     """Every command that reads a file, those that fit first."""
-    fits = [_estimate(found), _compare(found), _replay(found)]
+    fits = [_estimate(found), *_plans(found), _compare(found), _replay(found)]
     return sorted(fits, key=lambda fit: not fit.fits)
 
 
@@ -64,54 +65,80 @@ def _blocked(found: Examination, columns: Iterable[str]) -> bool:
     )
 
 
-def _estimate(found: Examination) -> Fit:
-    roles = ("reward", "propensity", "action", "user", "time", "logger")
-    if "reward" not in found.columns:
-        return Fit(
-            "estimate", False, "", "needs a column of rewards (--reward-column) and one of propensities or actions"
-        )
-    if found.kind != BANDIT:
-        return Fit("estimate", False, "", "needs propensities, or actions that were shown: these rows say who met what")
-    words = ["estimate", found.source, "--target", ",".join(found.targets) or "propensity"]
-    if found.has("missing"):
-        words.append("--drop-missing")
+def _flags(found: Examination) -> list[str]:
+    """What leaves out the rows that cannot be read."""
+    # Views without a column of events have neither rewards nor propensities.
+    views = found.facts["organic_rows"] and "event" not in found.columns
+    flags = ["--drop-missing"] if found.has("missing") or views else []
     if found.facts["duplicates"] and "time" in found.columns and "user" in found.columns:
-        words.append("--deduplicate")
-    if found.targets and "propensity" in found.columns:
-        words += ["--baseline", "propensity"]
-    line = _line(found, words, roles)
-    read = [found.columns[role] for role in found.columns.names if role not in ("time", "action")]
+        flags.append("--deduplicate")
+    return flags
+
+
+def _refused(found: Examination) -> str:
+    """Why rewards and propensities cannot be read as they are; empty where they can."""
+    if "reward" not in found.columns:
+        return "needs a column of rewards (--reward-column) and one of propensities or actions"
+    if found.kind != BANDIT:
+        return "needs propensities, or actions that were shown: these rows say who met what"
+    read = [found.columns[role] for role in found.columns.names if role not in ("time", "action", "item", "event")]
     unclear = [name for role in ("propensity", "user") for name in found.columns.unclear.get(role, ())]
-    if _blocked(found, [*read, *found.targets, *unclear]):
-        return Fit("estimate", False, line, _FIX)
-    if "propensity" not in found.columns:
-        return _estimate_without(found, line)
-    if found.targets:
-        return Fit(
-            "estimate", True, line, "what these policies would have earned, and their difference to today's policy"
+    if found.has("no_recommendations") or _blocked(found, [*read, *found.targets, *unclear]):
+        return _FIX
+    return ""
+
+
+def _estimate(found: Examination) -> Fit:
+    why = _refused(found)
+    if why:
+        return Fit("estimate", False, "", why)
+    if "propensity" not in found.columns and "action" not in found.columns:
+        lacking = "needs a column of propensities (--propensity-column) or of actions (--action-column)"
+        return Fit("estimate", False, "", lacking)
+    if "propensity" not in found.columns and not found.targets:
+        lacking = (
+            "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
+            "--target-file FILE --on KEY; there is no column of propensities, so they would be estimated"
         )
+        return Fit("estimate", False, "", lacking)
+    words = ["estimate", found.source, "--target", ",".join(found.targets) or "propensity", *_flags(found)]
     says = (
         "what today's policy earned, with an interval; for another policy name its column of probabilities of the "
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
-    return Fit("estimate", True, line, says)
+    if found.targets and "propensity" in found.columns:
+        words += ["--baseline", "propensity"]
+        says = "what these policies would have earned, and their difference to today's policy"
+    elif found.targets:
+        says = "what these policies would have earned, under estimated propensities"
+    return Fit("estimate", True, _line(found, words, _LOGGED), says)
 
 
-def _estimate_without(found: Examination, line: str) -> Fit:
-    if "action" not in found.columns:
-        return Fit(
-            "estimate",
-            False,
-            "",
-            "needs a column of propensities (--propensity-column) or of actions (--action-column)",
+def _plans(found: Examination) -> list[Fit]:
+    """The plans: of an A/B test from rewards by user, of rows and of logging from targets."""
+    why = _refused(found)
+    ab = estimate = logging = why
+    if not why:
+        ab = "" if "user" in found.columns else "needs a column of users (--user-column)"
+        lacking = "needs columns of propensities and of target policies (--target)"
+        estimate = logging = "" if found.targets and "propensity" in found.columns else lacking
+    targets, flags = ",".join(found.targets), _flags(found)
+    wanted = (
+        ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
+        ("plan estimate", estimate, ["--target", targets], "how many rows until the verdicts on these policies turn"),
+        ("plan logging", logging, ["--targets", targets, "--width", "10%", "--cost", "5%"],
+         "what to explore from here on for intervals of +-10 %, where 5 % of decisions may differ from today's"),
+    )  # fmt: skip
+    roles = ("reward", "propensity", "user")
+    return [
+        Fit(
+            name,
+            not lack,
+            "" if lack else _line(found, [*name.split(), found.source, *words, *flags], roles),
+            lack or says,
         )
-    if not found.targets:
-        says = (
-            "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
-            "--target-file FILE --on KEY; there is no column of propensities, so they would be estimated"
-        )
-        return Fit("estimate", False, "", says)
-    return Fit("estimate", True, line, "what these policies would have earned, under estimated propensities")
+        for name, lack, words, says in wanted
+    ]
 
 
 def _compare(found: Examination) -> Fit:
@@ -135,16 +162,14 @@ def _compare(found: Examination) -> Fit:
 
 
 def _replay(found: Examination) -> Fit:
-    if not found.ours or not found.facts["organic_rows"]:
-        return Fit(
-            "replay", False, "",
-            "needs what users did between the recommendations: user, step, event (organic, bandit), item, action",
-        )  # fmt: skip
-    if _blocked(found, found.columns.names.values()) or found.has("missing"):
+    needs = "needs what users met between the recommendations, as rows of their own, and whose they are"
+    if not found.facts["organic_rows"] or "user" not in found.columns or "action" not in found.columns:
+        return Fit("replay", False, "", needs)
+    if not {"reward", "propensity"} <= set(found.columns.names):
+        return Fit("replay", False, "", "needs columns of rewards and of propensities")
+    if _blocked(found, found.columns.names.values()) or (found.ours and found.has("missing")):
         return Fit("replay", False, "", _FIX)
-    line = shlex.join(
-        ["recsim-mnar", "replay", found.source, "--policy", "user-popularity", "--out", "replayed.parquet"]
-    )
-    return Fit(
-        "replay", True, line, "a column with a policy's probability of each logged action, for estimate --target"
-    )
+    words = ["replay", found.source, "--policy", "user-popularity", "--out", "replayed.parquet"]
+    words += ["--drop-missing"] if found.has("missing") else []
+    says = "a column with a policy's probability of each logged action, for estimate --target"
+    return Fit("replay", True, _line(found, words, _LOGGED[:-1]), says)

@@ -222,5 +222,7 @@ def _notes(totals: UserTotals, users: int, entering: float | None) -> tuple[str,
     if users < FEW_USERS:
         found.append(f"the interval of an A/B test needs at least {FEW_USERS} users an arm, whatever the plan says")
     if entering is None:
-        found.append("no dates in the log: name the users that enter a day, and the plan says how many days")
+        found.append(
+            "no dates in the log: say how many users enter a day (--users-per-day), and the plan says how many days"
+        )
     return tuple(found)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import Columns, find_columns
+from recsim_mnar.datasets.column_roles import OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.inputs import check_rows
@@ -140,7 +140,7 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
         {policy: found.policies[name] for policy, name in missing.items()},
         users_per_day=None if "world" in made else _file_users_a_day(source, found, clusters),
         name=str(path),
-        lines=tuple(found.lines) if found.columns.guessed or asked.reading != Reading() else (),
+        lines=tuple(found.lines) if set(found.columns.how.values()) != {OWN_SCHEMA} else (),
         provenance=made,
     )
 

@@ -19,9 +19,9 @@ from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sampling import of_letters
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.support import STRICT, support_of
+from recsim_mnar.estimators.off_policy.support import STRICT, mean_weight_limits, support_of
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.verdict import LEVELS, Finding
+from recsim_mnar.estimators.verdict import LEVELS, Finding, Verdict
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.own_log.bandit_file import Reading
@@ -32,6 +32,8 @@ from recsim_mnar.own_log.plan.pilot import Pilot
 MOST = 1e6
 """Times as many rows as the log has, beyond which a finding counts as one that never turns."""
 _GRID = 40
+_CHANCE = ("propensities", "support_missing")
+"""Findings of a mean weight that is not what it must be."""
 
 
 @dataclass(frozen=True)
@@ -172,22 +174,63 @@ def plan_estimate(
         lambda factor: estimate_from_moments(expected.scaled(factor), estimator, level=level, stated=known)
     )
     today = estimate_from_moments(moments, estimator, level=level, stated=known)
-    steady = 1.0 if estimator == "snips" else steady
-    turns = _turns(judge, today, moments.rows, steady)
+    clears = None if expected is moments else _chance_clears(moments, known, level)
+    outlook = _Outlook(judge, _findings(today), 1.0 if estimator == "snips" else steady, clears)
+    turns = _turns(outlook, moments.rows)
     low, high = factor_range(_relative_error(moments, estimator, today), level)
     return EstimatePlan(
         target, estimator, moments.rows, moments.users, today.value, (today.high - today.low) / 2.0, level,
-        today.verdict.level, _from_then_on(turns, "caution", today, moments.rows),
-        _from_then_on(turns, "trust", today, moments.rows), low, high, turns,
-        None if rows is None else _ahead(judge, whole_number(rows, "rows", least=1), moments.rows, steady),
+        today.verdict.level, _from_then_on(turns, "caution", moments.rows),
+        _from_then_on(turns, "trust", moments.rows), low, high, turns,
+        None if rows is None else _ahead(outlook, whole_number(rows, "rows", least=1), moments.rows),
         pilot.lines,
     )  # fmt: skip
 
 
-def _ahead(judge: Callable[[float], Estimate], rows: int, today: int, steady: float) -> dict[str, Any]:
-    found = judge(rows / today)
-    half = (found.high - found.low) / 2.0 * math.sqrt(steady)
-    return {"rows": rows, "half_width": half, "verdict": found.verdict.level}
+@dataclass(frozen=True)
+class _Outlook:
+    """What a log of so many times the rows gives.
+
+    Attributes:
+        judge: the estimate from the expected moments.
+        today: findings of the log itself.
+        steady: the variance that is to be expected, as a share of these moments'.
+        clears: factor from which a mean weight that is off by chance is not noticed; None where it is no chance.
+    """
+
+    judge: Callable[[float], Estimate]
+    today: dict[str, Finding]
+    steady: float
+    clears: float | None
+
+    def findings(self, factor: float) -> dict[str, Finding]:
+        """By code; chance is as it is today until it clears, and is not taken for a trend."""
+        if factor <= 1.0:
+            return self.today
+        found = _findings(self.judge(factor))
+        if self.clears is not None:
+            found = {code: finding for code, finding in found.items() if code not in _CHANCE}
+            if factor < self.clears:
+                found |= {code: finding for code, finding in self.today.items() if code in _CHANCE}
+        return found
+
+
+def _chance_clears(moments: Moments, stated: Stated, level: float) -> float:
+    """The factor from which a mean weight that is off by d today, d / factor then, lies within its limits.
+
+    These are h / root(factor) from it, h being today's: the factor is (d / h)^2.
+    """
+    mean = moments.sum("w") / moments.rows
+    off = 1.0 - (moments.missing or 0.0) / moments.rows - mean
+    low, high = mean_weight_limits(moments, stated, level)
+    reach = high - mean if off > 0.0 else mean - low
+    return (off / reach) ** 2 if reach > 0.0 else 1.0
+
+
+def _ahead(outlook: _Outlook, rows: int, today: int) -> dict[str, Any]:
+    found = outlook.judge(rows / today)
+    half = (found.high - found.low) / 2.0 * math.sqrt(outlook.steady)
+    return {"rows": rows, "half_width": half, "verdict": Verdict.of(outlook.findings(rows / today).values()).level}
 
 
 def _expected(
@@ -199,23 +242,23 @@ def _expected(
     weighted so that it is (:mod:`recsim_mnar.own_log.plan.calibration`).
     """
     known = support_of(moments, Stated(), STRICT)
-    if moments.supported == 0 or known.proved or known.excess > 0.0 or pilot.missing:
+    if moments.supported == 0 or known.proved or known.excess > 0.0:
         return moments, 1.0
-    factors = user_factors(weights[:, None], pilot.clusters)
+    told = sum(pilot.missing.values(), np.zeros(len(pilot)))
+    factors = user_factors((weights + told)[:, None], pilot.clusters)
     parts = strata(factors, pilot.clusters)
     squares = of_rows(factors, pilot.clusters) * np.minimum(weights, moments.clip) ** 2
     steady = spread_factor(pilot.reward - moments.shift, squares, pilot.clusters)
     if len(parts) == 1:
         return moments, steady
-    expected = functools.reduce(operator.add, (gather(rows).scaled(factor) for rows, factor in parts))
-    expected.top_losses = moments.top_losses
-    return expected, steady
+    weighted = functools.reduce(operator.add, (gather(rows).scaled(factor) for rows, factor in parts))
+    return moments.with_sums_of(weighted), steady
 
 
-def _turns(judge: Callable[[float], Estimate], today: Estimate, rows: int, steady: float) -> tuple[Turn, ...]:
+def _turns(outlook: _Outlook, rows: int) -> tuple[Turn, ...]:
     """Every finding that speaks against the estimate today or later."""
     factors = [MOST ** (step / _GRID) for step in range(_GRID + 1)]
-    levels: list[dict[str, Finding]] = [_findings(today), *(_findings(judge(factor)) for factor in factors[1:])]
+    levels = [outlook.findings(factor) for factor in factors]
     codes = dict.fromkeys(code for found in levels for code, finding in found.items() if finding.level != "trust")
     turns = []
     for code in codes:
@@ -223,9 +266,9 @@ def _turns(judge: Callable[[float], Estimate], today: Estimate, rows: int, stead
         for place in range(1, len(factors)):
             before, after = (_level(levels[at], code) for at in (place - 1, place))
             if before != after:
-                factor = _crossing(judge, code, after, factors[place - 1], factors[place])
+                factor = _crossing(outlook, code, after, factors[place - 1], factors[place])
                 # The width alone rests on rewards' squares, which the log may show by chance too large or too small.
-                factor = max(factor * steady, 1.001) if code == "wide_interval" else factor
+                factor = max(factor * outlook.steady, 1.001) if code == "wide_interval" else factor
                 changes.append((math.ceil(factor * rows), after))
         said = next(found[code] for found in levels if _level(found, code) != "trust")
         turns.append(
@@ -248,18 +291,18 @@ def _level(found: dict[str, Finding], code: str) -> str:
     return found[code].level if code in found else "trust"
 
 
-def _crossing(judge: Callable[[float], Estimate], code: str, after: str, low: float, high: float) -> float:
+def _crossing(outlook: _Outlook, code: str, after: str, low: float, high: float) -> float:
     """The factor between two at which a finding's level becomes ``after``, to a thousandth."""
     while high / low > 1.001:
         middle = math.sqrt(low * high)
-        if _level(_findings(judge(middle)), code) == after:
+        if _level(outlook.findings(middle), code) == after:
             high = middle
         else:
             low = middle
     return high
 
 
-def _from_then_on(turns: Sequence[Turn], wanted: str, today: Estimate, rows: int) -> int | None:
+def _from_then_on(turns: Sequence[Turn], wanted: str, rows: int) -> int | None:
     """Rows from which on no finding is worse than a level; the log's own where that is so today."""
     limit, needed = LEVELS.index(wanted), rows
     for turn in turns:

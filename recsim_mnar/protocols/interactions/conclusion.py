@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.interactions.best import Leaders
 
 _TITLES = {"loocv": "leave-one-out", "by_time": "the split by time"}
@@ -27,7 +28,8 @@ class Ranked:
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
         first, others = self.found.first, list(self.found.others)
-        return {"protocol": self.protocol, "metric": self.metric, "first": first, "may_be_the_best": [first, *others]}
+        told = {"protocol": self.protocol, "metric": self.metric, "users": self.found.n_users}
+        return {**told, "first": first, "may_be_the_best": [first, *others]}
 
 
 def conclusion(ranked: Sequence[Ranked], level: float, n_agents: int) -> list[str]:
@@ -50,6 +52,8 @@ def _alone(one: Ranked, level: float, n_agents: int) -> str:
     others = one.found.others
     if not others:
         return f"{begins}, and tells it from all others at {100 * level:g} % confidence."
+    if one.found.n_users < LEAST_USERS:
+        return f"{begins}, but rests on {one.found.n_users:,} users: too few to rule any agent out."
     if len(others) == n_agents - 1:
         return f"{begins}, and tells it from no other agent at {100 * level:g} % confidence: more users are needed."
     verb = "it is" if len(others) == 1 else "one of these is"

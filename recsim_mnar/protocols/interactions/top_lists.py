@@ -90,12 +90,15 @@ def _checked(name: str, scores: Any, n: int, n_items: int) -> Floats:
 
 
 def _first(scores: Floats, users: Ints, k: int, unseen: bool, seed: int) -> Ints:
-    """The k best of each row; only those that reach its k-th score are sorted, and draw."""
+    """The k best of each row; only those that reach its k-th score draw, and few of them are sorted."""
     n, n_items = scores.shape
     least = np.partition(scores, n_items - k, axis=1)[:, n_items - k] if k < n_items else scores.min(axis=1)
     chosen = scores >= least[:, None]
     if unseen:
         chosen &= scores > -np.inf
+    crowded = np.flatnonzero(chosen.sum(axis=1) > k)
+    if len(crowded):
+        chosen[crowded] &= _drawn(scores[crowded], least[crowded], users[crowded], k, seed)
     row, item = np.nonzero(chosen)
     draw = uniforms(seed, Stream.PROTOCOL, users[row], item)
     order = np.lexsort((draw, -scores[row, item], row))
@@ -105,6 +108,18 @@ def _first(scores: Floats, users: Ints, k: int, unseen: bool, seed: int) -> Ints
     lists = np.full((n, k), NONE, np.int64)
     lists[row[kept], place[kept]] = item[kept]
     return lists
+
+
+def _drawn(scores: Floats, least: Floats, users: Ints, k: int, seed: int) -> NDArray[np.bool_]:
+    """Of each row those above the k-th score, and the k least draws of those level with it."""
+    above = scores > least[:, None]
+    row, item = np.nonzero(scores == least[:, None])
+    draws = np.full(scores.shape, np.inf)
+    draws[row, item] = uniforms(seed, Stream.PROTOCOL, users[row], item)
+    some = np.argpartition(draws, k - 1, axis=1)[:, :k]
+    rows = np.arange(len(scores))[:, None]
+    above[rows, some] |= draws[rows, some] < np.inf
+    return above
 
 
 def recommended(lists: Ints, views: Views, n_items: int) -> Recommended:

@@ -1,0 +1,146 @@
+"""Commands in children: forked from one process that has read the package, with limits, and killed where asked."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import recsim_mnar.simulate.executor as executor
+import recsim_mnar.simulate.items as items
+import recsim_mnar.simulate.run_folder as run_folder
+from recsim_mnar import cli
+
+SHARD_USERS = 32
+"""Of the small logs here, so that they have many parts."""
+CPU_SECONDS, WALL_SECONDS, MEMORY = 5, 60.0, 1 << 30
+"""What a child may take: of time on a crowded machine more by the wall, and of resident memory."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended.
+
+    Attributes:
+        status: its exit status; minus the signal's number where one ended it.
+        lines: that it wrote on standard error.
+        seconds: of CPU.
+        resident: bytes of memory at most.
+    """
+
+    status: int
+    lines: list[str]
+    seconds: float
+    resident: int
+
+    @property
+    def error(self) -> str | None:
+        """The one line of a mistake; None where there is another ending."""
+        told = [line for line in self.lines if line.startswith("error: ")]
+        clean = self.status == 2 and len(told) == 1 and not any("Traceback" in line for line in self.lines)
+        return told[0] if clean else None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it did what it should, or said in a line why not, within its limits."""
+        within = self.seconds < CPU_SECONDS and self.resident < MEMORY
+        return within and (self.status == 0 or self.error is not None)
+
+
+def small_parts() -> None:
+    """Let this process and its children write a part for every few users; logs do not depend on it."""
+    executor.SHARD_USERS = items.SHARD_USERS = run_folder.SHARD_USERS = SHARD_USERS  # type: ignore[attr-defined]
+    run_folder.PART_SHARDS = 1
+
+
+def warm(*arguments: object) -> None:
+    """Run a command in this process: its children need not read modules and compiled kernels again."""
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        cli.main([str(each) for each in arguments])
+
+
+def command(*arguments: object, kill_after: float | None = None, limits: bool = False) -> Ended:
+    """Run a command of the command line in a forked child."""
+    return child(lambda: cli.main([str(each) for each in arguments]), kill_after=kill_after, limits=limits)
+
+
+def child(work: Callable[[], object], *, kill_after: float | None = None, limits: bool = False) -> Ended:
+    """Run ``work`` in a forked child; with ``kill_after`` it is killed so many seconds later."""
+    with tempfile.TemporaryFile() as told:
+        pid = os.fork()
+        if pid == 0:
+            _live(work, told.fileno(), limits)
+        ended, status, used = _wait(pid, WALL_SECONDS if kill_after is None else kill_after)
+        if not ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            _, status, used = os.wait4(pid, 0)
+        told.seek(0)
+        lines = told.read().decode(errors="replace").splitlines()
+    code = os.waitstatus_to_exitcode(status)
+    return Ended(code, lines, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+
+
+def _wait(pid: int, seconds: float) -> tuple[bool, int, resource.struct_rusage]:
+    end = time.monotonic() + seconds
+    while True:
+        gone, status, used = os.wait4(pid, os.WNOHANG)
+        if gone:
+            return True, status, used
+        left = end - time.monotonic()
+        if left <= 0:
+            return False, status, used
+        time.sleep(min(0.002, left))
+
+
+def _live(work: Callable[[], object], told: int, limits: bool) -> None:
+    status = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        os.dup2(told, 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # Where a test captures them, Python's own streams lead elsewhere.
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")
+        if limits:
+            resource.setrlimit(resource.RLIMIT_CPU, (2 * CPU_SECONDS, 2 * CPU_SECONDS))
+            resource.setrlimit(resource.RLIMIT_AS, (_mapped() + 2 * MEMORY,) * 2)
+        work()
+        status = 0
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _mapped() -> int:
+    """Bytes of addresses that this process has."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def bytes_of(folder: Path, *, without: Sequence[str] = ()) -> dict[str, bytes]:
+    """Every file below a folder, hidden ones too."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {name: path.read_bytes() for path in files if (name := str(path.relative_to(folder))) not in without}
+
+
+@contextlib.contextmanager
+def scratch(prefix: str = "damage-") -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+        yield Path(folder)

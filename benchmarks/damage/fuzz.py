@@ -1,0 +1,173 @@
+"""Mutated files before every command that reads them: a line or a result, within limits, never a traceback."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from children import child, command, scratch, warm
+from faults import SIMULATE, runs
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.receipts import Index, Journal
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.storage import Stored
+
+PURCHASES = ("simulate", "--world", "purchases", "--preset", "quick", "--policy", "popularity", "--users", 30,
+             "--train-users", 50, "--truth", "--workers", 1)  # fmt: skip
+WORDS = [b"0", b"-1", b"1e400", b"99999999999999999999", b"null", b"true", b"[]", b"{}", b'""', b'"a"', b"[[[[", b"NaN"]
+
+
+@cache
+def corpus(place: Path) -> Path:
+    """A folder of files of every kind that the package reads."""
+    run = runs(place)[3]
+    here = place / "corpus"
+    shutil.copytree(run, here / "run")
+    shutil.copytree(run, here / "cut")  # as a kill leaves it
+    for folder in (here / "cut", here / "cut" / "log"):
+        index = Index.read(folder)
+        assert index is not None
+        Journal(folder).begin(index)
+        (folder / "index.json").unlink()
+    (here / "cut" / "log" / "part-00002.parquet").unlink()
+    for name in ("run3-replayed.parquet", "run3-replayed.parquet.index.json"):
+        shutil.copy(place / name, here / name)
+    own = here / "own"
+    own.mkdir()
+    log = Log.read(run)
+    shutil.copy(run / "log" / "part-00001.parquet", own / "a.parquet")
+    log.select(slice(0, 2000)).with_column("a", log["propensity"][:2000]).write_csv(here / "own.csv")
+    warm(*PURCHASES, "--out", here / "purchases")
+    bare = here / "bare"  # exposures without receipts
+    bare.mkdir()
+    for name in ("exposures.parquet", "propensities.npz"):
+        shutil.copy(here / "purchases" / name, bare / name)
+    learner: Any = registry.learner("item-knn")
+    fitted: Any = learner.fit(log, n_items=20, seed=0)
+    fitted.save(here / "policy.npz")
+    return here
+
+
+def _estimate(path: Path, target: str = "propensity") -> tuple[object, ...]:
+    return ("estimate", path, "--target", target)
+
+
+def _replay(path: Path) -> tuple[object, ...]:
+    return ("replay", path, "--policy", "random", "--out", path.parent / "fuzz-out.parquet")
+
+
+def _resume(run: Path) -> tuple[object, ...]:
+    return (*SIMULATE, "--seed", 3, "--out", run, "--resume")
+
+
+Words = Callable[[Path], tuple[object, ...] | Callable[[], object]]
+TARGETS: list[tuple[str, int, list[Words]]] = [
+    (
+        "own/a.parquet",
+        6,
+        [lambda p: _estimate(p / "own"), lambda p: _replay(p / "own"), lambda p: ("verify", p / "own")],
+    ),
+    ("own.csv", 2, [lambda p: _estimate(p / "own.csv", "a"), lambda p: _replay(p / "own.csv")]),
+    ("run/log/part-00001.parquet", 1, [lambda p: _estimate(p / "run"), lambda p: _resume(p / "run")]),
+    (
+        "run/log/index.json",
+        2,
+        [lambda p: _estimate(p / "run"), lambda p: ("verify", p / "run"), lambda p: _resume(p / "run")],
+    ),
+    (
+        "run/index.json",
+        2,
+        [lambda p: _estimate(p / "run"), lambda p: ("verify", p / "run"), lambda p: _resume(p / "run")],
+    ),
+    ("run/simulation.json", 2, [lambda p: ("verify", p / "run"), lambda p: _resume(p / "run")]),
+    ("run/truth.parquet", 1, [lambda p: ("verify", p / "run"), lambda p: _resume(p / "run")]),
+    ("run/catalogue.npz", 1, [lambda p: ("verify", p / "run")]),
+    ("cut/simulation.json", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
+    ("cut/.receipts.jsonl", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
+    ("cut/log/.receipts.jsonl", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
+    ("cut/.lock", 1, [lambda p: _resume(p / "cut")]),
+    ("run3-replayed.parquet", 1, [lambda p: _estimate(p / "run3-replayed.parquet", "random")]),
+    ("run3-replayed.parquet.index.json", 1, [lambda p: _estimate(p / "run3-replayed.parquet", "random")]),
+    ("bare/exposures.parquet", 3, [lambda p: lambda: Exposures.read(p / "bare")]),
+    ("bare/propensities.npz", 3, [lambda p: lambda: Exposures.read(p / "bare")]),
+    ("purchases/exposures.parquet", 1, [lambda p: ("verify", p / "purchases")]),
+    ("policy.npz", 3, [lambda p: lambda: Stored.load(p / "policy.npz")]),
+]
+DRAWN = [target for target in TARGETS for _ in range(target[1])]
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    """Some bytes, changed in one of many ways or in several."""
+    for _ in range(draw.choice([1, 1, 1, 2, 4])):
+        way = draw.randrange(9)
+        at, n = draw.randrange(len(data) + 1), min(draw.choice([1, 4, 16, 64, 1024]), max(1, len(data)))
+        if way <= 1 and data:
+            i = draw.randrange(len(data))
+            data = data[:i] + bytes([data[i] ^ 1 << draw.randrange(8)]) + data[i + 1 :]
+        elif way == 2:
+            data = data[:at]
+        elif way == 3:
+            data = data[:at] + draw.randbytes(n) + data[at + n :]
+        elif way == 4:
+            data = data[:at] + draw.randbytes(n) + data[at:]
+        elif way == 5:
+            data = data[:at] + data[at + n :]
+        elif way == 6:
+            data = data[:at] + data[at : at + n] * 3 + data[at + n :]
+        elif way == 7:
+            data = data[:at] + draw.choice([b"\0", b"\xff"]) * n + data[at + n :]
+        else:
+            data = _other_word(data, at, draw) if b"{" in data[:2] or at % 7 else draw.randbytes(n)
+    return data
+
+
+def _other_word(data: bytes, at: int, draw: random.Random) -> bytes:
+    """A number or text of a JSON file, or of the metadata of a table, becomes another value."""
+    start = data.find(b": ", at)
+    if start < 0:
+        return data[:at] + draw.choice(WORDS) + data[at:]
+    end = min((e for e in (data.find(sign, start + 2) for sign in (b",", b"\n", b"}")) if e > 0), default=len(data))
+    return data[: start + 2] + draw.choice(WORDS) + data[end:]
+
+
+def fuzzed(place: Path, number: int) -> dict[str, Any]:
+    """One mutated file before one command."""
+    draw = random.Random(f"fuzz {number}")
+    name, _, ways = draw.choice(DRAWN)
+    words = draw.choice(ways)
+    source = corpus(place)
+    with scratch() as here:
+        copy = here / "c"
+        top = Path(name).parts[0]
+        if (source / top).is_dir():
+            shutil.copytree(source / top, copy / top)
+        else:
+            copy.mkdir()
+            for each in source.glob(f"{top.partition('.')[0]}*"):
+                if each.is_file():
+                    shutil.copy(each, copy / each.name)
+        file = copy / name
+        file.write_bytes(mutated(file.read_bytes() if file.exists() else b'{"host": "a", "pid": 1}', draw))
+        what = words(copy)
+        ended = child(lambda: _told(what), limits=True) if callable(what) else command(*what, limits=True)
+    told = {"file": name, "way": ways.index(words), "status": ended.status, "clean": ended.is_clean}
+    told |= {"cpu": round(ended.seconds, 2), "mb": ended.resident >> 20}
+    return told if ended.is_clean else {**told, "said": ended.lines[-2:]}
+
+
+def _told(work: Callable[[], object]) -> None:
+    """What the command line does with a mistake."""
+    try:
+        work()
+    except UserError as error:
+        import sys
+
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,120 @@
+"""Commands killed at random moments and taken up again; and two that start in one folder."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from children import bytes_of, command, scratch, warm
+
+WORLD = ("--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5")
+SIMULATE = ("simulate", *WORLD, "--policy", "user-popularity+epsilon=0.3", "--users", 1280, "--train-users", 40,
+            "--seed", 3, "--truth", "--workers", 1)  # fmt: skip
+STUDY = """catalogues = 6
+agents = ["random", "user-popularity"]
+protocols = ["loocv", "off_policy"]
+[options]
+train_users = 40
+test_users = 40
+arm_users = 40
+truth_users = 60
+folds = 2
+[[worlds]]
+world = "sessions"
+preset = "quick"
+params = { n_items = 20, n_flips = 5 }
+"""
+TIMES = ("timings.json",)
+"""A study's times differ from run to run."""
+SLOW = '''import time
+import numpy as np
+class Slow:
+    """Acts at random, and takes its time."""
+    name = "slow"
+    def __init__(self, n_items): self.n_items = n_items
+    def act(self, users, uniforms):
+        time.sleep(0.02)
+        return (uniforms * self.n_items).astype(int), np.full(len(users), 1 / self.n_items)
+    def probabilities(self, users): return np.full((len(users), self.n_items), 1 / self.n_items)
+'''
+
+
+@cache
+def undisturbed(kind: str) -> tuple[dict[str, bytes], float]:
+    """The bytes of a run that nobody disturbs, and the seconds that it takes."""
+    with scratch() as place:
+        warm(*_words(kind, place / "warm"))
+        began = time.monotonic()
+        ended = command(*_words(kind, place))
+        assert ended.status == 0, ended
+        return bytes_of(place / "out", without=TIMES), time.monotonic() - began
+
+
+def _words(kind: str, place: Path) -> tuple[object, ...]:
+    if kind == "simulate":
+        return (*SIMULATE, "--out", place / "out")
+    place.mkdir(exist_ok=True)
+    (place / "study.toml").write_text(STUDY)
+    return ("study", place / "study.toml", "--workers", 1, "--out", place / "out")
+
+
+def killed(kind: str, number: int) -> dict[str, Any]:
+    """Kill a run once, or a third of them twice, and take it up: the bytes, and what was there at the kill."""
+    wanted, seconds = undisturbed(kind)
+    draw = random.Random(f"{kind} {number}")
+    with scratch() as place:
+        words = _words(kind, place)
+        first = command(*words, kill_after=draw.uniform(0.0, 1.05 * seconds))
+        there = sorted(bytes_of(place / "out")) if (place / "out").exists() else []
+        if draw.random() < 1 / 3:
+            command(*words, "--resume", kill_after=draw.uniform(0.0, 0.5 * seconds))
+        last = command(*words, "--resume")
+        found = bytes_of(place / "out", without=TIMES)
+        same = last.status == 0 and found == wanted
+        differ = sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
+    parts = [n for n in there if n.endswith((".parquet", ".json")) and "/" in n and ".tmp" not in n]
+    return {"killed": first.status == -9, "files": len(there), "parts": len(parts),
+            "temporary": sum(".tmp" in n for n in there), "same": same,
+            **({} if same else {"differ": differ[:5], "said": last.lines[-3:]})}  # fmt: skip
+
+
+def double_start(number: int) -> dict[str, Any]:
+    """Two processes that start in one folder, 0 to 4 s apart, half of them with one seed."""
+    draw = random.Random(f"double {number}")
+    delay = 4.0 * (number % 10) / 9 if number >= 4 else 0.0
+    seeds = (0, 0) if number % 2 == 0 else (0, 9)
+    with scratch() as place:
+        (place / "slow_agent.py").write_text(SLOW)
+        command_line = [sys.executable, "-m", "recsim_mnar", "simulate", *WORLD, "--policy", "slow_agent:Slow"]
+        command_line += ["--users", "400", "--workers", "1", "--train-users", "5"]
+        ways = [["--seed", str(seed), "--out", "out"] for seed in seeds]
+        if draw.random() < 0.25:
+            ways[1].append("--resume")
+        started = []
+        for i, way in enumerate(ways):
+            if i:
+                time.sleep(delay)
+            pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            started.append(subprocess.Popen([*command_line, *way], cwd=place, **pipes))
+        errors = [each.communicate(timeout=300)[1].strip().splitlines() for each in started]
+        codes = [each.returncode for each in started]
+        owners = [i for i in (0, 1) if codes[i] == 0]
+        found = bytes_of(place / "out") if (place / "out").exists() else {}
+        alone = subprocess.run(
+            [*command_line, "--seed", str(seeds[owners[0]] if owners else 0), "--out", "alone"],
+            cwd=place,
+            capture_output=True,
+        )
+        wanted = bytes_of(place / "alone") if alone.returncode == 0 else None
+    refused = [errors[i] for i in (0, 1) if codes[i] == 2]
+    # With --resume the same run may be taken up after its end, which changes nothing.
+    again = "--resume" in ways[1] and len(owners) == 2 and seeds[0] == seeds[1]
+    good = (again or (len(owners), len(refused)) == (1, 1)) and found == wanted
+    good &= all(len(lines) == 1 and lines[0].startswith("error: ") for lines in refused)
+    told = {"delay": round(delay, 2), "seeds": seeds, "statuses": codes, "resume": "--resume" in ways[1]}
+    return {**told, "refusal": refused[0][0] if refused else None, "same": found == wanted, "good": good}

@@ -1,0 +1,166 @@
+"""Damage, kills, double starts, mutated files, full disks: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import costs
+import disks
+import faults
+import fuzz
+import kills
+from children import small_parts
+
+from recsim_mnar.log.files import write_json
+
+HERE = Path(__file__).resolve().parent
+SIZES = {
+    "faults": 400,
+    "replayed": 60,
+    "own": 200,
+    "simulate": 50,
+    "study": 50,
+    "double": 20,
+    "full": 20,
+    "read_only": 1,
+    "costs": 1,
+    "fuzz": 10_000,
+}
+FEW = {"faults": 12, "replayed": 4, "own": 8, "simulate": 3, "study": 1, "double": 1, "full": 2, "fuzz": 300}
+QUICK = {**SIZES, **FEW}
+"""Trials of each step."""
+
+
+def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]]]:
+    """A trial of each step, by its number."""
+    return {
+        "faults": lambda i: faults.faulty(place, i * 400 // 12 if quick else i),
+        "replayed": lambda i: faults.faulty_replayed(place, i),
+        "own": lambda i: faults.without_receipts(place, i),
+        "simulate": lambda i: kills.killed("simulate", i),
+        "study": lambda i: kills.killed("study", i),
+        "double": kills.double_start,
+        "fuzz": lambda i: fuzz.fuzzed(place, i),
+        "full": disks.full,
+        "read_only": lambda i: disks.read_only(),
+        "costs": lambda i: costs.paired(place, 2_000 if quick else 20_000, 3 if quick else 9),
+    }
+
+
+def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
+    """The trials of a step: those that a file holds already, and the others, each written as it ends."""
+    file = out / f"{step}.jsonl"
+    done = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    n = (QUICK if quick else SIZES)[step]
+    if len(done) < n:
+        if step in ("full", "read_only") and not disks.can_mount():
+            print(f"{step}: skipped, this user may not mount file systems")
+            return []
+        from children import scratch
+
+        with scratch() as place, file.open("a") as written:
+            trial = trials(quick, place)[step]
+            for i in range(len(done), n):
+                done.append(trial(i))
+                written.write(json.dumps(done[-1]) + "\n")
+                written.flush()
+    return done
+
+
+def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Counts of each step."""
+    told: dict[str, Any] = {}
+    if found.get("faults"):
+        kinds = Counter(r["kind"] for r in found["faults"])
+        told["faults"] = {
+            kind: {"trials": n, **_sums([r for r in found["faults"] if r["kind"] == kind], "named", "mended")}
+            for kind, n in kinds.items()
+        }
+        told["faults"]["all"] = {"trials": len(found["faults"]), **_sums(found["faults"], "named", "mended")}
+    if found.get("replayed"):
+        told["replayed"] = {"trials": len(found["replayed"]), **_sums(found["replayed"], "named")}
+    if found.get("own"):
+        counted = Counter((r["where"], r["outcome"]) for r in found["own"])
+        told["without receipts"] = {f"{where}: {outcome}": n for (where, outcome), n in sorted(counted.items())}
+    for kind in ("simulate", "study"):
+        if found.get(kind):
+            told[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same")}
+    if found.get("double"):
+        told["double starts"] = {"trials": len(found["double"]), **_sums(found["double"], "good", "same")}
+    if found.get("fuzz"):
+        rows = found["fuzz"]
+        most = {"most CPU seconds": max(r["cpu"] for r in rows), "most MB": max(r["mb"] for r in rows)}
+        refused = sum(r["status"] == 2 for r in rows)
+        told["fuzz"] = {"trials": len(rows), **_sums(rows, "clean"), "refused": refused, **most}
+    if found.get("full"):
+        told["full disks"] = {"trials": len(found["full"]), **_sums(found["full"], "one_line", "same"),
+                              "failed at first": sum(r["status"] != 0 for r in found["full"])}  # fmt: skip
+    if found.get("read_only"):
+        told["read-only"] = {
+            "one line": all(found["read_only"][0]["one_line"]),
+            "readers read": not any(found["read_only"][0]["readers"]),
+        }
+    if found.get("costs"):
+        told["costs"] = found["costs"][0]
+    return told
+
+
+def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Trials that did not end as they must."""
+    must = {
+        "faults": ("named", "mended"), "replayed": ("named",), "simulate": ("same",), "study": ("same",),
+        "double": ("good",), "full": ("one_line", "same"), "fuzz": ("clean",),
+    }  # fmt: skip
+    return [
+        f"{step} {i}: {row}"
+        for step, rows in found.items()
+        for i, row in enumerate(rows)
+        if not all(row[key] for key in must.get(step, ()))
+    ]
+
+
+def _sums(rows: list[dict[str, Any]], *keys: str) -> dict[str, int]:
+    return {key: sum(bool(row[key]) for row in rows) for key in keys}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("steps", nargs="*", choices=[*SIZES, []], help="these alone")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, default=None, help="where trials are kept; runs/damage unless named")
+    options = parser.parse_args()
+    steps = options.steps or list(SIZES)
+    out = options.out or Path("runs") / ("damage-quick" if options.quick else "damage")
+    out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for step in SIZES:
+        if step in ("full", "read_only") and step in steps and "--inside" not in sys.orig_argv and disks.can_mount():
+            # Mounts are seen by one process and its children alone, and gone when it ends.
+            quick = ["--quick"] * options.quick
+            inside = "import sys; sys.orig_argv.append('--inside'); import run; run.main()"
+            words = ["unshare", "-rm", sys.executable, "-c", inside, step, *quick, "--out", str(out.resolve())]
+            subprocess.run(words, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
+        if step in steps:
+            if step not in ("costs", "double"):
+                small_parts()
+            found[step] = run_step(step, out, options.quick)
+        elif (out / f"{step}.jsonl").exists():
+            found[step] = [json.loads(line) for line in (out / f"{step}.jsonl").read_text().splitlines()]
+    told = summary(found)
+    print(json.dumps(told, indent=1))
+    if not options.quick and "--inside" not in sys.orig_argv:
+        write_json(HERE / "results.json", told)
+    short = shortcomings(found)
+    if short and "--inside" not in sys.orig_argv:
+        sys.exit("\n".join(short))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""plan_ab against formulas written out, brute simulation, and what is said of bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from recsim_mnar import plan_ab
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import difference
+from recsim_mnar.own_log.plan.pilot import Pilot
+from recsim_mnar.own_log.plan.users import UserTotals
+from twins.plan_log import made
+
+USERS = 20_000
+
+
+def shop(seed=0, users=USERS, lift=0.0):
+    rng = np.random.default_rng(seed)
+    rows = 1 + rng.poisson(2.0, users)
+    rate = np.minimum(0.1 * np.exp(0.5 * rng.standard_normal(users)), 0.8) * (1.0 + lift)
+    user = np.repeat(np.arange(users), rows)
+    return {"user": user, "reward": (rng.random(len(user)) < rate[user]).astype(float)}
+
+
+def plain(log, lift, power, level=0.95):
+    """Users an arm, users one by one."""
+    sums, counts = {}, {}
+    for user, reward in zip(log["user"].tolist(), log["reward"].tolist(), strict=True):
+        sums[user] = sums.get(user, 0.0) + reward
+        counts[user] = counts.get(user, 0) + 1
+    n = len(sums)
+    value = sum(sums.values()) / sum(counts.values())
+    variance = sum((sums[u] - value * counts[u]) ** 2 for u in sums) / (n - 1)
+    mean_sum, mean_count = sum(sums.values()) / n, sum(counts.values()) / n
+    treated = (1 + lift) ** 2 * variance - lift * (1 + lift) * mean_sum
+    z = norm.ppf(1 - (1 - level) / 2) + norm.ppf(power)
+    return z**2 * (variance + treated) / (mean_count * lift * value) ** 2
+
+
+def test_as_the_formula_written_out():
+    log = shop()
+    for power in (0.6, 0.9):
+        found = plan_ab(log, "10%", power=power)
+        assert found.users == int(np.ceil(plain(log, 0.1, power)))
+        assert found.low < found.users < found.high
+
+
+def test_the_variance_under_a_lift_is_that_of_users_with_it():
+    before = UserTotals.of(Pilot.of(shop(1, 200_000), propensity=False))
+    after = UserTotals.of(Pilot.of(shop(2, 200_000, lift=0.2), propensity=False))
+    # Either has a relative standard error of sqrt((kurtosis - 1) / users), about .004.
+    assert before.variance_under(0.2) == pytest.approx(after.variance, rel=0.03)
+
+
+def test_power_comes_true():
+    """Of 1,000 tests the share that finds the lift: its standard error is .013."""
+    plan = plan_ab(shop(3, 100_000), "15%", power=0.8)
+    rng = np.random.default_rng(4)
+    found = 0
+    for _ in range(1000):
+        arms = []
+        for lift in (0.0, 0.15):
+            rows = 1 + rng.poisson(2.0, plan.users)
+            rate = np.minimum(0.1 * np.exp(0.5 * rng.standard_normal(plan.users)), 0.8) * (1.0 + lift)
+            sums = rng.binomial(rows, rate)
+            value = sums.sum() / rows.sum()
+            arms.append((value, np.sum((sums - value * rows) ** 2) / rows.sum() ** 2))
+        found += arms[1][0] - arms[0][0] > norm.ppf(0.975) * np.sqrt(arms[0][1] + arms[1][1])
+    assert found / 1000 == pytest.approx(0.8, abs=0.05)
+
+
+def test_least_lift_is_the_inverse():
+    log = shop()
+    plan = plan_ab(log, "10%")
+    back = plan_ab(log, users=plan.users)
+    assert back.least_share == pytest.approx(0.1, rel=1e-3)
+    assert plan_ab(log, users=4 * plan.users).least_share == pytest.approx(0.05, rel=0.05)
+
+
+def test_the_range_holds_the_truth():
+    """Of 40 small logs: the users that a large one asks for lie in the range at .95. Fewer than 33: once in 1,000."""
+    truth = plan_ab(shop(9, 200_000), "10%").users
+    held = [plan_ab(shop(100 + seed, 1000), "10%") for seed in range(40)]
+    assert sum(plan.low <= truth <= plan.high for plan in held) >= 33
+
+
+def test_design_effect_counts_dependence():
+    rng = np.random.default_rng(0)
+    user = np.repeat(np.arange(2000), 10)
+    same = {"user": user, "reward": (rng.random(2000) < 0.3).astype(float)[user]}
+    assert plan_ab(same, "10%").design_effect == pytest.approx(10.0)
+    alone = {"user": user, "reward": (rng.random(20_000) < 0.3).astype(float)}
+    assert plan_ab(alone, "10%").design_effect == pytest.approx(1.0, abs=0.1)
+
+
+def test_days_from_dates_and_from_what_is_said():
+    log = shop()
+    days = np.random.default_rng(0).uniform(0.0, 10.0, USERS)[log["user"]]
+    dated = log | {"time": np.datetime64("2026-01-01T00:00:00", "s") + (days * 86400).astype("timedelta64[s]")}
+    plan = plan_ab(dated, "10%")
+    assert plan.users_per_day == pytest.approx(USERS / 10.0, rel=0.05)
+    assert plan.days == pytest.approx(2 * plan.users / plan.users_per_day)
+    assert plan_ab(log, "10%").days is None
+    assert plan_ab(log, "10%", users_per_day=100).days == pytest.approx(2 * plan.users / 100)
+
+
+def test_as_many_off_policy_rows_give_the_same_width():
+    """A log of so many rows, made, gives a difference whose interval is as wide."""
+    plan = plan_ab(made(5000, 1), "20%", target="left", baseline="today")
+    assert plan.off_policy is not None
+    again = made(plan.off_policy // 4, 7)
+    found = difference(
+        again["reward"], again["propensity"], again["left"], again["today"], estimator="ips", cluster=again["user"]
+    )
+    assert (found.high - found.low) / 2.0 == pytest.approx(plan.half_width, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"lift": "0%"}, "lift is 0"),
+        ({"lift": "abc"}, "lift must be a share"),
+        ({"lift": "5%", "power": 1.2}, "power must lie in"),
+        ({"lift": "5%", "power": 0.01}, "what no effect has"),
+        ({"lift": "5%", "level": 95}, "level must lie"),
+        ({}, "name a lift"),
+        ({"lift": "2000%"}, "rewards here are 0 or 1"),
+        ({"users": 1}, "users must be a whole number"),
+        ({"users": 2}, "so few find no lift"),
+        ({"lift": "5%", "target": "nope"}, "no column 'nope'"),
+        ({"lift": "5%", "baseline": "reward"}, "without a target"),
+        ({"lift": "5%", "users_per_day": 0}, "users_per_day must lie"),
+    ],
+)
+def test_bad_input_is_one_line(given, said):
+    with pytest.raises(UserError, match=said) as caught:
+        plan_ab(shop(users=500), **given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_log_without_users_and_one_that_does_not_vary():
+    with pytest.raises(UserError, match="no users"):
+        plan_ab({"reward": np.ones(10)}, "5%")
+    with pytest.raises(UserError, match="do not differ"):
+        plan_ab({"reward": np.ones(10), "user": np.arange(10)}, "5%")
+
+
+def test_a_small_log_says_so():
+    assert any("guess" in note for note in plan_ab(shop(users=50), "10%").notes)

@@ -1,0 +1,321 @@
+"""Receipts of files, and the readers' door that holds files against them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.from_file import estimate_file
+from recsim_mnar.log import Log
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.files import write_table
+from recsim_mnar.log.filled_folder import filling
+from recsim_mnar.log.parts import Parts, write_file
+from recsim_mnar.log.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
+from recsim_mnar.log.verifying import verify
+from recsim_mnar.policy import registry
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+
+
+def made(seed, n_users=30):
+    world = make_world("sessions", None, ["n_items=20", "n_flips=5"])
+    uniform = registry.learner("random").fit(Log({}), n_items=20, seed=0)
+    return simulate(world, uniform, n_users, seed)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Two logs of several parts each."""
+    folder = tmp_path_factory.mktemp("receipts")
+    for seed in (1, 2):
+        made(seed).write(folder / str(seed), rows_per_part=600)
+    return folder
+
+
+@pytest.fixture
+def log(written, tmp_path):
+    shutil.copytree(written / "1", tmp_path / "log")
+    return tmp_path / "log"
+
+
+READERS = (Log.read, lambda path: estimate_file(path, ["propensity"]))
+
+
+def faults(path):
+    """What every reader says, and verify."""
+    said = []
+    for read in READERS:
+        with pytest.raises(UserError) as refused:
+            read(path)
+        said.append(str(refused.value))
+    found = verify(path).faults
+    assert found
+    assert all("\n" not in line for line in (*said, *found))
+    return [*said, found[0]]
+
+
+def all_say(path, *words):
+    for line in faults(path):
+        assert all(word in line for word in words), line
+
+
+# ------------------------------------------------------------------------------------------------------------- indexes
+
+
+def test_an_index_lists_every_part(log):
+    index = Index.read(log)
+    parts = sorted(log.glob("part-*"))
+    assert len(parts) > 3
+    assert sorted(index.receipts) == [part.name for part in parts]
+    users = []
+    for part in parts:
+        receipt = index.receipts[part.name]
+        table = pq.read_table(part)
+        assert (receipt.bytes, receipt.sha256) == (part.stat().st_size, file_digest(part))
+        assert receipt.rows == table.num_rows
+        assert receipt.users == (table["user"][0].as_py(), table["user"][-1].as_py())
+        users.append(receipt.users)
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(users))
+    assert {"recsim-mnar", "numpy", "pyarrow", "sources"} <= set(index.made_with)
+    assert not (log / JOURNAL).exists()
+
+
+def test_any_changed_bit_of_an_index_is_noticed(log):
+    raw = (log / INDEX).read_bytes()
+    for at in range(len(raw)):
+        changed = bytearray(raw)
+        changed[at] ^= 1 << (at % 8)
+        (log / INDEX).write_bytes(changed)
+        with pytest.raises(DamagedIndexError, match=r"index.json is damaged"):
+            Index.read(log)
+
+
+def test_an_index_of_another_program_is_none_of_ours(log, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    pq.write_table(pq.read_table(log / "part-00000.parquet"), own / "a.parquet")
+    (own / INDEX).write_text('{"files": ["a.parquet"], "by": "another program"}')
+    assert Parts.of(own).index is None
+    assert len(Log.read(own)) > 0
+    with pytest.raises(UserError, match="another program"), filling(own, resume=True) as into:
+        into.take_up()
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b"])
+def test_an_index_names_files_of_its_folder_alone(tmp_path, name):
+    Index({name: Receipt(name, 1, "0" * 64)}).write(tmp_path)
+    with pytest.raises(DamagedIndexError):
+        Index.read(tmp_path)
+
+
+def test_a_journal_tells_what_was_written_down_and_no_more(tmp_path):
+    journal = Journal(tmp_path)
+    journal.begin(Index({}, "digest", {"numpy": "1"}))
+    receipts = [Receipt(f"part-{i}", i, f"{i:064}", rows=i, users=(i, i)) for i in range(3)]
+    for receipt in receipts:
+        journal.add(receipt)
+    journal.close(remove=False)
+    assert list(journal.read().receipts.values()) == receipts
+    assert journal.read().made == "digest"
+    whole = journal.path.read_bytes()
+    journal.path.write_bytes(whole[:-5])  # cut off by a kill
+    assert list(journal.read().receipts.values()) == receipts[:-1]
+    lines = whole.splitlines()
+    lines[2] = lines[2].replace(b'"bytes": 1', b'"bytes": 7')
+    journal.path.write_bytes(b"\n".join(lines))
+    assert list(journal.read().receipts.values()) == [receipts[0], receipts[2]]
+
+
+# -------------------------------------------------------------------------------------------------------------- faults
+
+
+def test_a_whole_log_is_read_and_verified(log, written):
+    assert Log.read(log).digest() == made(1).digest()
+    found = verify(log)
+    assert not found.faults
+    assert found.n_rows == len(made(1))
+    assert Log.read(log / "part-00001.parquet").columns.keys()
+
+
+def test_a_part_that_is_missing_or_too_much_is_named(log, written):
+    (log / "part-00002.parquet").rename(log / "part-00099.parquet")
+    all_say(log, "part-00002.parquet is missing")
+    (log / "part-00099.parquet").rename(log / "part-00002.parquet")
+    shutil.copy(written / "2" / "part-00000.parquet", log / "more.parquet")
+    all_say(log, "more.parquet is no part of this log")
+
+
+def test_parts_that_are_swapped_doubled_or_of_another_run_are_named(log, written):
+    parts = [log / f"part-0000{i}.parquet" for i in range(3)]
+    whole = [part.read_bytes() for part in parts]
+    parts[1].write_bytes(whole[2])
+    all_say(log, "part-00001.parquet holds what part-00002.parquet is to hold")
+    parts[2].write_bytes(whole[1])
+    all_say(log, "part-00001.parquet holds what part-00002.parquet is to hold")
+    parts[1].write_bytes(whole[1])
+    parts[2].write_bytes((written / "2" / "part-00002.parquet").read_bytes())
+    all_say(log, "part-00002.parquet is a part of another run")
+    parts[2].write_bytes(whole[2][:-100])
+    all_say(log, "part-00002.parquet is damaged: it has")
+    shutil.copy(written / "2" / INDEX, log / INDEX)
+    parts[2].write_bytes(whole[2])
+    all_say(log, "index.json", "another run")
+
+
+def test_any_bit_of_a_part_is_noticed(log):
+    part = log / "part-00001.parquet"
+    whole = part.read_bytes()
+    for at in np.linspace(0, len(whole) - 1, 23).astype(int):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << (at % 8)
+        part.write_bytes(changed)
+        with pytest.raises(UserError, match=r"part-00001.parquet is .*damaged"):
+            Log.read(log)
+        with pytest.raises(UserError, match=r"part-00001.parquet is .*damaged"):  # by itself, too
+            Log.read(part)
+
+
+def test_a_log_without_its_index_is_not_finished(log):
+    (log / INDEX).unlink()
+    all_say(log, "index.json is missing")
+    for part in log.glob("part-*"):  # put together by a user, under names of their own
+        part.rename(log / part.name.replace("part", "mine"))
+    assert Log.read(log).digest() == made(1).digest()
+    assert verify(log).n_read == len(list(log.glob("mine-*")))
+
+
+def test_without_receipts_pages_are_held_against_their_checksums(log):
+    own = log.parent / "own.parquet"
+    whole = (log / "part-00001.parquet").read_bytes()
+    first = pq.ParquetFile(log / "part-00001.parquet").metadata.row_group(0).column(6)
+    assert first.path_in_schema == "propensity"
+    own.write_bytes(whole)
+    assert len(Log.read(own)) > 0
+    changed = bytearray(whole)
+    begin = first.dictionary_page_offset or first.data_page_offset
+    changed[begin + first.total_compressed_size - 9] ^= 4
+    own.write_bytes(changed)
+    for read in READERS:
+        with pytest.raises(UserError, match="CRC"):
+            read(own)
+
+
+def test_hidden_files_are_alike_to_all_readers(log):
+    for name in ("_metadata.parquet", ".part-00000.parquet", "_SUCCESS"):
+        (log / name).write_bytes(b"not a table")
+    assert Log.read(log).digest() == made(1).digest()
+    assert estimate_file(log, ["propensity"])[0]["n"] == made(1).is_bandit.sum()
+    assert not verify(log).faults
+
+
+def test_a_folder_within_a_folder_that_looks_like_a_column_adds_none(log):
+    there = log.parent / "reward=7"
+    log.rename(there)
+    assert Log.read(there).digest() == made(1).digest()
+
+
+# ---------------------------------------------------------------------------------------------- single files, exposures
+
+
+def test_a_single_file_has_its_receipt_beside_it(tmp_path):
+    file = tmp_path / "replayed.parquet"
+    log = made(1)
+    write_file(file, len(log), lambda path: write_table(log.to_arrow(), path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["replayed.parquet", "replayed.parquet.index.json"]
+    assert verify(file).n_rows == len(made(1))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
+    for line in faults(file):
+        assert "replayed.parquet is not what was written" in line
+        assert "remove replayed.parquet.index.json" in line
+    (tmp_path / "replayed.parquet.index.json").unlink()
+    file.write_bytes(whole)
+    assert len(Log.read(file)) == len(made(1))
+    file.unlink()
+    (tmp_path / ".replayed.parquet.0123456789abcdef.tmp").write_text("of a writer that was killed")
+    log = made(2)
+    write_file(file, len(log), lambda path: write_table(log.to_arrow(), path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["replayed.parquet", "replayed.parquet.index.json"]
+
+
+def test_exposures_are_held_against_their_receipts(tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {
+        "user": [0, 0, 1],
+        "item": [0, 1, 2],
+        "time": [0, 0, 0],
+        "recommended": [1, 0, 1],
+        "purchased": [1, 1, 0],
+    }
+    exposures = Exposures.from_columns(columns, propensities=rng.uniform(0.1, 0.9, (2, 3, 1)).astype(np.float32))
+    exposures.write(tmp_path)
+    assert np.array_equal(Exposures.read(tmp_path).propensities, exposures.propensities)
+    assert sorted(Index.read(tmp_path).receipts) == ["exposures.parquet", "propensities.npz"]
+    for name in ("exposures.parquet", "propensities.npz"):
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[:60] + bytes([whole[60] ^ 1]) + whole[61:])
+        with pytest.raises(UserError, match=f"{name} is damaged"):
+            Exposures.read(tmp_path)
+        assert name in verify(tmp_path).faults[0]
+        (tmp_path / name).write_bytes(whole)
+    assert not verify(tmp_path).faults
+
+
+# ------------------------------------------------------------------------------------------ files of which nobody knows
+
+
+@pytest.mark.parametrize("meta", [b"{", b"[1]", b"7", b'"text"', b"\xff\xfe", b"[" * 100_000])
+def test_metadata_that_is_no_table_is_a_line(tmp_path, meta):
+    pq.write_table(made(1).to_arrow().replace_schema_metadata({b"recsim_mnar": meta}), tmp_path / "a.parquet")
+    for read in READERS:
+        with pytest.raises(UserError, match=r"a.parquet: the metadata 'recsim_mnar' is no table of JSON"):
+            read(tmp_path / "a.parquet")
+
+
+def test_columns_of_tables_are_a_line(tmp_path):
+    log = made(1)
+    struct = pa.array([{"a": 1}] * len(log))
+    table = log.to_arrow()
+    for name in ("event", "user", "reward"):
+        pq.write_table(table.set_column(table.column_names.index(name), name, struct), tmp_path / "a.parquet")
+        for read in READERS if name != "user" else READERS[:1]:
+            with pytest.raises(UserError, match=name):
+                read(tmp_path / "a.parquet")
+
+
+def test_paths_that_are_no_utf8_are_a_line(tmp_path):
+    bad = os.fsencode(tmp_path) + b"/caf\xe9.parquet"
+    with open(bad, "wb") as file:
+        file.write(b"x")
+    for command in (["verify"], ["estimate", "--target", "a"], ["replay", "--policy", "random", "--out", "r.parquet"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "recsim_mnar", *command, bad], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert done.returncode == 2
+        assert done.stderr.count(b"\n") == 1
+        assert b"the path is not UTF-8" in done.stderr
+
+
+def test_verify_says_every_fault(log, capsys):
+    from test_cli import run
+
+    shutil.rmtree(log.parent / "log2", ignore_errors=True)
+    (log / "part-00001.parquet").unlink()
+    (log / "part-00002.parquet").write_bytes(b"PAR1")
+    status, _, err = run(capsys, "verify", log)
+    assert status == 2
+    assert "part-00001.parquet is missing" in err
+    assert "part-00002.parquet is damaged: it has 4 bytes" in err
+    assert err.count("error: ") == 1
+    assert json.loads((log / INDEX).read_text())["format"] == "recsim-mnar index 1"

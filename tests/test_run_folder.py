@@ -1,0 +1,301 @@
+"""Folders that simulate fills: one owner, what is missing made again and no more, what was made otherwise refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import recsim_mnar.simulate.run_folder as run_folder
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
+from recsim_mnar.log.receipts import INDEX, JOURNAL, Index
+from recsim_mnar.log.verifying import verify
+from recsim_mnar.policy import registry
+from recsim_mnar.simulate.origin import origin_named, origin_of
+from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.worlds import make_world
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """Five parts of a log of 150 users."""
+    monkeypatch.setattr(run_folder, "SHARD_USERS", 32)
+    monkeypatch.setattr(run_folder, "PART_SHARDS", 1)
+
+
+@pytest.fixture
+def world():
+    return make_world("sessions", None, ["n_items=20", "n_flips=5"])
+
+
+def uniform():
+    return registry.learner("random").fit(Log({}), n_items=20, seed=0)
+
+
+def simulated(folder, world, policy=None, **more):
+    given = {"n_users": 150, "seed": 3, "keep_truth": True, **more}
+    return simulate_to(folder, world, policy or uniform(), given.pop("n_users"), given.pop("seed"), **given)
+
+
+def bytes_of(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def inodes_of(folder):
+    return {p.name: p.stat().st_ino for p in folder.rglob("*") if p.is_file()}
+
+
+def part(run, number):
+    return run / "log" / f"part-{number:05d}.parquet"
+
+
+@pytest.fixture
+def run(tmp_path, world):
+    assert simulated(tmp_path / "run", world)["parts"] == 5
+    return tmp_path / "run"
+
+
+def test_an_index_over_all_is_written_last(run):
+    assert set(Index.read(run).receipts) == {"simulation.json", "truth.parquet", "catalogue.npz", "log/index.json"}
+    assert len(Index.read(run / "log").receipts) == 5
+    assert not list(run.rglob(".*"))
+    assert not verify(run).faults
+    times = {p.name: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file() and p.parent == run}
+    assert max(times, key=times.__getitem__) == INDEX
+
+
+@pytest.mark.parametrize(
+    ("damage", "again"),
+    [
+        (lambda run: (run / "log" / "part-00002.parquet").unlink(), {"part-00002.parquet"}),
+        (lambda run: (run / "log" / "part-00004.parquet").write_bytes(b"PAR1"), {"part-00004.parquet"}),
+        (lambda run: shutil.copy(part(run, 0), part(run, 1)), {"part-00001.parquet"}),
+        (lambda run: (run / "truth.parquet").write_bytes(b""), {"truth.parquet"}),
+        (lambda run: (run / "catalogue.npz").unlink(), {"catalogue.npz"}),
+        (lambda run: (run / "simulation.json").write_text('{"seed": 4, "half'), set()),
+        (lambda run: (run / "simulation.json").write_text("{}"), set()),
+        (lambda run: (run / "simulation.json").unlink(), set()),
+        (lambda run: (run / "index.json").unlink(), {"truth.parquet", "catalogue.npz"}),
+    ],
+)  # fmt: skip
+def test_resume_makes_again_what_is_not_whole_and_nothing_else(run, world, damage, again):
+    wanted, before = bytes_of(run), inodes_of(run)
+    damage(run)
+    assert verify(run).faults
+    simulated(run, world, resume=True)
+    assert bytes_of(run) == wanted
+    kept = inodes_of(run)
+    tables = {name for name in before if name.endswith((".parquet", ".npz"))}
+    # A file system may give the number of a removed file to the next one: what was touched is at most what had to be.
+    assert {name for name in tables if kept[name] != before[name]} <= again
+
+
+def test_resume_after_a_kill_has_the_undisturbed_bytes_and_leaves_nothing(run, world, tmp_path):
+    """Killed before every rename in turn: what a kill at any moment can leave."""
+    wanted = bytes_of(run)
+    code = """
+        import os, signal, sys
+        from pathlib import Path
+        import recsim_mnar.simulate.run_folder as run_folder
+        sys.path.insert(0, sys.argv[3])
+        from test_run_folder import uniform, simulated, make_world
+        run_folder.SHARD_USERS, run_folder.PART_SHARDS = 32, 1
+        left, replace = [int(sys.argv[2])], os.replace
+        def dying(*names):
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+            replace(*names)
+        os.replace = dying
+        simulated(Path(sys.argv[1]), make_world("sessions", None, ["n_items=20", "n_flips=5"]), resume=True)
+    """
+    n_renames = 5 + 5 + 2 + 2 + 2 + 1  # parts, their truth, truth and catalogue, indexes, journals, manifest
+    out = tmp_path / "killed"
+    for n in (0, 1, 2, 3, 6, n_renames - 3, n_renames - 2, n_renames - 1):
+        words = [sys.executable, "-c", textwrap.dedent(code), str(out), str(n), str(Path(__file__).parent)]
+        died = subprocess.run(words, check=False, capture_output=True, text=True)
+        assert died.returncode == -signal.SIGKILL, (n, died.stderr)
+        if (out / "simulation.json").exists():
+            with pytest.raises(UserError, match=r"index.json is missing: the run was interrupted"):
+                Log.read(out)
+        simulated(out, world, resume=True)
+        assert bytes_of(out) == wanted, n
+        shutil.rmtree(out)
+
+
+def test_a_second_start_is_refused_and_loses_nothing_of_the_first(run, world, tmp_path):
+    wanted = bytes_of(run)
+    out, said = tmp_path / "out", []
+
+    def second(users):
+        if not said:
+            for resume in (False, True):
+                words = ["simulate", "--world", "sessions", "--policy", "random", "--users", "9", "--out", str(out)]
+                words += ["--resume"] * resume
+                done = subprocess.run(
+                    [sys.executable, "-m", "recsim_mnar", *words], capture_output=True, text=True, check=False
+                )
+                said.append((done.returncode, done.stderr))
+
+    simulated(out, world, progress=second)
+    for status, line in said:
+        assert status == 2
+        assert line.count("\n") == 1
+        assert f"{out} is being written by process {os.getpid()} on " in line
+    assert bytes_of(out) == wanted
+
+
+def test_a_run_that_fails_before_its_first_part_leaves_nothing(tmp_path, world, monkeypatch):
+    def fails(*_, **__):
+        raise UserError("no")
+
+    monkeypatch.setattr(run_folder, "simulate_shard", fails)
+    with pytest.raises(UserError, match="no"):
+        simulated(tmp_path / "a" / "b", world)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UserError, match="no"):
+        simulated(tmp_path / "mine", world)
+    assert [p.name for p in tmp_path.rglob("*")] == ["mine"]
+
+
+# --------------------------------------------------------------------------------------------------- made otherwise
+
+
+def test_other_parameters_versions_and_strangers_are_refused_by_name(run, world, monkeypatch):
+    wanted = bytes_of(run)
+    for more, words in (
+        ({"seed": 4}, "differs in seed"),
+        ({"n_users": 151}, "differs in n_users"),
+        ({"keep_truth": False}, "differs in truth"),
+    ):
+        with pytest.raises(UserError, match=words):
+            simulated(run, world, resume=True, **more)
+    shutil.copy(run / "log/part-00000.parquet", run / "log/part-00005.parquet")
+    with pytest.raises(UserError, match=r"part-00005.parquet is no part of this run: move it away"):
+        simulated(run, world, resume=True)
+    (run / "log/part-00005.parquet").unlink()
+    here = run_folder.made_with()
+    monkeypatch.setattr(run_folder, "made_with", lambda: {**here, "numpy": "99.0"})
+    with pytest.raises(UserError, match=rf"other versions: numpy \({here['numpy']} there, 99.0 here\)"):
+        simulated(run, world, resume=True)
+    assert bytes_of(run) == wanted
+
+
+def test_a_manifest_that_cannot_be_read_and_nothing_else_to_go_by_is_a_line(run, world):
+    (run / INDEX).unlink()
+    for text in (b'{"half', b"[1]", b"\xff", b"[" * 100_000):
+        (run / "simulation.json").write_bytes(text)
+        with pytest.raises(UserError, match=r"simulation.json is missing or damaged"):
+            simulated(run, world, resume=True)
+
+
+def test_a_run_of_a_version_without_receipts_is_refused(run, world):
+    manifest = json.loads((run / "simulation.json").read_text())
+    for name in ("code", "made_with"):
+        del manifest[name]
+    (run / "simulation.json").write_text(json.dumps(manifest))
+    (run / INDEX).unlink()
+    with pytest.raises(UserError, match="kept no receipts"):
+        simulated(run, world, resume=True)
+
+
+AGENT = """
+import numpy as np
+from helper_of_it import share
+class Agent:
+    name = "mine"
+    def __init__(self, n_items): self.n_items = n_items
+    def act(self, users, uniforms):
+        return (uniforms * self.n_items).astype(int), np.full(len(users), share(self.n_items))
+    def probabilities(self, users): return np.full((len(users), self.n_items), share(self.n_items))
+"""
+HELPER = "def share(n): return 1 / n\n"
+
+
+def test_an_edited_module_is_refused_by_name(tmp_path):
+    words = "simulate --world sessions --set n_items=20 --set n_flips=5 --policy agent_of_mine:Agent --users 40"
+    command = [sys.executable, "-m", "recsim_mnar", *words.split(), "--train-users", "9", "--out", "out", "--resume"]
+    files = {"agent_of_mine": AGENT, "helper_of_it": HELPER, "unrelated": "x = 1\n"}
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+
+    def status():
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    assert status()[0] == 0
+    wanted = bytes_of(tmp_path / "out")
+    (tmp_path / "unrelated.py").write_text("x = 2\n")
+    assert status()[0] == 0
+    for name in ("agent_of_mine", "helper_of_it"):
+        (tmp_path / f"{name}.py").write_text(files[name] + "\n# edited\n")
+        code, line = status()
+        assert code == 2
+        assert line.count("\n") == 1
+        assert f"differs in the code of {name}: name another folder" in line
+        (tmp_path / f"{name}.py").write_text(files[name])
+    assert status()[0] == 0
+    assert bytes_of(tmp_path / "out") == wanted
+
+
+def test_what_was_fitted_and_files_of_parameters_belong_to_the_origin(world, tmp_path):
+    first = Log.read(_written(world, tmp_path, 1))
+    other = Log.read(_written(world, tmp_path, 2))
+    digests = []
+    for log in (first, first, other):
+        fitted = registry.learner("item-knn+epsilon=0.1").fit(log, n_items=20, seed=0)
+        (digest,) = origin_of(world, fitted).values()
+        digests.append(digest)
+    assert digests[0] == digests[1] != digests[2]
+    assert origin_of(world, uniform()) == {}
+    (tmp_path / "ratings.csv").write_text("1")
+    before = origin_named({"params": {"ratings_file": str(tmp_path / "ratings.csv")}, "agents": ["json:JSONDecoder"]})
+    (tmp_path / "ratings.csv").write_text("2")
+    after = origin_named({"params": {"ratings_file": str(tmp_path / "ratings.csv")}, "agents": []})
+    assert before.keys() == after.keys() == {f"file {tmp_path / 'ratings.csv'}"}
+    assert before != after
+
+
+def _written(world, place, seed):
+    from recsim_mnar.simulate import simulate
+
+    simulate(world, uniform(), 20, seed).write(place / str(seed))
+    return place / str(seed)
+
+
+# --------------------------------------------------------------------------------------------------------------- disks
+
+
+def test_a_file_that_cannot_grow_is_a_line_and_resume_goes_on(tmp_path):
+    """A limit on the size of files stands for a full disk: the same error of the system at the same places."""
+    words = "simulate --world sessions --set n_items=20 --set n_flips=5 --policy random --users 600 --truth --out out"
+    command = [sys.executable, "-m", "recsim_mnar", *words.split()]
+
+    def limited(size):
+        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    for size in (0, 3_000, 40_000):
+        more = ["--resume"] * (tmp_path / "out" / JOURNAL).exists()
+        done = subprocess.run(
+            [*command, *more], cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=limited(size)
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("\n") == 1
+        assert "error: " in done.stderr
+        assert "out" in done.stderr
+        assert "File too large" in done.stderr
+    done = subprocess.run([*command, "--resume"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not verify(tmp_path / "out").faults
+    subprocess.run([*command[:-1], "whole"], cwd=tmp_path, capture_output=True, check=True)
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
