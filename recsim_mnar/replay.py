@@ -23,12 +23,15 @@ from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_decisions, spot_check_probabilities
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.policy.storage import Stored
-from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order
+from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order
 
 Rows = NDArray[np.int64]
 UNSUPPORTED = "_unsupported"
 """Ending of the column, beside a policy's, of its mass where the logging probability is 0."""
 _CELLS = 1 << 22
+
+Columns = dict[str, NDArray[Any]]
+_REPLAYED = ("user", "event", "item", "action", "propensity", "reward")
 
 
 def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
@@ -102,9 +105,8 @@ def _replayed(
         return _replay_online(log, policy), np.empty(0)
     refuse_common_learning(policy, "replay")
     out = np.full((2, len(log)), np.nan)
-    jobs = (
-        functools.partial(_replay_rows, log, policy, logging, first, last) for first, last in user_blocks(log["user"])
-    )
+    block = carrying(_replay_block, policy, logging)
+    jobs = (functools.partial(block, rows_of(log, first, last), first) for first, last in user_blocks(log["user"]))
     for rows, *found in run_in_order(jobs, executor):
         out[:, rows] = found
     return out[0], out[1]
@@ -144,7 +146,7 @@ def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[
     return list(itertools.pairwise(edges))
 
 
-def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iterator[tuple[Rows, Rows]]:
+def replay_batches(log: Log | Columns, first: int, last: int, *, one_by_one: bool) -> Iterator[tuple[Rows, Rows]]:
     """Rows first..last-1 as a policy meets them: views to observe, then decisions, again and again, all users at once.
 
     Args:
@@ -181,8 +183,20 @@ def replay_batches(log: Log, first: int, last: int, *, one_by_one: bool) -> Iter
         yield rows[~is_decision] + first, rows[is_decision] + first
 
 
+def rows_of(log: Log, first: int, last: int) -> Columns:
+    """What a job that replays needs of a range of rows."""
+    return {name: log[name][first:last] for name in _REPLAYED}
+
+
+def _replay_block(
+    policy: Policy, logging: Policy | None, rows: Columns, first: int
+) -> tuple[Rows, NDArray[np.float64], NDArray[np.float64]]:
+    decisions, *found = _replay_rows(rows, policy, logging, 0, len(rows["user"]))
+    return decisions + first, found[0], found[1]
+
+
 def _replay_rows(
-    log: Log, policy: Policy, logging: Policy | None, first: int, last: int
+    log: Columns, policy: Policy, logging: Policy | None, first: int, last: int
 ) -> tuple[Rows, NDArray[np.float64], NDArray[np.float64]]:
     """Decisions in a range of rows, the policy's probability of each, and its mass outside the logging policy's."""
     policy = policy.fresh()

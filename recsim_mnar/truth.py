@@ -16,8 +16,8 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_distribution
-from recsim_mnar.replay import replay_batches, user_blocks
-from recsim_mnar.simulate.executor import run_in_order
+from recsim_mnar.replay import Columns, replay_batches, rows_of, user_blocks
+from recsim_mnar.simulate.executor import carrying, run_in_order
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.checks import decision_world
 
@@ -66,7 +66,8 @@ def sums_by_user(
     for policy in policies.values():
         refuse_common_learning(policy, "the value on a log")
     blocks = user_blocks(log["user"])
-    jobs = (functools.partial(_sums, world, log, policies, seed, first, last) for first, last in blocks)
+    block = carrying(_sums, world, policies, seed)
+    jobs = (functools.partial(block, rows_of(log, first, last)) for first, last in blocks)
     parts = list(run_in_order(jobs, executor))
     if not parts:
         return np.zeros(0), {name: np.zeros(0) for name in policies}
@@ -74,7 +75,7 @@ def sums_by_user(
     return decisions, {name: np.concatenate([sums[name] for _, sums in parts]) for name in policies}
 
 
-def states_of(world: DecisionWorld, log: Log, seed: int, first: int, last: int) -> NDArray[np.float64]:
+def states_of(world: DecisionWorld, log: Log | Columns, seed: int, first: int, last: int) -> NDArray[np.float64]:
     """Hidden state at each row's decision, for rows first..last-1 (which divide no user); NaN on organic rows.
 
     The users live again: the streams are addressed, so the logged actions lead them through the same life.
@@ -105,14 +106,13 @@ def states_of(world: DecisionWorld, log: Log, seed: int, first: int, last: int) 
 
 
 def _sums(
-    world: DecisionWorld, log: Log, policies: Mapping[str, Policy], seed: int, first: int, last: int
+    world: DecisionWorld, policies: Mapping[str, Policy], seed: int, log: Columns
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    first, last = 0, len(log["user"])
     states = states_of(world, log, seed, first, last)
-    users = np.unique(log["user"][first:last])
-    bandit = log["event"][first:last] == schema.BANDIT
-    counts = np.bincount(np.searchsorted(users, log["user"][first:last][bandit]), minlength=len(users)).astype(
-        np.float64
-    )
+    users = np.unique(log["user"])
+    bandit = log["event"] == schema.BANDIT
+    counts = np.bincount(np.searchsorted(users, log["user"][bandit]), minlength=len(users)).astype(np.float64)
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     acting = {name: policy.fresh() for name, policy in policies.items()}
     stepwise = any(learning_of(policy) != "nothing" for policy in acting.values())
@@ -127,7 +127,7 @@ def _sums(
         if len(decisions) == 0:
             continue
         # Decisions of one user in one state count together; where interests drift between them each stands alone.
-        here = states[decisions - first]
+        here = states[decisions]
         new = np.concatenate(
             [[True], (user[decisions][1:] != user[decisions][:-1]) | (here[1:] != here[:-1]).any(axis=1)]
         )

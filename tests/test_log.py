@@ -48,7 +48,9 @@ def test_parquet_parts_give_the_same_log(log, tmp_path):
 def test_the_file_is_plain_parquet(log, tmp_path):
     log.write(tmp_path)
     table = pq.read_table(tmp_path / "part-00000.parquet")
-    assert table.schema.field("event").type == pa.dictionary(pa.int8(), pa.string())
+    event = table.schema.field("event").type  # indices as wide as this version of pyarrow reads them
+    assert pa.types.is_dictionary(event)
+    assert event.value_type == pa.string()
     bandit = table["event"].cast(pa.string()).to_numpy(zero_copy_only=False) == "bandit"
     assert table["item"].is_null().to_numpy().tolist() == bandit.tolist()
     assert table["reward"].is_null().to_numpy().tolist() == (~bandit).tolist()

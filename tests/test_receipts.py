@@ -18,6 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.files import write_table
 from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.log.parts import Parts, write_file
 from recsim_mnar.log.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
@@ -229,7 +230,8 @@ def test_a_folder_within_a_folder_that_looks_like_a_column_adds_none(log):
 
 def test_a_single_file_has_its_receipt_beside_it(tmp_path):
     file = tmp_path / "replayed.parquet"
-    write_file(made(1).to_arrow(), file)
+    log = made(1)
+    write_file(file, len(log), lambda path: write_table(log.to_arrow(), path))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["replayed.parquet", "replayed.parquet.index.json"]
     assert verify(file).n_rows == len(made(1))
     whole = file.read_bytes()
@@ -242,7 +244,8 @@ def test_a_single_file_has_its_receipt_beside_it(tmp_path):
     assert len(Log.read(file)) == len(made(1))
     file.unlink()
     (tmp_path / ".replayed.parquet.0123456789abcdef.tmp").write_text("of a writer that was killed")
-    write_file(made(2).to_arrow(), file)
+    log = made(2)
+    write_file(file, len(log), lambda path: write_table(log.to_arrow(), path))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["replayed.parquet", "replayed.parquet.index.json"]
 
 

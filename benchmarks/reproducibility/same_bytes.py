@@ -1,7 +1,7 @@
 """One seed, one log: digests of the columns of every registered agent's logs, in every world, by every interface.
 
     python benchmarks/reproducibility/same_bytes.py [--users N] [--items P] [--only WORLD] [--json FILE]
-        [--compare benchmarks/reproducibility/digests.json]
+        [--compare benchmarks/reproducibility/digests.json] [--other-versions]
 
 Users who live apart (sessions, ratings, purchases): ``simulate`` with 1, 2 and 7 workers (threads, and two processes),
 the single environment, the vector environment with 1, 8 and 100 lanes (their logs rebuilt from what ``reset`` and
@@ -13,8 +13,9 @@ down as ``refused``.
 
 ``--json`` writes ``{settings, made_with, digests: {world: {agent: {interface: digest}}}}``, sorted. ``--compare`` holds
 this run against such a file, agent by agent: before and after a change of the package that must change no byte. Both
-are to come from one machine: what is fitted with BLAS and LAPACK may round otherwise on another. ``digests.json`` is
-of the default sizes.
+are to come from one machine: what is fitted with BLAS and LAPACK may round otherwise on another. So may it with other
+versions of NumPy and SciPy: with ``--other-versions`` agents so fitted (``ROUNDED``) are shown and may differ, and
+nothing else. ``digests.json`` is of the default sizes.
 
 Ends with status 1 where interfaces that must be alike are not, or where this run differs from FILE.
 """
@@ -56,6 +57,10 @@ RATERS = (
     "mf-ips-ratings+penalty=0.0002+temperature=0.3",
 )
 ON_EXPOSURES = ", on exposures"
+
+ROUNDED = ("banditnet", "dr-policy", "off-policy-choice", "poem", "reward-cross-entropy")
+"""Agents whose fit is made of products of matrices and exponentials that another version of NumPy or SciPy rounds
+otherwise; so their choices may differ, and with them the log."""
 
 
 def settings_of(n_users: int, n_items: int, executors: Mapping[str, Executor | None]) -> dict[str, Setting]:
@@ -137,15 +142,17 @@ def comparison(before: Tables, after: Tables) -> Iterator[tuple[str, str, str, s
             yield world, agent, together(a) if a else "-", together(b) if b else "-", ", ".join(differ)
 
 
-def compare(before: Tables, after: Tables) -> bool:
-    """Print the table; whether all is equal."""
+def compare(before: Tables, after: Tables, free: tuple[str, ...] = ()) -> bool:
+    """Print the table; whether all is equal, but for the agents that are ``free`` to differ."""
     rows = list(comparison(before, after))
     print(f"\n{'world':<24} {'agent':<50} {'before':<12}  {'after':<12}  equal")
     for world, agent, a, b, differ in rows:
         print(f"{world:<24} {agent:<50} {a:<12}  {b:<12}  {'NO: ' + differ if differ else 'yes'}")
-    changed = sum(bool(row[-1]) for row in rows)
-    print(f"{len(rows) - changed} of {len(rows)} equal")
-    return bool(rows) and not changed
+    changed = [row[1].partition("+")[0] for row in rows if row[-1]]
+    print(f"{len(rows) - len(changed)} of {len(rows)} equal")
+    if free:
+        print(f"free to differ: {', '.join(free)}")
+    return bool(rows) and set(changed) <= set(free)
 
 
 def made_with() -> dict[str, str]:
@@ -168,6 +175,11 @@ def main() -> None:
     parser.add_argument("--only", action="append", metavar="WORLD", help="this world alone; may be repeated")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--compare", type=Path, default=None, metavar="FILE", help="written by --json before")
+    parser.add_argument(
+        "--other-versions",
+        action="store_true",
+        help="FILE was written with other versions of the libraries: fits that round otherwise may differ",
+    )
     options = parser.parse_args()
     sizes = {"users": options.users, "items": options.items}
     before: Tables = {}
@@ -197,7 +209,7 @@ def main() -> None:
     if options.json:
         write(options.json, {"settings": sizes, "made_with": made_with(), "digests": tables})
     if options.compare:
-        good &= compare(before, tables)
+        good &= compare(before, tables, ROUNDED if options.other_versions else ())
     sys.exit(0 if good else 1)
 
 

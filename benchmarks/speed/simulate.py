@@ -2,9 +2,9 @@
 
     python benchmarks/speed/simulate.py [--items 10 100 1000 10000] [--seconds S] [--rounds N] [--json FILE]
 
-Ours is a complete log in memory, all columns, one worker; catalogue and compilation are timed apart, and so is writing
-Parquet. RecoGym runs in its own environment (``make_peers.sh`` makes it); the two take turns. A peer that was not run
-prints "not measured", and its bar is not met.
+Ours is a complete log in memory, all columns, one worker; catalogue and compilation are timed apart. ``with files`` is
+what ``simulate --out`` does: the same rows in Parquet parts, with their receipts. RecoGym runs in its own environment
+(``make_peers.sh`` makes it); the two take turns. A peer that was not run prints "not measured", and its bar is not met.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from table import Row
 
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
+from recsim_mnar.log.packing import packed, write_part
 from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
+from recsim_mnar.simulate.run_folder import simulate_to
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent
 BARS = {10: 1000, 100: 1000, 1000: 1000, 10_000: 1000}
 """Ratios to RecoGym that must be reached; other sizes have no bar."""
+MOST_WRITING = 100.0
+"""Nanoseconds a row of writing Parquet."""
 MOST_COST, MOST_BYTES = 4.0, 2e9
 """Of 100,000 items: cost an event beside our own 10,000, and memory at the peak."""
 BYTES_AN_EVENT = 8 + 4 + 8 + 1 + 4 + 4 + 8 + 8
@@ -54,15 +58,36 @@ def ours(n_items: int, n_users: int) -> dict[str, float]:
     began = time.process_time()
     log = simulate(world, policy, n_users, seed=2)
     cpu = time.process_time() - began
-    began = time.process_time()
+    return {"events": len(log), "cpu": cpu, "rate": len(log) / cpu, "setup": setup}
+
+
+def to_files(n_items: int, n_users: int) -> dict[str, float]:
+    """What ``simulate --out`` does, and beside it what pyarrow's own plain writer takes for the same rows."""
+    import pyarrow.parquet as pq
+
+    world = make_world("sessions", "recogym-v1", [f"n_items={n_items}"])
+    policy = registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
     with tempfile.TemporaryDirectory() as folder:
-        log.write(Path(folder) / "log")
+        out = Path(folder)
+        simulate_to(out / "first", world, policy, 1, 1)  # compiles and imports, untimed
+        began = time.process_time()
+        simulate_to(out / "run", world, policy, n_users, 2)
+        cpu = time.process_time() - began
+        log = Log.read(out / "run")
+        size = sum(file.stat().st_size for file in (out / "run").rglob("*") if file.is_file())
+        began = time.process_time()
+        rows = [packed(log.columns)]
+        write_part(out / "own.parquet", rows, log.provenance)
+        own = time.process_time() - began
+        began = time.process_time()
+        pq.write_table(log.to_arrow(), out / "plain.parquet", use_dictionary=False, compression="none")
+        plain = time.process_time() - began
     return {
         "events": len(log),
-        "cpu": cpu,
         "rate": len(log) / cpu,
-        "setup": setup,
-        "parquet": time.process_time() - began,
+        "bytes": size / len(log),
+        "own_ns": own / len(log) * 1e9,
+        "plain_ns": plain / len(log) * 1e9,
     }
 
 
@@ -97,9 +122,10 @@ def rows(quick: bool) -> list[Row]:
     told["floor_is"] = "a row of the log written, and one draw"
     found, rates = [], {}
     for n_items, bar in ({10: BARS[10], 1000: BARS[1000]} if quick else BARS).items():
-        mine, peers = [], []
+        mine, files, peers = [], [], []
         for _ in range(rounds):
             mine.append(ours(n_items, int(events / 101))["rate"])
+            files.append(to_files(n_items, int(events / 101)))
             peer = recogym(n_items, seconds)
             if peer is not None:
                 peers.append(rate_of(peer))
@@ -108,6 +134,21 @@ def rows(quick: bool) -> list[Row]:
         found.append(
             Row(f"simulate, uniform logging, {n_items:,} items", "RecoGym", rates[n_items], theirs, bar=bar, **told)
         )
+        found.append(
+            Row(
+                f"simulate --out, files included, {n_items:,} items",
+                "RecoGym",
+                median_of(files, "rate"),
+                theirs,
+                bar=bar,
+                note=f"{median_of(files, 'bytes'):.2f} bytes a row",
+                **told,
+            )
+        )
+        found.append(
+            Row(f"writing Parquet, {n_items:,} items", "", median_of(files, "own_ns"), None, "ns a row", MOST_WRITING,
+                at_least=False, note=f"pyarrow's plain writer {median_of(files, 'plain_ns'):.0f}")
+        )  # fmt: skip
     if quick:
         return found
     many = [ours(100_000, int(events / 404))["rate"] for _ in range(rounds)]
@@ -132,11 +173,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
     rows = []
-    print(f"{'items':>8} {'events/CPU s':>14} {'RecoGym':>12} {'ratio':>8} {'bar':>6}  {'Parquet ns/event':>17}")
+    head = ("events/CPU s", "with files", "RecoGym", "ratio", "with files", "bar")
+    head += ("writing, ns", "pyarrow plain", "bytes a row")
+    print(f"{'items':>8} " + " ".join(f"{name:>13}" for name in head))
     for n_items in options.items:
-        runs, peers = [], []
+        runs, files, peers = [], [], []
         for _ in range(options.rounds):
             runs.append(ours(n_items, int(options.events / 101)))
+            files.append(to_files(n_items, int(options.events / 101)))
             peer = recogym(n_items, options.seconds)
             if peer is not None:
                 peers.append(rate_of(peer))
@@ -145,7 +189,8 @@ def main() -> None:
         ratio = rate / peer_rate if peer_rate else None
         bar = BARS.get(n_items)
         met = None if ratio is None or bar is None else ratio >= bar
-        parquet = statistics.median(r["parquet"] / r["events"] for r in runs) * 1e9
+        with_files = median_of(files, "rate")
+        ratio_with_files = with_files / peer_rate if peer_rate else None
         rows.append(
             {
                 "items": n_items,
@@ -156,13 +201,25 @@ def main() -> None:
                 "ratio": ratio,
                 "bar": bar,
                 "met": met,
-                "parquet_ns_an_event": parquet,
+                "with_files": with_files,
+                "with_files_rates": [r["rate"] for r in files],
+                "ratio_with_files": ratio_with_files,
+                "writing_ns": median_of(files, "own_ns"),
+                "plain_writing_ns": median_of(files, "plain_ns"),
+                "bytes_a_row": median_of(files, "bytes"),
             }
         )
-        shown = (f"{peer_rate:12,.0f}", f"{ratio:8,.0f}") if peer_rate else (f"{'not measured':>12}", f"{'-':>8}")
-        print(f"{n_items:>8,} {rate:>14,.0f} {shown[0]} {shown[1]} {bar or '-':>6}  {parquet:>17.1f}", flush=True)
+        measured = (rate, with_files, peer_rate, ratio, ratio_with_files, bar)
+        shown = [f"{'-' if value is None else f'{value:,.0f}':>13}" for value in measured]
+        shown += [f"{median_of(files, key):>13.2f}" for key in ("own_ns", "plain_ns", "bytes")]
+        print(f"{n_items:>8,} " + " ".join(shown), flush=True)
     if options.json:
         write_json(options.json, {"rows": rows, "unit": "events a CPU second, median of the rounds, in turn"})
+
+
+def median_of(runs: list[dict[str, float]], key: str) -> float:
+    """The middle of what several runs measured."""
+    return statistics.median(run[key] for run in runs)
 
 
 def rate_of(peer: dict[str, Any]) -> float:

@@ -31,7 +31,7 @@ UNMET = 3
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the fit.")
 @click.option("--workers", type=int, default=None, help="Threads; as many as there are processors unless named.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write: .parquet or .csv.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file: .parquet, .arrow or .csv.")
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 def replay(
     log: Path, policy: str, train: Path | None, items: int | None, seed: int, workers: int | None, out: Path, **own: Any
@@ -40,6 +40,7 @@ def replay(
 
     A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
     """
+    from recsim_mnar.log.packing import FORMATS, packed, write_part
     from recsim_mnar.log.parts import write_file
     from recsim_mnar.policy import registry
     from recsim_mnar.replay import UNSUPPORTED, replay_with_support
@@ -47,8 +48,9 @@ def replay(
     from recsim_mnar.rng import derive_seed
     from recsim_mnar.simulate.executor import workers as pool
 
-    if out.suffix.lower() not in (".parquet", ".csv"):
-        raise UserError(f"--out {out}: name a file that ends in .parquet or .csv")
+    form = {ending: form for form, ending in FORMATS.items()}.get(out.suffix.lower(), "csv")
+    if form == "csv" and out.suffix.lower() != ".csv":
+        raise UserError(f"--out {out}: name a file that ends in .parquet, .arrow or .csv")
     if out.exists():
         raise UserError(f"--out {out} exists: name another file, or remove it first")
     checked_file(out, "--out")
@@ -89,10 +91,11 @@ def replay(
             probability, missing = replay_with_support(data, fitted, logging, executor=executor)
             result = result.with_column(name, probability).with_column(name + UNSUPPORTED, missing)
     with writing(out, "--out"):
-        if out.suffix.lower() == ".csv":
+        if form == "csv":
             result.write_csv(out)
         else:
-            write_file(result.to_arrow(), out)
+            rows = [packed(result.columns, form)]
+            write_file(out, len(result), lambda path: write_part(path, rows, result.provenance))
     console().print(
         f"{len(result):,} rows with {', '.join(names)} over {n_items:,} items in {out}", soft_wrap=True, highlight=False
     )

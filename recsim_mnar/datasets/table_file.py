@@ -14,11 +14,13 @@ from typing import Any
 
 from recsim_mnar.datasets.table_rows import MISSING_WORDS, Rows
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import check_utf8
-from recsim_mnar.log.parts import Parts, read_parquet
+from recsim_mnar.log.arrow import mapped, schema_of
+from recsim_mnar.log.files import ARROW, PARQUET, check_utf8
+from recsim_mnar.log.parts import Parts, read_table
 
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
-PARQUET = (".parquet", ".pq")
+BINARY = (*PARQUET, *ARROW)
+"""Endings of files whose columns have types."""
 COMPRESSED = (".gz", ".bz2", ".zst")
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
@@ -78,17 +80,17 @@ class TableFile:
             parts = tuple(door.files)
         else:
             kind = kind_of(path)
-            if kind not in TEXT + PARQUET:
+            if kind not in TEXT + BINARY:
                 raise UserError(
-                    f"{path}: {what} is read from {', '.join(TEXT + PARQUET)} files (text may be compressed: "
+                    f"{path}: {what} is read from {', '.join(TEXT + BINARY)} files (text may be compressed: "
                     f"{', '.join(COMPRESSED)}), not {kind or 'from a file without an ending'}"
                 )
             if path.stat().st_size == 0:
                 raise UserError(f"{path} is empty")
             parts = (path,)
-        if kind_of(parts[0]) in PARQUET:
+        if kind_of(parts[0]) in BINARY:
             door = door or Parts.of(path)
-            return TableFile(path, parts, _unique(path, _parquet_names(door.first)), door=door)
+            return TableFile(path, parts, _unique(path, _binary_names(door.first)), door=door)
         return replace(_look(path, parts), door=door)
 
     def read(self, columns: Mapping[str, str]) -> Rows:
@@ -119,6 +121,9 @@ class TableFile:
             )
             whole = [row for row in rows if len(row) == len(self.names)]
             return {name: [row[place].strip() for row in whole] for place, name in enumerate(self.names)}
+        if kind_of(self.parts[0]) in ARROW:
+            first: dict[str, list[Any]] = mapped(self.parts[0]).slice(0, _HEAD).to_pydict()
+            return first
         import pyarrow.parquet as pq
 
         batch = next(pq.ParquetFile(self.parts[0]).iter_batches(batch_size=_HEAD), None)
@@ -136,7 +141,7 @@ class TableFile:
 
     def _part(self, part: Path, columns: Mapping[str, str]) -> Any:
         if not self.is_text:
-            return _read_parquet(part, list(columns), held=self.door is not None and self.door.index is not None)
+            return _read_binary(part, list(columns), held=self.door is not None and self.door.index is not None)
         if part == self.parts[0]:
             return _read_text(self, part, columns)
         own = _look(part, (part,))
@@ -336,23 +341,23 @@ def _quotes(part: Path) -> int:
     return count
 
 
-# ------------------------------------------------------------------------------------------------------------- Parquet
+# --------------------------------------------------------------------------------------------------- Parquet and Arrow
 
 
-def _parquet_names(path: Path) -> list[str]:
+def _binary_names(path: Path) -> list[str]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return list(pq.read_schema(path).names)
+        return list(schema_of(path).names)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path} is not a readable Parquet file: {reason}") from None
+        kind = "Arrow" if kind_of(path) in ARROW else "Parquet"
+        raise UserError(f"{path} is not a readable {kind} file: {reason}") from None
 
 
-def _read_parquet(path: Path, names: list[str], held: bool) -> Any:
-    there = _parquet_names(path)
+def _read_binary(path: Path, names: list[str], held: bool) -> Any:
+    there = _binary_names(path)
     for name in names:
         if name not in there:
             raise UserError(f"part {path.name} has no column {name!r}, which the other parts have")
-    return read_parquet(path, names, held=held)
+    return read_table(path, names, held=held)

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.arrow import floats_of, integers_of, schema_of
 from recsim_mnar.log.columns import Clusters, column
-from recsim_mnar.log.files import PARQUET, SEPARATORS
-from recsim_mnar.log.parts import Parts, read_parquet
+from recsim_mnar.log.files import SEPARATORS
+from recsim_mnar.log.parts import Parts, read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,13 +113,12 @@ def provenance_of(path: str | Path) -> dict[str, Any]:
     from recsim_mnar.log.table import parsed_provenance
 
     part = Parts.of(path).first
-    if part.suffix.lower() not in PARQUET:
+    if part.suffix.lower() in SEPARATORS:
         return {}
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return parsed_provenance(pq.read_schema(part).metadata)
+        return parsed_provenance(schema_of(part).metadata)
     except UserError as error:
         raise UserError(f"{part.name}: {error}") from None
     except (OSError, ValueError, pa.ArrowException):
@@ -131,10 +131,8 @@ def _column_names(part: Path) -> list[str]:
     import pyarrow as pa
 
     try:
-        if part.suffix.lower() in PARQUET:
-            import pyarrow.parquet as pq
-
-            return list(pq.read_schema(part).names)
+        if part.suffix.lower() not in SEPARATORS:
+            return list(schema_of(part).names)
         with part.open(encoding="utf-8-sig", newline="") as lines:
             return [name.strip() for name in next(csv.reader(lines, delimiter=SEPARATORS[part.suffix.lower()]), [])]
     except (OSError, ValueError, csv.Error, pa.ArrowException):
@@ -154,8 +152,8 @@ def _read(parts: Parts, names: list[str], ids: str | None) -> pa.Table:
             if columns.count(name) > 1:
                 raise UserError(f"column {name!r} appears twice in the header of {part.name}; keep or rename one")
         try:
-            if part.suffix.lower() in PARQUET:
-                tables.append(read_parquet(part, names, held=parts.index is not None))
+            if part.suffix.lower() not in SEPARATORS:
+                tables.append(read_table(part, names, held=parts.index is not None))
             else:
                 from pyarrow import csv
 
@@ -209,6 +207,9 @@ def bandit_rows(column: Any) -> NDArray[np.bool_]:
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
+        if not column.null_count:  # a look at each name instead of at each row
+            marks = [(_is_bandit(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
+            return np.concatenate([np.zeros(0, bool), *(mark[indices] for mark, indices in marks)])
         column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -248,6 +249,8 @@ def _numbers(values: Any, name: str, rows: NDArray[np.int64] | None) -> NDArray[
         if pa.types.is_null(kind):
             raise UserError(f"column {name!r} is empty; fill it in")
         raise UserError(f"column {name!r} must hold numbers, it holds {kind}; convert it first")
+    if pa.types.is_float64(kind):
+        return floats_of(values, rows)
     array = values.to_numpy()
     if array.dtype == object:  # booleans with nulls
         array = np.array([np.nan if value is None else float(value) for value in array])
@@ -260,6 +263,8 @@ def _clusters(values: Any, name: str, rows: NDArray[np.int64] | None) -> Cluster
 
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
+    if rows is not None and pa.types.is_integer(values.type) and not values.null_count:
+        return Clusters.of(integers_of(values, rows), len(rows), name)
     absent = values.is_null()
     if _is_text(values.type):
         absent = pc.or_(absent, pc.fill_null(pc.equal(values, ""), True))

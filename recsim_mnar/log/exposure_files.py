@@ -14,7 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.files import check_utf8, replacing, write_table
 from recsim_mnar.log.filled_folder import filling
-from recsim_mnar.log.parts import Parts, read_parquet
+from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.table import parsed_metadata
 from recsim_mnar.numerics.archives import read_arrays
 
@@ -57,7 +57,7 @@ def read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     parts = Parts.of(file)
     try:
         held = parts.index is not None
-        table = pacsv.read_csv(file) if file.suffix.lower() == ".csv" else read_parquet(parts.first, held=held)
+        table = pacsv.read_csv(file) if file.suffix.lower() == ".csv" else read_table(parts.first, held=held)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{file} is not a readable table: {str(error).splitlines()[0]}") from None
     known = parsed_metadata(table.schema.metadata, _META_KEY)

@@ -21,6 +21,8 @@ except ImportError:  # not a POSIX system
 
 PARQUET = (".parquet", ".pq")
 """Endings of Parquet files."""
+ARROW = (".arrow", ".feather")
+"""Endings of Arrow's own files (IPC), which are mapped and not decoded."""
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
 
@@ -181,9 +183,9 @@ def check_utf8(path: str | os.PathLike[str]) -> None:
         raise UserError(f"{shown}: the path is not UTF-8; rename it") from None
 
 
-def part_path(folder: Path, index: int) -> Path:
+def part_path(folder: Path, index: int, ending: str = PARQUET[0]) -> Path:
     """Where part ``index`` of a log folder lies."""
-    return folder / f"part-{index:05d}.parquet"
+    return folder / f"part-{index:05d}{ending}"
 
 
 def write_table(table: Any, path: Path) -> None:
@@ -198,8 +200,8 @@ def part_files(path: Path) -> list[Path]:
     """The files of a log, in the order of their names: those of a folder, or the file itself.
 
     A folder holds them itself or in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
-    beside). Where there are Parquet files CSV files do not count, and hidden files, whose names begin with a dot or an
-    underscore, never do. :class:`recsim_mnar.log.parts.Parts` holds them against their receipts, too.
+    beside). Where there are Parquet files Arrow and CSV files do not count, and hidden files, whose names begin with a
+    dot or an underscore, never do. :class:`recsim_mnar.log.parts.Parts` holds them against their receipts, too.
 
     Raises:
         UserError: nothing there, nothing in it, or a file of another kind.
@@ -208,8 +210,8 @@ def part_files(path: Path) -> list[Path]:
     if not path.exists():
         raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts")
     if not path.is_dir():
-        if path.suffix.lower() not in (*PARQUET, *SEPARATORS):
-            raise UserError(f"{path} is neither Parquet nor CSV: name it .parquet, .csv or .tsv")
+        if path.suffix.lower() not in (*PARQUET, *ARROW, *SEPARATORS):
+            raise UserError(f"{path} is neither Parquet nor CSV: name it .parquet, .arrow, .csv or .tsv")
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: give a log with at least one row")
         return [path]
@@ -226,7 +228,7 @@ def listed(folder: Path) -> list[Path]:
         seen = sorted(p for p in folder.iterdir() if p.name[0] not in "._")
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error.strerror}") from None
-    for endings in (PARQUET, tuple(SEPARATORS)):
+    for endings in (PARQUET, ARROW, tuple(SEPARATORS)):
         found = [p for p in seen if p.suffix.lower() in endings]
         if found:
             return found

@@ -5,14 +5,15 @@ from __future__ import annotations
 import collections
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import PARQUET, listed, part_files, part_path, recorded, sweep, write_table
+from recsim_mnar.log.arrow import mapped, schema_of
+from recsim_mnar.log.files import ARROW, PARQUET, listed, part_files, part_path, recorded, sweep
 from recsim_mnar.log.filled_folder import is_filled_here
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.owned_folder import holder_of
@@ -205,13 +206,13 @@ def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
 def _index_beside(file: Path) -> Index | None:
     """The index that lists a single file: one of its own, or that of its folder."""
     index = Index.read(file.parent, file.name + SIDECAR)
-    if index is None and file.suffix.lower() in PARQUET:
+    if index is None and file.suffix.lower() in (*PARQUET, *ARROW):
         index = Index.read(file.parent)
     return index if index is not None and file.name in index.receipts else None
 
 
-def write_file(table: Any, file: Path) -> None:
-    """Write a pyarrow Table as a Parquet file of its own, and its receipt beside it."""
+def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
+    """Let ``write(file)`` write a table of so many rows as a file of its own, and put its receipt beside it."""
     sidecar = file.with_name(file.name + SIDECAR)
     sweep(file.parent, file.name)
     sidecar.unlink(missing_ok=True)  # of a file that was removed
@@ -219,27 +220,25 @@ def write_file(table: Any, file: Path) -> None:
 
     def take_down(temporary: Path, target: Path) -> bool:
         if target == file:
-            found.receipts[file.name] = receipt_of(temporary, file.name, rows=table.num_rows)
+            found.receipts[file.name] = receipt_of(temporary, file.name, rows=rows)
             found.write(file.parent, sidecar.name)  # a file under its own name has its receipt
         return False
 
     with recorded(take_down):
-        write_table(table, file)
+        write(file)
 
 
-def marked(table: Any, number: int, made: str | None) -> Any:
-    """A pyarrow Table with the mark of a part in its metadata."""
-    mark = json.dumps({"part": number, "made": made}, sort_keys=True)
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), PART_KEY: mark.encode()})
+def mark_of_part(number: int, made: str | None) -> dict[bytes, bytes]:
+    """The mark of a part, for the metadata of its file."""
+    return {PART_KEY: json.dumps({"part": number, "made": made}, sort_keys=True).encode()}
 
 
 def _mark_of(file: Path) -> dict[str, Any]:
     """The mark of a part; empty where there is none to be read."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        mark = json.loads((pq.read_schema(file).metadata or {})[PART_KEY])
+        mark = json.loads((schema_of(file).metadata or {})[PART_KEY])
     except (OSError, ValueError, KeyError, pa.ArrowException, RecursionError):
         return {}
     return mark if isinstance(mark, dict) else {}
@@ -248,17 +247,17 @@ def _mark_of(file: Path) -> dict[str, Any]:
 def _is_marked(file: Path) -> bool:
     """Whether a file is a part of ours under the name that it was given."""
     number = _mark_of(file).get("part")
-    return isinstance(number, int) and file.name == part_path(file.parent, number).name
+    return isinstance(number, int) and file.name == part_path(file.parent, number, file.suffix).name
 
 
-def read_parquet(file: Path, columns: list[str] | None = None, *, held: bool = False) -> Any:
-    """The pyarrow Table of a Parquet file.
+def read_table(file: Path, columns: list[str] | None = None, *, held: bool = False) -> Any:
+    """The pyarrow Table of a Parquet file, or of an Arrow file, which is mapped.
 
     Args:
         file: where it lies.
         columns: their names; all where None.
         held: it was held against its receipt. Where it was not, its pages are held against the checksums that they
-            bear, if they do.
+            bear, if they do (those of Parquet).
 
     Raises:
         UserError: it cannot be read.
@@ -266,8 +265,11 @@ def read_parquet(file: Path, columns: list[str] | None = None, *, held: bool = F
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    of_arrow = file.suffix.lower() in ARROW
     try:
+        if of_arrow:
+            return mapped(file, columns)
         return pq.read_table(file, columns=columns, partitioning=None, page_checksum_verification=not held)
     except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{file} is not a readable Parquet file: {reason}") from None
+        raise UserError(f"{file} is not a readable {'Arrow' if of_arrow else 'Parquet'} file: {reason}") from None

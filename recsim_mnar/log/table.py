@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.files import PARQUET, SEPARATORS, part_path, replacing, write_table
+from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
+from recsim_mnar.log.files import SEPARATORS, replacing
 from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.parts import Parts, marked, read_parquet
+from recsim_mnar.log.packing import packed, record_part
+from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.numerics.checks import refuse_first
-
-_META_KEY = b"recsim_mnar"
 
 
 @dataclass
@@ -189,22 +189,7 @@ class Log:
 
     def to_arrow(self) -> Any:
         """A pyarrow Table with the schema's types, nulls, and the provenance in its metadata."""
-        import pyarrow as pa
-
-        arrays, names = [], []
-        for name, values in self.columns.items():
-            column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
-            if name == "event":
-                array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
-            elif column is not None and column.null is not None:
-                null = np.isnan(values) if column.dtype.kind == "f" else values == column.null
-                array = pa.array(values, mask=null)
-            else:
-                array = pa.array(values)
-            arrays.append(array)
-            names.append(name)
-        meta = json.dumps({"schema_version": schema.SCHEMA_VERSION, **self.provenance}, sort_keys=True)
-        return pa.table(arrays, names=names).replace_schema_metadata({_META_KEY: meta.encode()})
+        return arrow_of(self.columns, metadata_of(self.provenance))
 
     @classmethod
     def from_arrow(cls, table: Any, source: str = "table") -> Log:
@@ -214,7 +199,6 @@ class Log:
             UserError: a column is missing or of the wrong kind; ``source`` names where it came from, rows count from 1.
         """
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         columns: dict[str, NDArray[Any]] = {}
         for name in table.column_names:
@@ -223,17 +207,7 @@ class Log:
             if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
                 columns[name] = values.to_numpy()
             elif name == "event":
-                try:
-                    text = values.cast(pa.string())
-                except pa.ArrowException:
-                    raise UserError(f"{source}: column 'event' ({values.type}) must hold organic or bandit") from None
-                codes = pc.index_in(text, value_set=pa.array(schema.EVENTS))
-                if codes.null_count:
-                    row = int(np.flatnonzero(codes.is_null().to_numpy())[0])
-                    raise UserError(
-                        f"{source}: row {row + 1}: event must be organic or bandit, got {text[row].as_py()!r}"
-                    )
-                columns[name] = codes.to_numpy()
+                columns[name] = event_codes(values, source)
             elif column is not None:
                 if column.null is None and values.null_count:
                     row = int(np.flatnonzero(values.is_null().to_numpy())[0])
@@ -272,10 +246,7 @@ class Log:
 
     def write_part(self, into: FilledFolder, index: int) -> None:
         """Write this log as part ``index`` of a folder that is being filled."""
-        user = self.columns["user"]
-        users = (int(user[0]), int(user[-1])) if len(self) else None
-        with into.recording(part_path(into.path, index).name, rows=len(self), users=users) as path:
-            write_table(marked(self.to_arrow(), index, into.index.made), path)
+        record_part(into, index, [packed(self.columns)], self.provenance)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
@@ -292,8 +263,8 @@ class Log:
 
     @classmethod
     def _read_part(cls, path: Path, held: bool) -> Log:
-        if path.suffix.lower() in PARQUET:
-            return cls.from_arrow(read_parquet(path, held=held), str(path))
+        if path.suffix.lower() not in SEPARATORS:
+            return cls.from_arrow(read_table(path, held=held), str(path))
         import pyarrow as pa
         import pyarrow.csv as pacsv
 
@@ -319,7 +290,7 @@ class Log:
 
 def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
-    provenance = parsed_metadata(metadata, _META_KEY)
+    provenance = parsed_metadata(metadata, META_KEY)
     provenance.pop("schema_version", None)
     return provenance
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import PARQUET, check_utf8, part_files
-from recsim_mnar.log.parts import MEND, Parts, read_parquet
+from recsim_mnar.log.files import SEPARATORS, check_utf8, part_files
+from recsim_mnar.log.parts import MEND, Parts, read_table
 from recsim_mnar.log.receipts import INDEX, Index, is_as
 
 
@@ -101,7 +101,7 @@ def _faults_of_parts(path: Path, found: Verified) -> Iterator[str]:
             parts.held(file)
             if parts.index is None:
                 found.n_read += 1
-                found.n_rows += read_parquet(file).num_rows if file.suffix.lower() in PARQUET else 0
+                found.n_rows += 0 if file.suffix.lower() in SEPARATORS else read_table(file).num_rows
             else:
                 found.n_files += 1
                 found.n_rows += parts.index.receipts[file.name].rows or 0

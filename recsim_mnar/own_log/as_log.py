@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.datasets.column_roles import Columns, find_columns
 from recsim_mnar.datasets.faults import MISSING
-from recsim_mnar.datasets.table_file import PARQUET, TableFile, kind_of
+from recsim_mnar.datasets.table_file import BINARY, TableFile, kind_of
 from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
@@ -64,7 +64,7 @@ def needs_numbering(path: str | os.PathLike[str]) -> bool:
     """
     path = Path(path)
     required = {column.name for column in schema.COLUMNS if column.null is None}
-    if path.is_dir() or kind_of(path) in PARQUET:
+    if path.is_dir() or kind_of(path) in BINARY:
         return not required <= set(column_names(path))
     return not required <= set(TableFile.open(path, "a log").names)
 

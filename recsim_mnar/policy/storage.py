@@ -59,6 +59,10 @@ class Stored:
         from recsim_mnar.log.files import replacing
 
         arrays, parameters = self.fitted()
+        # NumPy would pickle them; its own `allow_pickle` is an argument of `savez` from version 2.2 on only.
+        for name, values in arrays.items():
+            if np.asarray(values).dtype.hasobject:
+                raise UserError(f"policy {self.name!r} cannot be saved: its array {name!r} holds Python objects")
         kind = type(self)
         meta = {
             "format": _FORMAT,
@@ -68,7 +72,8 @@ class Stored:
             "parameters": parameters,
         }
         with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, **{_META: np.array(json.dumps(meta, sort_keys=True))}, **arrays)
+            arrays = {_META: np.array(json.dumps(meta, sort_keys=True)), **arrays}
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # arrays by name
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

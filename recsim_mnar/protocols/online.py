@@ -16,7 +16,7 @@ from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.ab_test import rate_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.executor import run_in_order
+from recsim_mnar.simulate.executor import carrying, run_in_order
 from recsim_mnar.simulate.online import simulate_online
 from recsim_mnar.worlds.base import World
 
@@ -61,10 +61,8 @@ def online_arms(
     records = []
     for name, policy in policies.items():
         began = time.perf_counter()
-        jobs = (
-            functools.partial(_one_run, world, policy, n_users, derive_seed(seed, f"online/{run}"), lanes)
-            for run in range(runs)
-        )
+        one = carrying(_one_run, world, policy, n_users, lanes)
+        jobs = (functools.partial(one, derive_seed(seed, f"online/{run}")) for run in range(runs))
         outcomes = np.array(list(run_in_order(jobs, executor)))
         value, low, high = over_runs(outcomes[:, 0], level)
         details: dict[str, Any] = {
@@ -107,7 +105,7 @@ def over_runs(values: Any, level: float) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def _one_run(world: World, policy: Policy, n_users: int, seed: int, lanes: int) -> tuple[float, float, float]:
+def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float, float]:
     """Mean reward of a run, of its last tenth of rounds, and its number of decisions."""
     curve = simulate_online(world, policy, n_users, seed, lanes=lanes).curve
     first = len(curve.rewards) - max(1, len(curve.rewards) // 10)

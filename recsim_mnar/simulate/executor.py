@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import hashlib
+import itertools
+import os
+import pickle
+import sys
+import tempfile
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -41,24 +51,165 @@ def user_shards(first_user: int, n_users: int) -> Iterator[tuple[int, int]]:
         yield first, min(SHARD_USERS, last - first)
 
 
+class Carried(Generic[T]):
+    """What many jobs need and none changes (a world, a fitted policy): pickled once, and loaded once by a process.
+
+    In threads it is the object itself. Pickled, it is the digest and the path of a private temporary file that holds
+    it; where a worker finds no such file (on another host), :func:`run_in_order` sends the bytes along.
+    """
+
+    def __init__(self, value: T) -> None:
+        self._value: Any = (value,)
+        self._lock = threading.Lock()
+        self._sent: tuple[str, str] | None = None
+        self.inline = False
+
+    @property
+    def value(self) -> T:
+        """The object.
+
+        Raises:
+            NotHereError: this process has no such file, nor met the object before.
+        """
+        if self._value is None:
+            path, digest = cast("tuple[str, str]", self._sent)
+            self._value = (_loaded(path, digest),)
+        return cast("T", self._value[0])
+
+    def __reduce__(self) -> Any:
+        if self._value is None:
+            return _received, (self._sent, None)
+        with self._lock:  # executors pickle in threads of their own
+            if self._sent is None:
+                self._sent = _stored(self, _pickled(self._value[0]))
+        return _received, (self._sent, Path(self._sent[0]).read_bytes() if self.inline else None)
+
+
+def carrying(function: Callable[..., T], *common: Any) -> Callable[..., T]:
+    """``function`` with its first arguments, which travel as :class:`Carried`; a job is a partial of this."""
+    return functools.partial(_called, Carried((function, common)))
+
+
+def _called(carried: Carried[Any], *own: Any) -> Any:
+    function, common = carried.value
+    return function(*common, *own)
+
+
+class NotHereError(Exception):
+    """A worker has no access to what its job needs."""
+
+
+def _stored(owner: Any, data: bytes) -> tuple[str, str]:
+    """Path and digest of a file of these bytes that only this user reads, and that goes when ``owner`` goes."""
+    folder = tempfile.TemporaryDirectory(prefix="recsim-mnar-")
+    weakref.finalize(owner, folder.cleanup)
+    path = Path(folder.name) / "carried"
+    path.write_bytes(data)
+    return str(path), hashlib.sha256(data).hexdigest()
+
+
+def _pickled(value: Any) -> bytes:
+    # Dask's pickler, where it is in use, knows classes of scripts and notebooks, which workers cannot import.
+    pickler: Any = sys.modules.get("cloudpickle", pickle)
+    data: bytes = pickler.dumps(value, protocol=5)
+    return data
+
+
+def _received(sent: tuple[str, str], data: bytes | None) -> Carried[Any]:
+    carried: Carried[Any] = Carried(None)
+    carried._sent = sent
+    carried._value = None
+    if data is not None:
+        with _LOADING:
+            carried._value = (_keep(sent[1], lambda: data),)
+    return carried
+
+
+_LOADED: collections.OrderedDict[str, Any] = collections.OrderedDict()
+_LOADING = threading.Lock()
+_MOST_LOADED = 4
+"""Objects that a process keeps for jobs to come."""
+
+
+def _loaded(path: str, digest: str) -> Any:
+    with _LOADING:
+        return _keep(digest, lambda: _bytes_of(path))
+
+
+def _bytes_of(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        raise NotHereError(path) from None
+
+
+def _keep(digest: str, read: Callable[[], bytes]) -> Any:
+    """The object of that digest, unpickled where this process does not hold it; never bytes of another digest."""
+    if digest not in _LOADED:
+        data = read()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise NotHereError(digest)
+        _LOADED[digest] = pickle.loads(data)
+        if len(_LOADED) > _MOST_LOADED:
+            _LOADED.popitem(last=False)
+    _LOADED.move_to_end(digest)
+    return _LOADED[digest]
+
+
+def executor_size(executor: Executor) -> int:
+    """How many jobs an executor runs at a time: what it says of itself, else the number of processors."""
+    client = getattr(executor, "_client", None)  # of Dask, whose cluster may grow
+    with contextlib.suppress(AttributeError, TypeError):
+        return max(1, sum(client.nthreads().values()))  # type: ignore[union-attr]  # None has none
+    for name in ("_max_workers", "max_workers", "num_workers"):
+        size = getattr(executor, name, None)
+        if isinstance(size, int) and size > 0:
+            return size
+    return os.cpu_count() or 1
+
+
 def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> Iterator[T]:
-    """Results of jobs in their order; at most a few are under way or waiting, whatever their number."""
+    """Results of jobs in their order; at most a few are under way or waiting, whatever their number.
+
+    On an executor of processes a job is pickled: it is best a ``functools.partial`` of what :func:`carrying` returns,
+    with what only it needs.
+    """
     if executor is None:
         for job in jobs:
             yield job()
         return
-    ahead = 2 * (getattr(executor, "_max_workers", None) or 8)
-    pending: collections.deque[Future[T]] = collections.deque()
+    pending: collections.deque[tuple[Callable[[], T], Future[T]]] = collections.deque()
+    jobs = iter(jobs)
+    size = 0
     try:
-        for job in jobs:
-            pending.append(executor.submit(job))
-            if len(pending) > ahead:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        while True:
+            if len(pending) <= size:
+                # Up to twice what runs at a time, so that nobody waits; asked again, for a cluster may grow.
+                size = executor_size(executor)
+                more = itertools.islice(jobs, 2 * size + 1 - len(pending))
+                pending.extend((job, executor.submit(job)) for job in more)
+            if not pending:
+                return
+            yield _result(*pending.popleft(), executor)
     finally:
-        for future in pending:
+        for _, future in pending:
             future.cancel()
+
+
+def _result(job: Callable[[], T], future: Future[T], executor: Executor) -> T:
+    try:
+        return future.result()
+    except NotHereError:
+        carried = [each for each in getattr(job, "args", ()) if isinstance(each, Carried)]
+        if not carried:
+            raise
+        for each in carried:
+            each.inline = True
+        try:
+            return executor.submit(job).result()
+        finally:
+            for each in carried:  # the worker keeps it for the jobs to come
+                each.inline = False
 
 
 @contextlib.contextmanager

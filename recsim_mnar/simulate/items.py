@@ -20,7 +20,7 @@ from recsim_mnar.policy.capabilities import Forgets, able, has_fixed_distributio
 from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.rng import check_seed, policy_uniforms
-from recsim_mnar.simulate.executor import checked_users, run_in_order, user_shards
+from recsim_mnar.simulate.executor import carrying, checked_users, run_in_order, user_shards
 from recsim_mnar.worlds.base import DecisionWorld, SlateWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world, decision_world
 
@@ -143,10 +143,8 @@ def map_shards(
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    jobs = (
-        functools.partial(_reduced_shard, reduce, world, policy, seed, first, n, keep)
-        for first, n in user_shards(first_user, n_users)
-    )
+    shard = carrying(_reduced_shard, reduce, world, policy, seed, keep)
+    jobs = (functools.partial(shard, first, n) for first, n in user_shards(first_user, n_users))
     return run_in_order(jobs, executor)
 
 
@@ -173,7 +171,7 @@ def _identity(columns: Columns) -> Columns:
 
 
 def _reduced_shard(
-    reduce: Callable[[Columns], T], world: World, policy: Any, seed: int, first: int, n: int, keep: bool
+    reduce: Callable[[Columns], T], world: World, policy: Any, seed: int, keep: bool, first: int, n: int
 ) -> T:
     return reduce(simulate_shard(world, policy, seed, first, n, keep_truth=keep))
 

@@ -31,6 +31,7 @@ class Request:
         seed: of the users and the policy.
         train_users: users under the uniform policy on whose log a policy that learns is fitted.
         keep_truth: write the truth beside the log.
+        form: of the parts, as :func:`recsim_mnar.simulate.run_folder.simulate_to`.
         resume: keep the parts that an interrupted run has written.
         executor: to spread users over.
         progress: called with the number of users done since the last call.
@@ -42,6 +43,7 @@ class Request:
     seed: int = 0
     train_users: int = 2000
     keep_truth: bool = False
+    form: str = "parquet"
     resume: bool = False
     executor: Executor | None = None
     progress: Callable[[int], None] = lambda users: None
@@ -117,6 +119,7 @@ def _to_folder(world: World, policy: Any, request: Request, training: dict[str, 
         request.seed,
         training=training,
         keep_truth=request.keep_truth,
+        form=request.form,
         resume=request.resume,
         executor=request.executor,
         progress=request.progress,

@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,13 @@ from recsim_mnar.log.files import listed, part_path, replacing, write_json, writ
 from recsim_mnar.log.filled_folder import FilledFolder, filling, refuse_occupied
 from recsim_mnar.log.made_with import differences, made_with
 from recsim_mnar.log.owned_folder import holder_of
-from recsim_mnar.log.parts import MANIFEST, read_parquet
+from recsim_mnar.log.packing import FORMATS, Packed, check_format, packed, record_part
+from recsim_mnar.log.parts import MANIFEST, read_table
 from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.slates import SlatePolicy
-from recsim_mnar.simulate.executor import SHARD_USERS, run_in_order, user_shards
+from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order, user_shards
 from recsim_mnar.simulate.items import as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.simulate.origin import origin_of
 from recsim_mnar.worlds.base import World
@@ -37,6 +38,8 @@ PART_SHARDS = 8
 
 TRUTH = "truth.parquet"
 CATALOGUE = "catalogue.npz"
+_NOT_OF_THE_LOG = ("truth", "format")
+"""Of the manifest: what says nothing of how the log was made."""
 
 
 def new_folder(out: str | Path | None, kind: str, *, what: str = "folder") -> Path:
@@ -81,6 +84,7 @@ def simulate_to(
     *,
     training: dict[str, Any] | None = None,
     keep_truth: bool = False,
+    form: str = "parquet",
     resume: bool = False,
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda users: None,
@@ -99,6 +103,7 @@ def simulate_to(
         seed: of the users and of the policy's uniforms.
         training: what the policy was fitted on, for the provenance; JSON types only.
         keep_truth: write the truth too.
+        form: of the parts, ``parquet`` or ``arrow`` (larger, and read without decoding).
         resume: keep what is there.
         executor: to spread shards over.
         progress: called with the number of users done since the last call.
@@ -115,6 +120,7 @@ def simulate_to(
     if keep_truth and world.truth_column is None:
         raise UserError(f"the {world.name} world has no truth column: it says no expected reward; ask for no truth")
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
+    run_config["format"] = check_format(form)
     with claimed(folder, resume=resume) as into:
         made = _begin(into, run_config, origin_of(world, policy), resume)
         with filling(folder / "log", resume=resume) as parts:
@@ -149,7 +155,7 @@ def _begin(into: FilledFolder, run_config: dict[str, Any], code: dict[str, str],
             _refuse_other(into.path, before, wanted)
         if versions is not None:
             _refuse_versions(into.path, versions)
-        _refuse_strangers(into.path / "log", run_config["n_users"])
+        _refuse_strangers(into.path / "log", run_config["n_users"], run_config["format"])
     into.begin(made, made_with())
     if not manifest.exists():
         into.made_here(manifest)
@@ -187,10 +193,10 @@ def _refuse_versions(folder: Path, before: Any) -> None:
         )
 
 
-def _refuse_strangers(log: Path, n_users: int) -> None:
+def _refuse_strangers(log: Path, n_users: int, form: str) -> None:
     """Raise UserError for a table that lies among the parts and is none of this run's: a reader would read it."""
     if log.is_dir():
-        expected = {part_path(log, i).name for i in range(len(_firsts(n_users)))}
+        expected = {part_path(log, i, FORMATS[form]).name for i in range(len(_firsts(n_users)))}
         for file in listed(log):
             if file.name not in expected:
                 raise UserError(f"cannot resume: {file} is no part of this run: move it away")
@@ -221,18 +227,17 @@ class _Run:
         """Make the parts that are missing or damaged; returns as :func:`simulate_to`."""
         firsts = _firsts(self.run_config["n_users"])
         wants_truth = self.keep_truth and self.into.whole(TRUTH) is None
-        lacks_log = [self.parts.whole(part_path(self.parts.path, i).name) is None for i in range(len(firsts))]
+        lacks_log = [self.parts.whole(self._part_name(i)) is None for i in range(len(firsts))]
         lacks_truth = [wants_truth and self.into.whole(_truth_name(i)) is None for i in range(len(firsts))]
         missing = [i for i in range(len(firsts)) if lacks_log[i] or lacks_truth[i]]
         self.progress(self.run_config["n_users"] - sum(self._n_users(first) for first in (firsts[i] for i in missing)))
-        for i, log in zip(missing, self._logs([firsts[i] for i in missing]), strict=True):
+        known = {key: value for key, value in self.run_config.items() if key not in _NOT_OF_THE_LOG}
+        for i, shards in zip(missing, self._shards([firsts[i] for i in missing]), strict=True):
             if lacks_truth[i]:
                 with self.into.recording(_truth_name(i)) as path:
-                    write_table(_truth_table(log, self.world.truth_column), path)
-            if self.keep_truth:
-                log.columns.pop(str(self.world.truth_column), None)
+                    write_table(_truth_table([shard.truth for shard in shards]), path)
             if lacks_log[i]:
-                log.write_part(self.parts, i)
+                record_part(self.parts, i, [shard.rows for shard in shards], known, self.run_config["format"])
         if self.keep_truth:
             self._write_truth(len(firsts), wants_truth)
         rows = sum(receipt.rows or 0 for receipt in self.parts.index.receipts.values())
@@ -242,10 +247,13 @@ class _Run:
     def _n_users(self, first: int) -> int:
         return min(PART_SHARDS * SHARD_USERS, self.run_config["n_users"] - first)
 
-    def _logs(self, firsts: list[int]) -> Iterator[Log]:
-        """The logs of parts by their first users, in order."""
-        seed, known = self.run_config["seed"], {k: v for k, v in self.run_config.items() if k != "truth"}
-        run_shard = functools.partial(simulate_shard, self.world, self.policy, seed, keep_truth=self.keep_truth)
+    def _part_name(self, number: int) -> str:
+        return part_path(self.parts.path, number, FORMATS[self.run_config["format"]]).name
+
+    def _shards(self, firsts: list[int]) -> Iterator[list[_Shard]]:
+        """The shards of parts by their first users, in order."""
+        config = self.run_config
+        run_shard = carrying(_packed_shard, self.world, self.policy, config["seed"], self.keep_truth, config["format"])
         jobs = (
             functools.partial(run_shard, user, n)
             for first in firsts
@@ -254,8 +262,7 @@ class _Run:
         shards = run_in_order(jobs, self.executor)
         for first in firsts:
             n_shards = -(-self._n_users(first) // SHARD_USERS)
-            parts = _counted(itertools.islice(shards, n_shards), self.progress)
-            yield Log({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, dict(known))
+            yield _counted(itertools.islice(shards, n_shards), self.progress)
 
     def _write_truth(self, n_parts: int, wanted: bool) -> None:
         """Put the truth of the parts together, and write the catalogue."""
@@ -275,11 +282,33 @@ class _Run:
                 np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # keywords of ours
 
 
-def _counted(parts: Iterable[dict[str, Any]], progress: Callable[[int], None]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Shard:
+    """What a worker hands back of a few users: rows packed for the file, and the truth of those that were shown."""
+
+    n_users: int
+    rows: Packed
+    truth: dict[str, Any]
+
+
+def _packed_shard(
+    world: World, policy: Any, seed: int, keep_truth: bool, form: str, first_user: int, n_users: int
+) -> _Shard:
+    """Simulate a few users, and pack their rows while they are in the caches."""
+    log = Log(simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth))
+    truth: dict[str, Any] = {}
+    if keep_truth and world.truth_column is not None:
+        shown = log.is_bandit
+        truth = {name: log[name][shown] for name in ("user", "step", world.truth_column)}
+        del log.columns[world.truth_column]
+    return _Shard(n_users, packed(log.columns, form), truth)
+
+
+def _counted(shards: Iterable[_Shard], progress: Callable[[int], None]) -> list[_Shard]:
     kept = []
-    for part in parts:
-        kept.append(part)
-        progress(len(np.unique(part["user"])))
+    for shard in shards:
+        kept.append(shard)
+        progress(shard.n_users)
     return kept
 
 
@@ -287,11 +316,10 @@ def _truth_name(index: int) -> str:
     return f".truth-{index:05d}.parquet"
 
 
-def _truth_table(log: Log, truth: Any) -> Any:
+def _truth_table(truths: Sequence[dict[str, Any]]) -> Any:
     import pyarrow as pa
 
-    shown = log.is_bandit
-    return pa.table({name: log[name][shown] for name in ("user", "step", truth)})
+    return pa.table({name: np.concatenate([truth[name] for truth in truths]) for name in truths[0]})
 
 
 def _merge_truth(path: Path, pieces: list[Path]) -> None:
@@ -305,4 +333,4 @@ def _merge_truth(path: Path, pieces: list[Path]) -> None:
         ) as writer,
     ):
         for piece in pieces:
-            writer.write_table(read_parquet(piece))
+            writer.write_table(read_table(piece))

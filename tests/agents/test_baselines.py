@@ -121,6 +121,19 @@ def test_a_policy_sent_elsewhere_arrives_without_users(name):
     assert again.describe() == policy.describe()
 
 
+def test_no_pickle_is_written(tmp_path):
+    class OfObjects(Random):
+        def fitted(self):
+            return {"table": np.array([{1: 2}, None])}, {}
+
+    with pytest.raises(UserError, match="its array 'table' holds Python objects"):
+        OfObjects(n_items=3).save(tmp_path / "objects.npz")
+    assert not list(tmp_path.iterdir())
+    Random(n_items=3).save(tmp_path / "random.npz")
+    with np.load(tmp_path / "random.npz") as data:
+        assert data.files == ["__meta__"]  # a version of NumPy that takes an argument for an array would add one
+
+
 def test_files_that_are_no_policies(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         Stored.load(tmp_path / "none.npz")

@@ -23,7 +23,7 @@ from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate.executor import run_in_order
+from recsim_mnar.simulate.executor import carrying, run_in_order
 
 CANDIDATES = ("all", "unseen", "auto")
 
@@ -135,7 +135,8 @@ def fold_ranks(
     seed = check_seed(seed)
     views, eligible, unseen = _held_from(log, n_items, candidates)
     ready, choosing = _with_choices(log, learners, n_items, seed)
-    jobs = (functools.partial(_fold, log, ready, views, eligible, n_items, unseen, seed, fold) for fold in range(folds))
+    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, seed)
+    jobs = (functools.partial(one_fold, fold) for fold in range(folds))
     results = list(run_in_order(jobs, executor))
     ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(learners)}
     seconds = {name: choosing[index] + sum(times[index] for _, times in results) for index, name in enumerate(learners)}

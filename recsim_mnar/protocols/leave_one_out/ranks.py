@@ -90,7 +90,8 @@ def _count(
     from recsim_mnar.protocols.leave_one_out import _ranks_kernel
 
     single = scores.dtype == np.float32
-    table = np.array(scores, dtype=np.float32 if single else np.float64, order="C", copy=unseen or None)
+    copied = np.array if unseen else np.asarray
+    table = copied(scores, dtype=np.float32 if single else np.float64, order="C")
     if unseen:
         rows = np.arange(len(items))
         own = table[rows, items]

@@ -16,7 +16,7 @@ from recsim_mnar.protocols.ab_test import ABTest, judged
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
-from recsim_mnar.simulate.executor import run_in_order
+from recsim_mnar.simulate.executor import carrying, run_in_order
 from recsim_mnar.worlds.base import SlateWorld
 
 Floats = NDArray[np.float64]
@@ -57,7 +57,8 @@ def ab_test(
         executor: to spread periods over.
     """
     began = time.perf_counter()
-    jobs = [functools.partial(one_period, world, lists, users_seed, t) for t in periods]
+    one = carrying(one_period, world, lists, users_seed)
+    jobs = [functools.partial(one, t) for t in periods]
     sums = functools.reduce(np.add, run_in_order(jobs, executor))
     seconds = (time.perf_counter() - began) / len(lists)
     records = []

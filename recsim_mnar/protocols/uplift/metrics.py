@@ -16,7 +16,7 @@ from recsim_mnar.estimators.uplift import LIST_METRICS, evaluate_lists
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.simulate.executor import run_in_order
+from recsim_mnar.simulate.executor import carrying, run_in_order
 
 Ints = NDArray[np.int64]
 
@@ -50,7 +50,8 @@ class Uplift(Protocol):
         assert exposures is not None
         study.report(f"offline metrics, {sizes.test_periods} further periods")
         periods = range(own.first, own.last)
-        jobs = [functools.partial(_offline, exposures, own.lists[name], periods, sizes, name)
+        offline = carrying(_offline, exposures)
+        jobs = [functools.partial(offline, own.lists[name], periods, sizes, name)
                 for name in own.rankings]  # fmt: skip
         records = []
         for name, (estimates, seconds) in zip(own.rankings, run_in_order(jobs, study.executor), strict=True):

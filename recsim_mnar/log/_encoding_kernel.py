@@ -1,0 +1,202 @@
+# mypy: ignore-errors
+"""Jitted core of Parquet's encodings: columns of a log into the bytes of its pages.
+
+Every function writes from place ``at`` of ``out`` (uint8, with room enough) and returns the place after its last byte.
+The format: github.com/apache/parquet-format, Encodings.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recsim_mnar.numerics.jit import inlined, kernel
+
+_BLOCK = 128
+_MINIBLOCK = 32
+
+
+@inlined
+def _varint(value, out, at):
+    """An unsigned number, seven bits a byte, lowest first."""
+    value = np.uint64(value)
+    while value >= np.uint64(128):
+        out[at] = np.uint8((value & np.uint64(127)) | np.uint64(128))
+        value >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(value)
+    return at + 1
+
+
+@inlined
+def _zigzag(value):
+    """A signed number as an unsigned one, small where it is near 0."""
+    value = np.int64(value)
+    return np.uint64((value << np.int64(1)) ^ (value >> np.int64(63)))
+
+
+@inlined
+def _four_bytes(word, out, at):
+    """The lowest 32 bits, lowest byte first; the compiler makes one store of these."""
+    out[at] = np.uint8(word & np.uint64(255))
+    out[at + 1] = np.uint8((word >> np.uint64(8)) & np.uint64(255))
+    out[at + 2] = np.uint8((word >> np.uint64(16)) & np.uint64(255))
+    out[at + 3] = np.uint8((word >> np.uint64(24)) & np.uint64(255))
+
+
+@kernel
+def put_present_integers(values, null, dense, out, at):
+    """One bit-packed run: which values are not ``null``. They go into ``dense``; how many, and place."""
+    n = values.size
+    n_groups = (n + 7) >> 3
+    at = _varint((n_groups << 1) | 1, out, at)
+    j = 0
+    for group in range(n_groups):
+        part = values[8 * group : min(8 * group + 8, n)]
+        bits = np.uint64(0)
+        for k in range(part.size):
+            value = part[k]
+            there = value != null
+            dense[j] = value  # written over by the next where it is null
+            j += there
+            bits |= np.uint64(there) << np.uint64(k)
+        out[at + group] = np.uint8(bits)
+    return j, at + n_groups
+
+
+@kernel
+def put_present_floats(values, dense, out, at):
+    """As :func:`put_present_integers` of floating-point numbers, whose null is NaN."""
+    n = values.size
+    n_groups = (n + 7) >> 3
+    at = _varint((n_groups << 1) | 1, out, at)
+    j = 0
+    for group in range(n_groups):
+        part = values[8 * group : min(8 * group + 8, n)]
+        bits = np.uint64(0)
+        for k in range(part.size):
+            value = part[k]
+            there = value == value
+            dense[j] = value
+            j += there
+            bits |= np.uint64(there) << np.uint64(k)
+        out[at + group] = np.uint8(bits)
+    return j, at + n_groups
+
+
+@inlined
+def _packed(word, width, held, n_held, out, at):
+    """Add ``width`` <= 32 bits to those held, write 32 of them once there are so many; what is held then, and place."""
+    held |= word << n_held
+    n_held += width
+    if n_held >= np.uint64(32):
+        _four_bytes(held, out, at)
+        at += 4
+        held >>= np.uint64(32)
+        n_held -= np.uint64(32)
+    return held, n_held, at
+
+
+@kernel
+def put_deltas(values, narrow, deltas, out, at):
+    """DELTA_BINARY_PACKED of integers (n,); ``narrow``: they are 32 bits wide, and so are their differences.
+
+    deltas (128,) int64 is scratch.
+    """
+    n = values.size
+    at = _varint(_BLOCK, out, at)
+    at = _varint(_BLOCK // _MINIBLOCK, out, at)
+    at = _varint(n, out, at)
+    at = _varint(_zigzag(values[0] if n else 0), out, at)
+    shift = np.int64(32 if narrow else 0)
+    for first in range(1, n, _BLOCK):
+        size = min(_BLOCK, n - first)
+        these, before = values[first : first + size], values[first - 1 : first - 1 + size]
+        for k in range(size):
+            deltas[k] = ((np.int64(these[k]) - np.int64(before[k])) << shift) >> shift
+        least = deltas[0]
+        for k in range(size):
+            least = min(least, deltas[k])
+        for k in range(size):
+            deltas[k] -= least
+        at = _varint(_zigzag(least), out, at)
+        widths = at
+        at += _BLOCK // _MINIBLOCK
+        for mini in range(_BLOCK // _MINIBLOCK):
+            part = deltas[min(mini * _MINIBLOCK, size) : min((mini + 1) * _MINIBLOCK, size)]
+            bits = np.uint64(0)
+            for k in range(part.size):
+                bits |= np.uint64(part[k])
+            width = np.uint64(0)
+            while bits >> width and width < np.uint64(64):
+                width += np.uint64(1)
+            out[widths + mini] = np.uint8(width)
+            if width == np.uint64(0):
+                continue
+            held, n_held = np.uint64(0), np.uint64(0)
+            low = min(width, np.uint64(32))
+            mask = (np.uint64(1) << low) - np.uint64(1)
+            for k in range(_MINIBLOCK):
+                word = np.uint64(part[k]) if k < part.size else np.uint64(0)
+                held, n_held, at = _packed(word & mask, low, held, n_held, out, at)
+                if width > np.uint64(32):
+                    high = word >> np.uint64(32)
+                    held, n_held, at = _packed(high, width - np.uint64(32), held, n_held, out, at)
+    return at
+
+
+@kernel
+def find_distinct(bits, slots, distinct, indices):
+    """Number (n,) uint64 by their first appearance, up to ``distinct.size`` of them.
+
+    slots (a power of two) int32 is filled with -1; returns how many there are, -1 where there are more.
+    """
+    mask = np.uint64(slots.size - 1)
+    n_found = 0
+    last, last_index = np.uint64(0), np.int32(-1)
+    for i in range(bits.size):
+        value = bits[i]
+        if value == last and last_index >= 0:
+            indices[i] = last_index
+            continue
+        # The product's upper half depends on all bits of the value.
+        slot = ((value * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) & mask
+        index = slots[slot]
+        while index >= 0 and distinct[index] != value:
+            slot = (slot + np.uint64(1)) & mask
+            index = slots[slot]
+        if index < 0:
+            if n_found == distinct.size:
+                return -1
+            index = np.int32(n_found)
+            slots[slot] = index
+            distinct[n_found] = value
+            n_found += 1
+        indices[i] = index
+        last, last_index = value, index
+    return n_found
+
+
+@kernel
+def put_bits(values, width, out, at):
+    """One bit-packed run of whole numbers (n,) of ``width`` <= 32 bits each."""
+    n = values.size
+    n_groups = (n + 7) >> 3
+    at = _varint((n_groups << 1) | 1, out, at)
+    end = at + n_groups * width
+    width = np.uint64(width)
+    held, n_held = np.uint64(0), np.uint64(0)
+    for i in range(n):
+        held, n_held, at = _packed(np.uint64(values[i]), width, held, n_held, out, at)
+    while at < end:
+        out[at] = np.uint8(held & np.uint64(255))
+        held >>= np.uint64(8)
+        at += 1
+    return end
+
+
+@kernel
+def put_run(n, value, out, at):
+    """One run of ``n`` times the same number below 256."""
+    at = _varint(n << 1, out, at)
+    out[at] = np.uint8(value)
+    return at + 1

@@ -1,0 +1,128 @@
+"""Arrow files: the same log and the same estimates as from Parquet, and nothing hidden under a null is believed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from recsim_mnar import cli
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.from_file import estimate_file
+from recsim_mnar.log import Log
+from recsim_mnar.log.arrow import floats_of, integers_of
+from recsim_mnar.log.column_files import read_columns
+from recsim_mnar.simulate import simulate, workers
+from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.policies import Uniform
+
+
+@pytest.fixture(scope="module")
+def world():
+    return SessionsWorld(SessionsParams(n_items=30, n_flips=9))
+
+
+@pytest.fixture(scope="module")
+def folders(world, tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for form in ("parquet", "arrow"):
+        for n in (1, 2):
+            with workers(n) as executor:
+                simulate_to(root / f"{form}{n}", world, Uniform(30), 9000, 5, form=form, executor=executor)
+    return root
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_any_workers_write_the_same_files(folders, form):
+    one, two = (sorted((folders / f"{form}{n}" / "log").iterdir()) for n in (1, 2))
+    assert [file.name for file in one] == ["index.json", *(f"part-{i:05d}.{form}" for i in (0, 1))]
+    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
+
+
+def test_both_formats_hold_the_log(folders, world):
+    logs = [Log.read(folders / f"{form}1") for form in ("parquet", "arrow")]
+    expected = simulate(world, Uniform(30), 9000, 5)
+    for log in logs:
+        assert log.digest() == expected.digest()
+        assert {**log.provenance, "training": None} == {**expected.provenance, "training": None}
+
+
+def test_resume_makes_what_is_missing_in_its_format(folders, world, tmp_path):
+    simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, form="arrow")
+    lost = tmp_path / "run" / "log" / "part-00001.arrow"
+    whole = lost.read_bytes()
+    lost.unlink()
+    counts = simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, form="arrow", resume=True)
+    assert counts["kept"] == 1
+    assert lost.read_bytes() == whole
+    with pytest.raises(UserError, match="differs in format"):
+        simulate_to(tmp_path / "run", world, Uniform(30), 9000, 5, resume=True)
+    with pytest.raises(UserError, match="format 'csv'"):
+        simulate_to(tmp_path / "other", world, Uniform(30), 10, 5, form="csv")
+
+
+def test_commands_read_and_write_it(tmp_path):
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(word) for word in words])
+        assert not ended.value.code
+
+    found = []
+    for form in ("parquet", "arrow"):
+        log, file = tmp_path / f"log-{form}", tmp_path / f"replayed.{form}"
+        run("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 50,
+            "--format", form, "--out", log)  # fmt: skip
+        run("replay", log, "--policy", "popularity,random", "--train", log, "--out", file)
+        run("estimate", file, "--target", "popularity", "--baseline", "random", "--json", tmp_path / f"{form}.json")
+        found.append(json.loads((tmp_path / f"{form}.json").read_text()))
+    assert found[0] == found[1]
+    assert found[0][0]["n"] > 1000
+
+
+def test_what_lies_under_a_null_is_not_read(tmp_path):
+    n = 2000
+    rng = np.random.default_rng(0)
+    user, bandit = np.sort(rng.integers(0, 50, n)), rng.random(n) < 0.7
+    columns = {"reward": rng.random(n), "propensity": rng.random(n), "target": rng.random(n)}
+    null = {name: rng.random(n) < (0.2 if name == "target" else 0.0) for name in columns}
+    table = pa.table(
+        {
+            "user": user,
+            "event": pa.array(np.where(bandit, "bandit", "organic")).dictionary_encode(),
+            **{name: pa.array(values, mask=null[name] | ~bandit) for name, values in columns.items()},
+        }
+    )
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=700)
+    log = read_columns(tmp_path / "x.arrow", ["target"])
+    np.testing.assert_array_equal(log.reward, columns["reward"][bandit])
+    np.testing.assert_array_equal(log.others["target"], np.where(null["target"], np.nan, columns["target"])[bandit])
+    np.testing.assert_array_equal(log.cluster.codes, user[bandit])
+    with pytest.raises(UserError, match="'target', row"):
+        estimate_file(tmp_path / "x.arrow", ["target"])
+
+
+def test_rows_of_chunks_are_those_of_the_whole():
+    rng = np.random.default_rng(1)
+    values, null = rng.normal(size=500), rng.random(500) < 0.3
+    whole = pa.chunked_array([pa.array(values, mask=null)])
+    cut = pa.chunked_array([pa.array([], pa.float64()), *(whole.slice(i, 37).chunk(0) for i in range(0, 500, 37))])
+    numbers = pa.chunked_array([pa.array(np.arange(i, min(i + 91, 500))) for i in range(0, 500, 91)])
+    expected = np.where(null, np.nan, values)
+    for rows in (np.arange(500), np.flatnonzero(null), np.array([0, 36, 37, 499]), np.array([], np.int64)):
+        for table in (whole, cut):
+            np.testing.assert_array_equal(floats_of(table, rows), expected[rows])
+        np.testing.assert_array_equal(integers_of(numbers, rows), rows)
+    np.testing.assert_array_equal(floats_of(cut), expected)
+
+
+def test_damage_is_one_line(folders, tmp_path):
+    file = tmp_path / "x.arrow"
+    file.write_bytes((folders / "arrow1" / "log" / "part-00000.arrow").read_bytes()[:5000])
+    with pytest.raises(UserError, match="is not a readable Arrow file"):
+        Log.read(file)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_columns(file, ["propensity"])
