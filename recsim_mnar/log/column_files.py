@@ -208,7 +208,7 @@ def bandit_rows(column: Any) -> NDArray[np.bool_]:
 
     if pa.types.is_dictionary(column.type):
         if not column.null_count:  # a look at each name instead of at each row
-            marks = [(_is_bandit(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
+            marks = [(bandit_rows(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
             return np.concatenate([np.zeros(0, bool), *(mark[indices] for mark, indices in marks)])
         column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type):
