@@ -53,7 +53,7 @@ class JsonOutput:
             if read is not None and read.resolve() == self.path.resolve():
                 raise UserError(f"--json {self.path} would replace what is read: name another file")
             if read is not None and read.resolve() in self.path.resolve().parents:
-                raise UserError(f"--json {self.path} would lie in {read}, which is read: name another")
+                raise UserError(f"--json {self.path} would lie in {read}, which is read: name another file")
         if not self._is_device:
             checked_file(self.path, "--json")
 
