@@ -39,7 +39,7 @@ class Slow:
     name = "slow"
     def __init__(self, n_items): self.n_items = n_items
     def act(self, users, uniforms):
-        time.sleep(0.02)
+        time.sleep(0.01)
         return (uniforms * self.n_items).astype(int), np.full(len(users), 1 / self.n_items)
     def probabilities(self, users): return np.full((len(users), self.n_items), 1 / self.n_items)
 '''
@@ -88,6 +88,19 @@ def killed(kind: str, number: int) -> dict[str, Any]:
             **({} if same else {"differ": differ[:5], "said": last.lines[-3:]})}  # fmt: skip
 
 
+SLOWLY = [sys.executable, "-m", "recsim_mnar", "simulate", *WORLD, "--policy", "slow_agent:Slow", "--users", "400",
+          "--workers", "1", "--train-users", "5"]  # fmt: skip
+
+
+@cache
+def _alone(seed: int) -> dict[str, bytes]:
+    """The bytes of the slow agent's run when nobody else starts one."""
+    with scratch() as place:
+        (place / "slow_agent.py").write_text(SLOW)
+        subprocess.run([*SLOWLY, "--seed", str(seed), "--out", "out"], cwd=place, capture_output=True, check=True)
+        return bytes_of(place / "out")
+
+
 def double_start(number: int) -> dict[str, Any]:
     """Two processes that start in one folder, 0 to 4 s apart, half of them with one seed."""
     draw = random.Random(f"double {number}")
@@ -95,8 +108,6 @@ def double_start(number: int) -> dict[str, Any]:
     seeds = (0, 0) if number % 2 == 0 else (0, 9)
     with scratch() as place:
         (place / "slow_agent.py").write_text(SLOW)
-        command_line = [sys.executable, "-m", "recsim_mnar", "simulate", *WORLD, "--policy", "slow_agent:Slow"]
-        command_line += ["--users", "400", "--workers", "1", "--train-users", "5"]
         ways = [["--seed", str(seed), "--out", "out"] for seed in seeds]
         if draw.random() < 0.25:
             ways[1].append("--resume")
@@ -105,17 +116,12 @@ def double_start(number: int) -> dict[str, Any]:
             if i:
                 time.sleep(delay)
             pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            started.append(subprocess.Popen([*command_line, *way], cwd=place, **pipes))
+            started.append(subprocess.Popen([*SLOWLY, *way], cwd=place, **pipes))
         errors = [each.communicate(timeout=300)[1].strip().splitlines() for each in started]
         codes = [each.returncode for each in started]
         owners = [i for i in (0, 1) if codes[i] == 0]
         found = bytes_of(place / "out") if (place / "out").exists() else {}
-        alone = subprocess.run(
-            [*command_line, "--seed", str(seeds[owners[0]] if owners else 0), "--out", "alone"],
-            cwd=place,
-            capture_output=True,
-        )
-        wanted = bytes_of(place / "alone") if alone.returncode == 0 else None
+    wanted = _alone(seeds[owners[0]] if owners else 0)
     refused = [errors[i] for i in (0, 1) if codes[i] == 2]
     # With --resume the same run may be taken up after its end, which changes nothing.
     again = "--resume" in ways[1] and len(owners) == 2 and seeds[0] == seeds[1]

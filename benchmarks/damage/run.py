@@ -52,7 +52,7 @@ def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]
         "fuzz": lambda i: fuzz.fuzzed(place, range(i, i + 1))[0],
         "full": disks.full,
         "read_only": lambda i: disks.read_only(),
-        "costs": lambda i: costs.paired(place, 2_000 if quick else 20_000, 3 if quick else 9),
+        "costs": lambda i: costs.paired(place, 2_000 if quick else 20_000, 3 if quick else 5),
     }
 
 
