@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection
@@ -55,6 +56,7 @@ def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = No
 _UNREADABLE = (
     OSError, ValueError, KeyError, TypeError, EOFError, OverflowError, IndexError, SyntaxError,
     NotImplementedError, RuntimeError, RecursionError, zipfile.BadZipFile, zlib.error,
+    tokenize.TokenError,
 )  # fmt: skip
 """What ``zipfile`` and NumPy's reader of headers raise at bytes that are not theirs; RuntimeError: it is encrypted."""
 

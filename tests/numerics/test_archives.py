@@ -107,3 +107,11 @@ def test_the_limits_let_our_own_files_through(tmp_path):
         assert len(read_arrays(tmp_path / "a.npz")["a"]) == 1000
     finally:
         archives.LARGEST = before
+
+
+def test_a_header_that_is_no_python_is_refused(tmp_path):
+    header = b"{'descr': '<f8', 'shape': (3,\n  "
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(24))
+    with pytest.raises(UserError, match="damaged"):
+        read_arrays(tmp_path / "a.npz")

@@ -5,6 +5,7 @@ Schnabel et al. 2016, section 6.2.
 
 from __future__ import annotations
 
+import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ def matrix_of_file(path: str | Path, marginals: Any, seed: int) -> tuple[NDArray
             arrays = {"ratings": np.array(np.load(path, allow_pickle=False, mmap_mode="r"))}
     except FileNotFoundError:
         raise UserError(f"ratings_file {path} does not exist") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, SyntaxError, tokenize.TokenError) as error:  # of its header
         raise UserError(f"ratings_file {path} holds no array: {str(error).splitlines()[0]}") from None
     if "ratings" not in arrays or arrays["ratings"].ndim != 2 or arrays["ratings"].dtype.kind not in "iuf":
         raise UserError(f"ratings_file {path} must hold 'ratings', a (users, items) matrix of numbers")
