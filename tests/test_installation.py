@@ -34,7 +34,9 @@ def test_a_sound_installation(capsys, tmp_path):
     assert left.value.code == 0
     out = capsys.readouterr().out
     assert "numpy" in out
-    assert {each["name"] for each in json.loads(file.read_text())["checks"]} == set(found)
+    written = {each["name"] for each in json.loads(file.read_text())["checks"]}
+    # What lies at the top under the name agents is another question in the folder that the command is called from.
+    assert written - {"package agents"} == set(found) - {"package agents"}
 
 
 def test_an_extra_that_is_not_there_is_a_note_and_a_dependency_a_problem(monkeypatch):

@@ -116,6 +116,13 @@ class SlotPolicy(Stored, Policy):
         np.add.at(out, self._histories.flat(slots), np.float32(1.0))
         return out
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> SlotPolicy:
+        """A copy with its users: unlike one that is sent to another process, it goes on where this one is."""
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
+        return twin
+
     def __getstate__(self) -> dict[str, Any]:
         """A policy sent to another process arrives without users, as after ``fresh``."""
         arrays, parameters = self.fitted()

@@ -235,7 +235,7 @@ BAD = [
     (["--length", "0"], "lists of N = 0 items"),
     (["--metrics", "uplift_snisp"], "did you mean 'uplift_snips'"),
     (["--protocols", "loocv"], "protocol 'loocv' needs test_log"),
-    (["--agents", "mf-ips-ratings"], "no rating"),
+    (["--agents", "mf-ips-ratings"], "revealed ratings"),
     (["--agents", "popularity+epsilon=0.1"], "softening would change nothing"),
     (["--agents", "bpr+updates=0"], "updates must be"),
     (["--test-users", "5"], "--test-users: this world's comparison has no option 'test_users'"),
