@@ -31,11 +31,15 @@ class Verified:
     def sentence(self) -> str:
         """In a line."""
         if self.n_files:
-            return f"{self.n_files:,} files, {self.n_rows:,} rows: all are what their receipts say"
+            return f"{_files(self.n_files)}, {self.n_rows:,} rows: all are what their receipts say"
         return (
-            f"{self.n_read:,} files without receipts, {self.n_rows:,} rows: all can be read, and whether they are as "
+            f"{_files(self.n_read)} without receipts, {self.n_rows:,} rows: all can be read, and whether they are as "
             "they were written nobody knows"
         )
+
+
+def _files(n: int) -> str:
+    return "1 file" if n == 1 else f"{n:,} files"
 
 
 def verify(path: str | Path) -> Verified:
