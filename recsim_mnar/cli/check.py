@@ -8,7 +8,7 @@ BROKEN = 3
 """Exit status where a rule is broken."""
 
 
-@click.command()
+@click.command(short_help="Hold a class of your own against its contract.")
 @click.argument("name")
 def check(name: str) -> None:
     """Hold NAME (package.module:Class, or an estimator's function) against the contract of its kind.

@@ -31,7 +31,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 _FLAGS = {"params": "set"}
 
 
-@click.command()
+@click.command(short_help="Judge agents by protocols, protocols by the truth.")
 @click.option("--world", default=None, help="A world's name, or package.module:Class.  [default: sessions]")
 @click.option("--preset", default=None, help="Of the world; the comparison's own unless named (sessions: jeunen2019).")
 @click.option(

@@ -21,7 +21,7 @@ _ROLES = ("user", "item", "action", "reward", "propensity", "time", "logger")
 _MOST_NAMES = 12
 
 
-@click.command()
+@click.command(short_help="What a file holds, its faults, the line to type.")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--target", default=None, help="Columns of target policies' probabilities of the logged action.")
 @click.option("--actions", type=int, default=None, help="How many actions (items) there are in all.")

@@ -15,7 +15,7 @@ def worlds() -> None:
     print_list(listed())
 
 
-@click.command()
+@click.command(short_help="List the agents, and the worlds they are for.")
 def agents() -> None:
     """List the agents, and the worlds that those are for which need more than views."""
     from recsim_mnar.policy import registry
@@ -36,7 +36,7 @@ def estimators() -> None:
     print_list(list(known_estimators().items()))
 
 
-@click.command()
+@click.command(short_help="List the protocols and the options of comparisons.")
 def protocols() -> None:
     """List the protocols, and the options of each world's comparison."""
     from recsim_mnar.protocols.base import known_protocols, summary_of

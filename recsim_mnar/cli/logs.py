@@ -22,7 +22,7 @@ UNMET = 3
 """Exit status where --require is not met."""
 
 
-@click.command()
+@click.command(short_help="Add policies' probabilities to a log.")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--policy", required=True, help="Names of target policies, with commas.")
 @click.option("--train", type=click.Path(path_type=Path), default=None, help="A log to fit them on.")
@@ -180,7 +180,7 @@ def _told_items(provenance: Any) -> int:
     return told if isinstance(told, int) and 0 < told < 1 << 31 else 0
 
 
-@click.command()
+@click.command(short_help="What other policies would have earned on a log.")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "--target",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recsim_mnar.own_log.plan import ABPlan, EstimatePlan, LoggingPlan
 
 
-@click.group()
+@click.group(short_help="Users, exploration and rows that you need.")
 def plan() -> None:
     """How many users an A/B test needs, how to log from here on, how many rows until a verdict turns."""
 

@@ -15,7 +15,7 @@ from recsim_mnar.worlds import entry_of, make_world
 DEFAULT_TRAIN_USERS = 2000
 
 
-@click.command()
+@click.command(short_help="Users under a policy: a log in a folder.")
 @click.option("--world", required=True, help="A world's name, or package.module:Class.")
 @click.option("--preset", default=None, help="A preset of the world; its own default unless named.")
 @click.option(

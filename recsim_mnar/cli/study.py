@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from recsim_mnar.protocols.setup import Setup
 
 
-@click.command()
+@click.command(short_help="Comparisons over catalogues, from a TOML file.")
 @click.argument("settings", type=click.Path(path_type=Path))
 @click.option("--catalogues", type=int, default=None, help="Instead of the file's number.")
 @click.option("--resume", is_flag=True, help="Take up the study in --out, which may get more catalogues.")

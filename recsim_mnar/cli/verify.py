@@ -9,7 +9,7 @@ import click
 from recsim_mnar.errors import UserError
 
 
-@click.command()
+@click.command(short_help="Hold a log against its receipts.")
 @click.argument("log", type=click.Path(path_type=Path))
 def verify(log: Path) -> None:
     """Hold LOG against its receipts: a folder of simulate, compare or study, a log, a part, a file of replay.

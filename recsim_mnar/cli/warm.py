@@ -8,7 +8,7 @@ from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.shared import names_of
 
 
-@click.command()
+@click.command(short_help="Compile the kernels ahead.")
 @click.option(
     "--parts",
     default=None,
