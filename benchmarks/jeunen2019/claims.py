@@ -1,14 +1,16 @@
-"""What Jeunen, Rohde & Vasile 2019 claim, each claim PASS or short, and two that need runs of their own.
+"""What Jeunen, Rohde & Vasile 2019 claim, each claim PASS or short, and three that need runs of their own.
 
-    python benchmarks/jeunen2019/claims.py [--catalogues N] [--split-catalogues N] [--quick] [--out DIR]
+    python benchmarks/jeunen2019/claims.py [--catalogues N] [--split-catalogues N] [--size-catalogues N] [--quick]
 
-Reads ``results.json`` and ``published.json``; writes ``claims.md`` and ``claims.json``. Two things it runs, a catalogue
-at a time, kept under ``claims/``:
+Reads ``results.json`` and ``published.json``; writes ``claims.md`` and ``claims.json``. Three things it runs, a
+catalogue at a time, kept under ``claims/``:
 
 - clipped IPS and the A/B test (``--catalogues``), for the intervals' coverage agent by agent: those whose
   recommendations the logging policy could have shown, and those whose it could not;
 - leave-one-out with a random view held out and with the last one (``--split-catalogues``), the paper's remark that a
-  split by time makes no significant difference.
+  split by time makes no significant difference;
+- clipped IPS of Random on logs of a quarter, one and four times the paper's users (``--size-catalogues``), the
+  paper's reason for its failure: "an insufficient sample size".
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from recsim_mnar.worlds import make_world
 HERE = Path(__file__).resolve().parent
 
 SIZES = {"jeunen2019": Settings(), "quick": Settings(train_users=500, test_users=500, arm_users=500)}
+TIMES = (0.25, 1.0, 4.0)  # the paper's test users, of the logs by size
 SUPPORTED = 0.5  # of the mean weight, which is 1 where the log has support everywhere
 
 
@@ -76,6 +79,25 @@ def split_of(catalogue: int, settings: dict[str, Any], preset: str) -> dict[str,
         out[agent] = [
             float(hit_shares(log, registry.learner(agent), held, world.n_items).mean()) for held in (drawn, last)
         ]
+    return out
+
+
+def sizes_of(catalogue: int, settings: dict[str, Any], preset: str) -> dict[str, Any]:
+    """Clipped IPS of Random, its mean weight and its A/B CTR, on test logs of each size."""
+    world = make_world("sessions", preset, [f"catalogue_seed={catalogue}"])
+    out = {}
+    for times in TIMES:
+        users = int(times * SIZES[preset].test_users)
+        found = compare(
+            world, {"random": registry.learner("random")}, protocols=("off_policy", "ab_test"),
+            settings=replace(SIZES[preset], test_users=users, truth_users=50), seed=3000 + catalogue,
+        )  # fmt: skip
+        cells = {(r.protocol, r.metric): r.to_dict() for r in found.records}
+        one = cells["off_policy", "clipped_ips"]
+        out[f"{times:g}"] = {
+            "users": users, "estimate": one["value"], "mean_weight": one["details"]["mean_weight"],
+            "ctr": cells["ab_test", "ctr"]["value"],
+        }  # fmt: skip
     return out
 
 
@@ -145,6 +167,18 @@ def splits(found: list[dict[str, Any]], agents: list[str]) -> dict[str, Any]:
     return {"agents": out, "tau": float(np.mean(taus)), "catalogues": len(found)}
 
 
+def by_size(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over catalogues of Random's clipped IPS by its A/B CTR, and of its mean weight, by the log's users."""
+    return {
+        times: {
+            "users": found[0][times]["users"],
+            "of the CTR": over_catalogues([one[times]["estimate"] / one[times]["ctr"] for one in found], 0.0),
+            "mean weight": over_catalogues([one[times]["mean_weight"] for one in found], 0.0),
+        }
+        for times in found[0]
+    }
+
+
 def sizes(settings: dict[str, Any], figures: dict[str, Any], counts: dict[str, Any]) -> list[tuple[str, float, int]]:
     """Rows of the logs by the analytic expectation, times what the study counted, beside the paper's."""
     world: Any = make_world("sessions", settings["preset"])
@@ -158,6 +192,21 @@ def sizes(settings: dict[str, Any], figures: dict[str, Any], counts: dict[str, A
         for k, kind in enumerate(("organic", "bandit")):
             out.append((f"{text} log, {kind} rows", users * expected[k] * counts[kind]["mean"], told[k]))
     return out
+
+
+def protocols(result: dict[str, Any], settings: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """Kendall's tau with the CTR of leave-one-out and of clipped IPS' upper bounds (the paper's interval).
+
+    The mean of the catalogues' taus; leave-one-out of the notebook's methods, of the means over catalogues.
+    """
+    name = "2 Kendall's tau of that ranking with the A/B ranking (the paper's interval)"
+    figures = result["figures"]
+    notebook = settings["notebook_agents"]
+    hr, ctr = ([figures[f"{a} {key}"]["mean"] for a in notebook] for key in ("loocv hr@1", "ab_test ctr"))
+    return [
+        ("as described", result["protocols"]["loocv"]["kendall_tau"]["mean"], result["claims"][name]["mean"]),
+        ("as the notebook has them", float(stats.kendalltau(hr, ctr)[0]), result["claims_notebook"][name]["mean"]),
+    ]
 
 
 def checks(result: dict[str, Any], published: dict[str, Any], settings: dict[str, Any]) -> dict[str, bool | None]:
@@ -189,6 +238,14 @@ def checks(result: dict[str, Any], published: dict[str, Any], settings: dict[str
             upper > 0.5
         )
         out[f"observation 3, methods {how}: clipped IPS fails for Random in {third:.0%} of catalogues"] = third > 0.5
+    for how, loo, upper in protocols(result, settings):
+        text = f"leave-one-out's Kendall's tau with the CTR {loo:.2f}, that of clipped IPS' upper bounds {upper:.2f}"
+        out[f"abstract: bandit feedback reflects online performance better, methods {how}: {text}"] = upper > loo
+    if "sizes" in result:
+        rows = list(result["sizes"].values())
+        told = ", ".join(f"{r['of the CTR']['mean']:.3f} with {r['users']:,} users" for r in rows)
+        text = "observation 3: a larger log mends clipped IPS of Random: share of its CTR"
+        out[f"{text} {told}"] = rows[-1]["of the CTR"]["mean"] > 0.5
     split, covered = result.get("splits"), result.get("coverage")
     text = "no significant difference between a random and a last-item split (paired t, p > .05)"
     if split is None or split["catalogues"] < 2:
@@ -245,6 +302,16 @@ def markdown(result: dict[str, Any], found: dict[str, bool | None]) -> str:
             p = "-" if row["p"] is None else f"{row['p']:.3f}"
             lines.append(f"| {a} | {row['random']:.4f} | {row['last']:.4f} | {p} |")
         lines.append("")
+    if "sizes" in result:
+        lines += ["Clipped IPS of Random by the size of the test log:", ""]
+        lines += ["| users | clipped IPS / CTR | mean weight |", "|---|---|---|"]
+        for row in result["sizes"].values():
+            cells = [
+                f"{row[k]['mean']:.4f} [{row[k]['low']:.4f}, {row[k]['high']:.4f}]"
+                for k in ("of the CTR", "mean weight")
+            ]
+            lines.append(f"| {row['users']:,} | {' | '.join(cells)} |")
+        lines.append("")
     marks = {True: "PASS ", False: "short", None: "     "}
     lines += ["```", *(f"{marks[ok]} {text}" for text, ok in found.items()), "```", ""]
     ran = [ok for ok in found.values() if ok is not None]
@@ -255,6 +322,7 @@ def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--catalogues", type=int, default=0, help="of the coverage by agent; two at least")
     parser.add_argument("--split-catalogues", type=int, default=0, help="of the split by time")
+    parser.add_argument("--size-catalogues", type=int, default=0, help="of Random by the log's size; two at least")
     parser.add_argument("--quick", action="store_true", help="the small preset")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(given)
@@ -279,10 +347,15 @@ def main(given: list[str] | None = None) -> int:
     )
     if len(estimates) > 1:  # one has no interval
         result["coverage"] = coverage(estimates, published, settings["agents"])
+    sized = kept("sizes", sizes_of, options.size_catalogues)
+    if len(sized) > 1:
+        result["sizes"] = by_size(sized)
     if splitted:
         result["splits"] = splits(splitted, settings["agents"])
     found = checks(result, published, settings)
-    write_json(out / "claims.json", {"checks": found, **{k: result[k] for k in ("coverage", "splits") if k in result}})
+    write_json(
+        out / "claims.json", {"checks": found, **{k: result[k] for k in ("coverage", "splits", "sizes") if k in result}}
+    )
     text = markdown(result, found)
     (out / "claims.md").write_text(text + "\n")
     print(text)

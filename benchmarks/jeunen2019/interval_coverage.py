@@ -20,7 +20,7 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.ab_test import truth
+from recsim_mnar.protocols.truth import truth
 from recsim_mnar.replay import replay
 from recsim_mnar.simulate import simulate
 from recsim_mnar.truth import sums_by_user

@@ -25,6 +25,8 @@ def main() -> None:
     parser.add_argument("--study", type=Path, default=None, help="catalogues' records; runs/jeunen2019 unless named")
     parser.add_argument("--out", type=Path, default=None, help="results; beside this file, with --quick in --study")
     options = parser.parse_args()
+    if options.catalogues is not None and options.catalogues < 2:
+        parser.error("--catalogues must be 2 at least: the ranges are over catalogues")
     given = read_settings(HERE / "settings.toml")
     settings = tomllib.loads((HERE / "settings.toml").read_text())
     (world,) = given["worlds"]

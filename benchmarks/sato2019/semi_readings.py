@@ -1,12 +1,14 @@
 """Other readings of the semi-synthetic worlds, and the number that each gives beside the published one.
 
-    python benchmarks/sato2019/semi_readings.py [--dunnhumby DIR] [--ml100k FILE] [--seeds N] [--quick] [--out DIR]
+    python benchmarks/sato2019/semi_readings.py [--dunnhumby DIR] [--ml100k FILE] [--seeds N] [--worlds-alone] [--quick]
 
 Dunnhumby personalised: propensities ~ rank^-2 "scaled to 210 recommendations a user" are raised until they add up to
 210 with none above 1 (ours), or scaled once and then cut at the cap; training logs have ten periods or one. ML-100K:
 the descents behind the world are stopped by their length, so other lengths, ranks and penalties are other worlds.
 BPR, ULBPR and DLCE (true propensities) are searched in each world as in semi.py; CP@10, CP@100 and CDCG over test
-seeds. Each world is kept in ``results/semi_readings.points.json``; writes ``results/semi_readings.md``.
+seeds. With --worlds-alone nothing is fitted: mean Y, mean tau and the oracle of each world. What is made is kept in
+``results/semi_readings.points.json`` and ``semi_readings.worlds.json``; writes ``results/semi_readings.md`` of all
+that is kept.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +37,9 @@ METHODS = ("bpr", "ulbpr", "dlce")
 DESCENTS: dict[str, dict[str, Any]] = {
     "as published (100 M updates, d = 100, penalty .01)": {},
     "50 M updates": {"n_updates": 50_000_000},
-    "200 M updates": {"n_updates": 200_000_000},
     "d = 50": {"rank": 50},
     "penalty .03": {"penalty": 0.03},
+    "200 M updates": {"n_updates": 200_000_000},
 }
 
 
@@ -81,12 +85,18 @@ def tried(name: str, world: PurchasesWorld, periods: int, settings: dict[str, An
             "rows": {method: summary(v) for method, v in values.items()}}  # fmt: skip
 
 
+def alone(world: PurchasesWorld, periods: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Sizes of the world."""
+    sizes = describe(world, 0, users_of(world), settings["semisynthetic"]["lengths"])
+    return {"periods": periods, "world": sizes, "rows": {}}
+
+
 def worlds_of(options: argparse.Namespace) -> dict[str, Any]:
-    """(function that makes the world, periods, key of the published figures) by name."""
+    """(function that makes the world, periods) by name."""
     files = {"dunnhumby": options.dunnhumby, "ml100k": options.ml100k, "tafeng": None, "xing": None}
     found: dict[str, Any] = {}
     if options.quick:
-        found["quick"] = (lambda: world_of("ml100k", files, None, True), 2, "ml100k")
+        found["quick"] = (lambda: world_of("ml100k", files, None, True), 2)
         return found
     if options.dunnhumby is not None:
         from recsim_mnar.datasets.dunnhumby import load_dunnhumby
@@ -101,29 +111,32 @@ def worlds_of(options: argparse.Namespace) -> dict[str, Any]:
             return scaled_then_cut(smoothed_world(counts, deployment="personalised", n_recommended=1, exponent=1.0), n)
 
         for periods in (10, 1):
-            found[f"raised to 210, {periods} periods"] = (ours, periods, "dunnhumby-personalised")
-            found[f"scaled and then cut, {periods} periods"] = (cut, periods, "dunnhumby-personalised")
+            found[f"raised to 210, {periods} periods"] = (ours, periods)
+            found[f"scaled and then cut, {periods} periods"] = (cut, periods)
     if options.ml100k is not None:
         from recsim_mnar.datasets.rating_studies import load_ml100k
 
         ratings = load_ml100k(options.ml100k)
+
+        def descended(changes: dict[str, Any]) -> PurchasesWorld:
+            if not changes:
+                return world_of("ml100k", files, options.cache, False)
+            return rated_world(ratings, n_recommended=RECOMMENDED["ml100k"], **changes).world
+
         for name, changes in DESCENTS.items():
-            found[f"ML-100K, {name}"] = (
-                lambda changes=changes: rated_world(ratings, n_recommended=RECOMMENDED["ml100k"], **changes).world,
-                1, "ml100k",
-            )  # fmt: skip
+            found[f"ML-100K, {name}"] = (partial(descended, changes), 1)
     if not found:
         raise UserError(f"name --dunnhumby ({SOURCES['dunnhumby']}) or --ml100k ({SOURCES['ml100k']})")
     return found
 
 
-def markdown(found: dict[str, Any], keys: dict[str, str], published: dict[str, Any], lengths: list[int]) -> str:
+def markdown(found: dict[str, Any], published: dict[str, Any], lengths: list[int]) -> str:
     lines = ["# Other readings of the semi-synthetic worlds", ""]
     of = ["mean Y", "mean Z", "mean tau", "random CP@K", *(f"oracle CP@{k}" for k in lengths)]
     lines += [grid(["world", *of], [[name, *(f"{f['world'][k]:.4f}" for k in of)] for name, f in found.items()]), ""]
     rows = []
     for name, one in found.items():
-        told = published["semisynthetic"][keys[name]]
+        told = published["semisynthetic"]["dunnhumby-personalised" if "periods" in name else "ml100k"]
         for method, row in one["rows"].items():
             values = [cell(row, k, 4 if k < len(lengths) else 3) for k in range(len(lengths) + 1)]
             known = " / ".join("-" if v is None else f"{v:g}" for v in told[method]) if method in told else ""
@@ -138,6 +151,8 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--ml100k", type=Path, help="ml-100k.inter of RecBole or u.data of GroupLens")
     parser.add_argument("--seeds", type=int, default=3, help="test logs and trainings of each world")
     parser.add_argument("--only", nargs="+", default=[""], help="worlds whose name holds one of these")
+    parser.add_argument("--cache", type=Path, default=Path("runs/sato2019-worlds"), help="of run.py's worlds")
+    parser.add_argument("--worlds-alone", action="store_true", help="sizes of the worlds, nothing fitted")
     parser.add_argument("--quick", action="store_true", help="a small synthetic world")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(given)
@@ -153,15 +168,20 @@ def main(given: list[str] | None = None) -> int:
         return 2
 
     def one(name: str) -> Any:
-        make, periods, _ = worlds[name]
-        return tried(name, make(), periods, settings, options.seeds, out)
+        make, periods = worlds[name]
+        began = time.process_time()
+        if options.worlds_alone:
+            made = alone(make(), periods, settings)
+        else:
+            made = tried(name, make(), periods, settings, options.seeds, out)
+        return {**made, "seconds": round(time.process_time() - began, 1)}
 
-    of = [settings["training"], settings["semisynthetic"]["lengths"], options.seeds]
-    found = kept(out / "semi_readings.points.json", of, worlds, one)
+    lengths = settings["semisynthetic"]["lengths"]
+    names = (list(worlds), []) if options.worlds_alone else ([], list(worlds))
+    found = kept(out / "semi_readings.worlds.json", lengths, names[0], one)
+    found |= kept(out / "semi_readings.points.json", [settings["training"], lengths, options.seeds], names[1], one)
     published = json.loads((HERE / "published.json").read_text())
-    keys = {name: world[2] for name, world in worlds.items()}
-    shown = {name: found[name] for name in worlds}
-    text = markdown(shown, keys, published, settings["semisynthetic"]["lengths"])
+    text = markdown(found, published, lengths)
     (out / "semi_readings.md").write_text(text + "\n")
     print(text)
     return 0

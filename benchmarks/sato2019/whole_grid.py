@@ -2,10 +2,10 @@
 
     python benchmarks/sato2019/whole_grid.py --tafeng FILE [--methods NAME ...] [--minutes N] [--rate RATE] [--quick]
 
-Every combination of lambda, lambda_between, distance and alpha (156 fits of the seven methods) at the paper's rate,
-chosen by Uplift@10 in the validation periods; then tested like the rest. Each fit is kept in
-``results/grid.tafeng.points.json``; with --minutes the run ends after so many CPU minutes and says how far it came.
-Writes ``results/grid.md``.
+Every combination of lambda, lambda_between, distance and alpha (156 fits of the seven methods) at the paper's rate or
+another, chosen by Uplift@10 in the validation periods; then tested like the rest, a method when all its fits are made.
+Each fit is kept in ``results/grid.tafeng.points.json``; with --minutes the run ends after so many CPU minutes and says
+how far it came. Writes ``results/grid.md``, of every rate that is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from histories import history_of, log_from, made_up
-from learn import OF_THE_PAPER, Data, fit
+from learn import OF_THE_PAPER, Data, fit, kept
 from run import settings_of
 from tables import grid, name_of
 from window import Window, phase
@@ -68,34 +68,47 @@ def tested(method: str, best: dict[str, Any], data: Data, window: Window, settin
     return {n: {m: row[m] for m in ("uplift", "uplift_snips", "left_out")} for n, row in told.items()}
 
 
-def markdown(found: dict[str, Any], tests: dict[str, Any], searched: dict[str, Any], rate: float) -> str:
-    rows, done = [], 0
-    for method in OF_THE_PAPER:
-        all_of = candidates(method, rate)
-        mine = {k: v for k, v in found.items() if k.startswith(f"{method} ")}
-        done += len(mine)
-        if not mine:
-            rows.append([name_of(method), f"0 of {len(all_of)}", *[""] * 6])
+def of_rate(found: dict[str, Any], rate: float) -> dict[str, dict[str, Any]]:
+    """The fits at a rate by method: its settings as JSON, and what was found."""
+    out: dict[str, dict[str, Any]] = {method: {} for method in OF_THE_PAPER}
+    for key, one in found.items():
+        method, settings = key.split(" ", 1)
+        if json.loads(settings)["rate"] == rate:
+            out[method][settings] = one
+    return out
+
+
+def best_of(fits: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the largest score."""
+    settings, best = max(fits.items(), key=lambda pair: pair[1]["score"])
+    return {"settings": json.loads(settings), **best}
+
+
+def markdown(
+    found: dict[str, Any], tests: dict[str, Any], searched: dict[str, Any], rate: float, first: int
+) -> list[str]:
+    """A rate's section; ``first``: samples at the first look."""
+    rows = []
+    for method, fits in of_rate(found, rate).items():
+        count = f"{len(fits)} of {len(candidates(method, rate))}"
+        if not fits:
+            rows.append([name_of(method), count, *[""] * 6])
             continue
-        key, best = max(mine.items(), key=lambda pair: pair[1]["score"])
-        told = ", ".join(
-            f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in json.loads(key.split(" ", 1)[1]).items()
-        )
+        best = best_of(fits)
+        told = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in best["settings"].items())
         by_search = searched.get(method)
         cells = [f"{best['score']:.4f}", told, f"{best['updates']:,}" if best["updates"] else ""]
         cells.append("" if by_search is None else f"{by_search['score']:.4f}")
-        if method in tests:
-            first = next(iter(tests[method].values()))
-            cells += [f"{first['uplift'][0]:.4f}", f"{first['uplift_snips'][0]:.4f} ({100 * first['left_out']:.0f} %)"]
-        else:
-            cells += ["", ""]
-        rows.append([name_of(method), f"{len(mine)} of {len(all_of)}", *cells])
+        own = next(iter(tests[method].values())) if method in tests else None
+        left = "" if own is None else f"{own['uplift_snips'][0]:.4f} ({100 * own['left_out']:.0f} %)"
+        rows.append([name_of(method), count, *cells, "" if own is None else f"{own['uplift'][0]:.4f}", left])
     head = ["method", "fits", "best Uplift@10, validation", "settings", "updates", "of the staged search (d = 32)",
             "Uplift@10, test", "UpliftSNIPS@10, test (left out)"]  # fmt: skip
+    made = [one for fits in of_rate(found, rate).values() for one in fits.values()]
     total = sum(len(candidates(method, rate)) for method in OF_THE_PAPER)
-    minutes = sum(one["seconds"] for one in found.values()) / 60
-    text = f"{done} of {total} fits, d = 100, rate {rate:g}, {minutes:.0f} CPU minutes."
-    return "\n".join(["# The paper's whole grid on Ta-Feng", "", text, "", grid(head, rows)])
+    early = sum(one["updates"] == first for one in made)
+    text = f"{len(made)} of {total} fits, d = 100, {sum(one['seconds'] for one in made) / 60:.0f} CPU minutes; "
+    return [f"## Rate {rate:g}", "", f"{text}{early} are best at their first look.", "", grid(head, rows), ""]
 
 
 def main(given: list[str] | None = None) -> int:
@@ -133,20 +146,22 @@ def main(given: list[str] | None = None) -> int:
             found[key] = fitted(method, candidate, data, window, settings)
             write_json(path, {"identity": identity, "found": found})
         print(f"{method}: {sum(k.startswith(f'{method} ') for k in found)} fits", flush=True)
-    now = {k: v for k, v in found.items() if json.loads(k.split(" ", 1)[1])["rate"] == options.rate}
     data, window = phase(log, "test")
-    tests = {}
-    for method in OF_THE_PAPER:
-        mine = {k: v for k, v in now.items() if k.startswith(f"{method} ")}
-        if len(mine) == len(candidates(method, options.rate)):
-            key, best = max(mine.items(), key=lambda pair: pair[1]["score"])
-            pick = {"settings": json.loads(key.split(" ", 1)[1]), "updates": best["updates"]}
-            tests[method] = tested(method, pick, data, window, settings)
     chosen = HERE / "results" / "tafeng.chosen.json"
     searched = json.loads(chosen.read_text())["chosen"] if chosen.exists() and not options.quick else {}
-    write_json(out / "grid.json", {"rate": options.rate, "tests": tests, "fits": now})
-    text = markdown(now, tests, searched, options.rate)
-    (out / "grid.md").write_text(text + "\n")
+    lines = ["# The paper's whole grid on Ta-Feng", ""]
+    for rate in sorted({json.loads(key.split(" ", 1)[1])["rate"] for key in found}):
+        fits = of_rate(found, rate)
+        whole = {m: best_of(fits[m]) for m in OF_THE_PAPER if len(fits[m]) == len(candidates(m, rate))}
+
+        def one(method: str, whole: dict[str, Any] = whole) -> dict[str, Any]:
+            return tested(method, whole[method], data, window, settings)
+
+        tests = kept(out / f"grid.tafeng.{rate:g}.tests.json", identity, whole, one)
+        first = settings["training"]["updates"] // settings["training"]["checks"]
+        lines += markdown(found, tests, searched, rate, first)
+    text = "\n".join(lines)
+    (out / "grid.md").write_text(text)
     print(text)
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -195,7 +196,7 @@ def find_columns(
         elif found:
             unclear[role] = tuple(found)
         elif role in needed:
-            raise UserError(_missing(source, role, known))
+            raise UserError(_missing(source, role, known, names))
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear)
 
@@ -227,12 +228,22 @@ def _which(role: str, found: Sequence[str]) -> str:
     return f"the {role} could be column {several}; say which with {option_of(role)}"
 
 
-def _missing(source: str, role: str, known: Sequence[str]) -> str:
+def _missing(source: str, role: str, known: Sequence[str], taken: Mapping[str, str]) -> str:
     if all(re.fullmatch(r"[-+0-9.,eE]*", name) for name in known):
         return f"{source} has no header line: put one with the columns' names first"
-    close = [name for name in known if role in name.lower()]
+    free = [name for name in known if name not in taken.values()]
+    for other, name in taken.items():
+        if _recognised(role, [name])[0]:
+            return f"{source}: column {name!r} is taken as the {other}: name another one with {option_of(role)}"
+    close = [name for name in free if role in name.lower()] or similar_columns(role, free)
     hint = f"did you mean {close[0]!r}? " if close else f"columns: {', '.join(known)}; "
     return f"{source}: no column is recognised as the {role}; {hint}name it with {option_of(role)}"
+
+
+def similar_columns(role: str, known: Iterable[str]) -> list[str]:
+    """Columns whose names are almost usual ones of a role: ``propensty``."""
+    usual = [name for tier in USUAL_NAMES[role] for name in tier if len(name) > 4]
+    return [name for name in known if difflib.get_close_matches(plain_name(name), usual, 1, 0.85)]
 
 
 def _refuse_twice(source: str, names: Mapping[str, str]) -> None:

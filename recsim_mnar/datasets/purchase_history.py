@@ -145,13 +145,16 @@ def need_file(path: Path, source: str) -> None:
         raise UserError(f"{path} does not exist. {source}")
 
 
-def read_columns(path: Path, names: list[str], source: str, *, whole: Sequence[str] = ()) -> Any:
+def read_columns(
+    path: Path, names: list[str], source: str, *, whole: Sequence[str] = (), text: Sequence[str] = ()
+) -> Any:
     """These columns of a Parquet file, as a pyarrow Table; those in ``whole`` are whole numbers without gaps.
 
     Raises:
-        UserError: no such file, not Parquet, no rows, a column is missing, or one of ``whole`` is not what it says.
+        UserError: no such file, not Parquet, no rows, a column is missing, or one of ``whole`` or ``text`` is not what
+            it says.
     """
-    check_columns(path, names, source, whole=whole)
+    check_columns(path, names, source, whole=whole, text=text)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -161,13 +164,20 @@ def read_columns(path: Path, names: list[str], source: str, *, whole: Sequence[s
         raise UserError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
     if len(table) == 0:
         raise UserError(f"{path} has no rows")
-    for name in whole:
-        if table[name].null_count:
-            raise UserError(f"{path}: column {name!r} has {table[name].null_count} rows without a value")
+    refuse_gaps(path, table, whole)
     return table
 
 
-def check_columns(path: Path, names: list[str], source: str, *, whole: Sequence[str] = ()) -> None:
+def refuse_gaps(path: Path, table: Any, names: Sequence[str]) -> None:
+    """Raise UserError where one of these columns of a pyarrow table or batch has rows without a value."""
+    for name in names:
+        if table[name].null_count:
+            raise UserError(f"{path}: column {name!r} has {table[name].null_count} rows without a value")
+
+
+def check_columns(
+    path: Path, names: list[str], source: str, *, whole: Sequence[str] = (), text: Sequence[str] = ()
+) -> None:
     """Raise UserError where a Parquet file is missing or unreadable, or lacks a column of its kind."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -183,6 +193,10 @@ def check_columns(path: Path, names: list[str], source: str, *, whole: Sequence[
     for name in whole:
         if not pa.types.is_integer(schema.field(name).type):
             raise UserError(f"{path}: column {name!r} must hold whole numbers, it holds {schema.field(name).type}")
+    for name in text:
+        kind = getattr(schema.field(name).type, "value_type", schema.field(name).type)  # of a dictionary's values
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+            raise UserError(f"{path}: column {name!r} must hold text, it holds {kind}")
 
 
 def at_least(codes: NDArray[np.int64], times: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -7,8 +7,11 @@ under which terms.
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +87,7 @@ def load_ml100k(path: str | Path) -> Ratings:
             "release: give u.data, or read a table with commas with read_ratings"
         )
     users, items, values = _triples(path, skip=int("rating" in first))
-    users, items = users - 1, items - 1
-    return _on_scale(path, Ratings(users, items, values, int(users.max()) + 1, int(items.max()) + 1))
+    return _on_scale(path, lambda: Ratings(users - 1, items - 1, values, int(users.max()), int(items.max())))
 
 
 def read_ratings(path: str | Path) -> Ratings:
@@ -119,15 +121,46 @@ def read_ratings(path: str | Path) -> Ratings:
                 comments=None, quotechar='"',
             )  # fmt: skip
     except (ValueError, IndexError) as error:
-        raise UserError(f"{path}: not a table of user, item, rating: {str(error).splitlines()[0]}") from None
+        raise UserError(_no_table(path, error)) from None
     if len(table) == 0:
         raise UserError(f"{path} has no ratings")
-    try:
-        values = table[:, 2].astype(np.float64)
-    except ValueError as error:
-        raise UserError(f"{path}: a rating is not a number: {error}") from None
+    values = _stars(path, table[:, 2])
     (users, n_users), (items, n_items) = (_numbered(table[:, k]) for k in (0, 1))
-    return Ratings(users, items, values, n_users, n_items).check_scale(STARS)
+    return _on_scale(path, lambda: Ratings(users, items, values, n_users, n_items))
+
+
+def _stars(path: Path, texts: NDArray[Any]) -> Floats:
+    """Ratings as numbers; a UserError names the first row that is none."""
+    try:
+        values = texts.astype(np.float64)
+    except ValueError:
+        row = next(row for row, text in enumerate(texts) if not _is_number(text))
+        raise UserError(
+            f"{path}: row {row + 1}: the rating {str(texts[row])!r} is not a number: write 1 to 5"
+        ) from None
+    outside = np.flatnonzero(~np.isin(values, STARS))
+    if outside.size:
+        row = int(outside[0])
+        more = f" ({outside.size:,} such rows)" if outside.size > 1 else ""
+        stars = ", ".join(f"{star:g}" for star in STARS)
+        raise UserError(f"{path}: row {row + 1}: the rating {values[row]:g} is not one of {stars}{more}")
+    return values
+
+
+def _is_number(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        float(text)
+        return True
+    return False
+
+
+def _no_table(path: Path, error: Exception) -> str:
+    """Why numpy could not read a table, with where, and what it should be."""
+    why = str(error).splitlines()[0]
+    found = re.search(r"at row (\d+) with (\d+) columns", why)
+    if found:
+        why = f"row {found[1]} has {found[2]} column{'s' * (found[2] != '1')} where commas or tabs are the separators"
+    return f"{path}: not a table of user, item, rating: {why}; write the three columns with commas or tabs between"
 
 
 def _numbered(ids: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -151,6 +184,8 @@ def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     """
     folder = Path(folder)
     train = _matrix(folder / "train.ascii")
+    if not train.any():
+        raise UserError(f"{folder / 'train.ascii'} has no ratings: every entry is 0")
     shape = (train.shape[0], train.shape[1])
     test = _matrix(folder / "test.ascii", shape) if with_test else np.zeros(shape)
     published = folder / "propensities.ascii"
@@ -161,11 +196,11 @@ def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     users, items = features / "user_features.ascii", features / "item_features.ascii"
     return RatingStudy(
         "coat",
-        _on_scale(folder / "train.ascii", Ratings.from_dense(train)),
-        _on_scale(folder / "test.ascii", Ratings.from_dense(test)),
+        _on_scale(folder / "train.ascii", lambda: Ratings.from_dense(train)),
+        _on_scale(folder / "test.ascii", lambda: Ratings.from_dense(test)),
         propensities,
-        _matrix(users, (shape[0], None)) if users.is_file() else None,
-        _matrix(items, (shape[1], None)) if items.is_file() else None,
+        _features(users, shape[0]),
+        _features(items, shape[1]),
     )
 
 
@@ -187,17 +222,18 @@ def load_yahoo_r3(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
         parts.append(_triples(path) if wanted else (np.zeros(0, int), np.zeros(0, int), np.zeros(0)))
     n_users = max(int(users.max(initial=0)) for users, _, _ in parts)
     n_items = max(int(items.max(initial=0)) for _, items, _ in parts)
-    train, test = (
-        _on_scale(path, Ratings(users - 1, items - 1, values, n_users, n_items))
-        for path, (users, items, values) in zip(paths, parts, strict=True)
-    )
+
+    def ratings(users: NDArray[np.int64], items: NDArray[np.int64], values: Floats) -> Ratings:
+        return Ratings(users - 1, items - 1, values, n_users, n_items)
+
+    train, test = (_on_scale(path, partial(ratings, *part)) for path, part in zip(paths, parts, strict=True))
     return RatingStudy("yahoo-r3", train, test)
 
 
-def _on_scale(path: Path, ratings: Ratings) -> Ratings:
+def _on_scale(path: Path, make: Callable[[], Ratings]) -> Ratings:
     """The ratings, all of them stars; an error names the file."""
     try:
-        return ratings.check_scale(STARS)
+        return make().check_scale(STARS)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
@@ -214,14 +250,25 @@ def _triples(path: Path, skip: int = 0) -> tuple[NDArray[np.int64], NDArray[np.i
             warnings.simplefilter("ignore")  # a table without rows is refused below
             table = np.loadtxt(path, skiprows=skip, usecols=(0, 1, 2), ndmin=2, encoding="latin-1")
     except (ValueError, IndexError) as error:
-        raise UserError(f"{path}: not a table of user, item, rating: {str(error).splitlines()[0]}") from None
+        raise UserError(_no_table(path, error)) from None
     if len(table) == 0:
         raise UserError(f"{path} has no ratings")
-    whole = table[:, :2] == np.floor(table[:, :2])
-    if not (whole.all() and np.all(table[:, :2] >= 1)):
-        row = int(np.flatnonzero(~(whole & (table[:, :2] >= 1)).all(axis=1))[0])
+    numbers = (table[:, :2] == np.floor(table[:, :2])) & (table[:, :2] >= 1) & (table[:, :2] < 2**31)
+    if not numbers.all():
+        row = int(np.flatnonzero(~numbers.all(axis=1))[0])
         raise UserError(f"{path}: row {row + skip}: user and item must be whole numbers from 1")
     return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
+
+
+def _features(path: Path, n: int) -> Floats | None:
+    """(n, p) finite features, or None where there is no such file."""
+    if not path.is_file():
+        return None
+    matrix = _matrix(path, (n, None))
+    if not np.isfinite(matrix).all():
+        row = int(np.flatnonzero(~np.isfinite(matrix).all(axis=1))[0])
+        raise UserError(f"{path}: row {row} holds a value that is not a finite number")
+    return matrix
 
 
 def _matrix(path: Path, shape: tuple[int, int | None] | None = None) -> Floats:

@@ -73,7 +73,7 @@ class TableFile:
         path = Path(path)
         check_utf8(path)
         if not path.exists():
-            raise UserError(f"{path} does not exist")
+            raise UserError(f"{path} does not exist: name a file, or a folder of parts")
         door = None
         if path.is_dir():
             door = Parts.of(path)
@@ -190,10 +190,29 @@ def _begin(path: Path, part: Path) -> tuple[str, bool, list[str]]:
             begin = stream.read(_LOOK)
     except (OSError, pa.ArrowInvalid) as error:
         raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    _refuse_binary(part, begin)
     encoding, text = _decoded(begin)
     lines = text.splitlines()
     more = len(begin) == _LOOK and len(lines) > 1
     return encoding, more, lines[:-1] if more else lines  # the last one may be cut off
+
+
+_KINDS = {
+    b"\x1f\x8b": "gzip: let its name end in .csv.gz",
+    b"BZh": "bzip2: let its name end in .csv.bz2",
+    b"\x28\xb5\x2f\xfd": "zstd: let its name end in .csv.zst",
+    b"PAR1": "Parquet: let its name end in .parquet",
+    b"ARROW1": "Arrow: let its name end in .arrow",
+    b"PK\x03\x04": "a zip archive (or a spreadsheet): write it as .csv",
+}
+"""How files begin that are no text."""
+
+
+def _refuse_binary(part: Path, begin: bytes) -> None:
+    """Raise UserError for a file that is named as text and is something else."""
+    for mark, what in _KINDS.items():
+        if begin.startswith(mark):
+            raise UserError(f"{part} is no text but {what}")
 
 
 def _decoded(begin: bytes) -> tuple[str, str]:
@@ -260,6 +279,9 @@ def _read_text(file: TableFile, part: Path, columns: Mapping[str, str]) -> Any:
     fields = len(file.names)
     shown = ", ".join(f"{number}: {count}" for number, count, _ in ragged[:3]) + (", ..." if len(ragged) > 3 else "")
     hint = "one value for each column"
+    quoted = any('"' in text for _, _, text in ragged[:3])
+    if quoted:
+        hint += "; a quote may be open there"
     if file.delimiter == "," and ragged[0][1] > fields:
         hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
     rows = "row has" if len(ragged) == 1 else "rows have"
@@ -350,9 +372,11 @@ def _binary_names(path: Path) -> list[str]:
     try:
         return list(schema_of(path).names)
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         kind = "Arrow" if kind_of(path) in ARROW else "Parquet"
-        raise UserError(f"{path} is not a readable {kind} file: {reason}") from None
+        raise UserError(
+            f"{path} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
+        ) from None
 
 
 def _read_binary(path: Path, names: list[str], held: bool) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.faults import MISSING, Faults
+from recsim_mnar.datasets.faults import MISSING, Faults, shown_value
 from recsim_mnar.errors import UserError
 
 MISSING_WORDS = ("", "nan", "NaN", "NAN", "null", "NULL", "None", "NA", "N/A", "#N/A", "NaT")
@@ -100,7 +100,8 @@ class Rows:
             values, missing = np.full(len(column), np.nan), np.ones(len(column), np.bool_)
         elif _is_text(kind):
             values, missing, bad = text_numbers(column, self.decimal)
-            self.note("not_a_number", name, bad, "is not a number", values=column)
+            advice = "write numbers, or name another column"
+            self.note("not_a_number", name, bad, "is not a number", values=column, advice=advice)
         elif _is_number(kind):
             missing = _nulls(column)
             cast = column if pa.types.is_floating(kind) else column.cast(pa.float64())
@@ -108,7 +109,10 @@ class Rows:
             if pa.types.is_floating(kind):
                 missing = missing | np.isnan(values)
         else:
-            raise UserError(f"{self.source}: column {name!r} holds {kind}, not numbers; convert it first")
+            raise UserError(
+                f"{self.source}: column {name!r} holds {kind}, not numbers (row 1: {shown_value(column[0])}): write "
+                "one number a row, or name another column"
+            )
         self.note(MISSING, name, missing, "is missing")
         if finite:
             bad = np.isinf(values)

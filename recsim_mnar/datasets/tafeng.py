@@ -56,10 +56,10 @@ def load_tafeng(
     items, item = np.unique(table["PRODUCT_SUBCLASS"], return_inverse=True)
     _products, product = np.unique(table["PRODUCT_ID"], return_inverse=True)
     for name in ("AMOUNT", "SALES_PRICE"):
-        bad = ~(table[name] > 0)
+        bad = ~((table[name] > 0) & np.isfinite(table[name]))
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            raise UserError(f"{path}: row {row + 1}: {name} must be above 0, got {table[name][row]}")
+            raise UserError(f"{path}: row {row + 1}: {name} must be a number above 0, got {table[name][row]}")
     promoted = _promoted(product, day, item, table["SALES_PRICE"] / table["AMOUNT"], discount, regular)
     kept_users = at_least(user, day, len(users)) >= min_visits
     kept_items = at_least(item, day, len(items)) >= min_periods
@@ -122,7 +122,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path}: a column is missing: {error.args[0]}; the monthly files D01, D02, D11 and D12 are another "
             "release, and not read"
         ) from None
-    except (pa.ArrowInvalid, zipfile.BadZipFile) as error:
+    except (pa.ArrowInvalid, zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: an archive with a password
         raise UserError(f"{path} is not a readable table: {str(error).splitlines()[0]}") from None
     if len(table) == 0:
         raise UserError(f"{path} has no rows")
@@ -143,6 +143,9 @@ def _dates(texts: Any, path: Path) -> Any:
     try:
         parts = [[int(x) for x in name.split("/")] for name in names]
         days = np.array([f"{y:04d}-{m:02d}-{d:02d}" for m, d, y in parts], "datetime64[D]")
+        if min(y for _, _, y in parts) < 1000:
+            raise ValueError("a year of two digits")
     except ValueError:
-        raise UserError(f"{path}: TRANSACTION_DT must be month/day/year, got {str(names[0])!r}") from None
+        text = "TRANSACTION_DT must be month/day/year (of four digits)"
+        raise UserError(f"{path}: {text}, got {str(names[0])!r}") from None
     return days[place]

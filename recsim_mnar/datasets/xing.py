@@ -152,8 +152,11 @@ def _table(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _header(path: Path, names: tuple[str, ...]) -> dict[str, str]:
     """Column of each name; the challenge's files write a table's name and a dot before it."""
-    with path.open(encoding="utf-8-sig") as file:
-        given = file.readline().rstrip("\r\n").split("\t")
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            given = file.readline().rstrip("\r\n").split("\t")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a readable table: its first line is not UTF-8 ({error.reason})") from None
     short = {column.rpartition(".")[2]: column for column in given}
     if not "".join(given):
         raise UserError(f"{path} is empty")

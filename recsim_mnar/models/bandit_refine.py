@@ -88,7 +88,7 @@ class JointObjective:
     """Sum of weight (r - u . w_a - b_a)^2 + precisions, over map and items together; u = x M - centre.
 
     The precisions hold w_a and b_a to where :meth:`recsim_mnar.models.bandit.RewardMoments.solve` holds them, and M to
-    ``view_map``: |D^1/2 (M - M_0)|^2 / map_spread^2 with D the items' shares of views. The fused kernel of the
+    ``view_map``: ``|D^1/2 (M - M_0)|^2 / map_spread^2`` with D the items' shares of views. The fused kernel of the
     factorisation sees the contexts as users with factors u; the chain rule does the rest. The sum is divided by n, and
     M is moved on the scale of D^1/2, so that L-BFGS meets numbers of one size.
 

@@ -113,7 +113,7 @@ def _rows(targets: Floats, other: Floats, ridge: Floats) -> tuple[Floats, Floats
 class ImputationObjective:
     """Imputation's loss, of one flat vector x = [V | W | a | b | c].
 
-    1/(U I) sum over observed of ((y - yhat)^2 - (g - yhat)^2)^2 / P + anchor |x - x_0|^2.
+    ``1/(U I) sum over observed of ((y - yhat)^2 - (g - yhat)^2)^2 / P + anchor |x - x_0|^2``.
 
     Args:
         ratings: observed.

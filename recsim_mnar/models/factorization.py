@@ -2,7 +2,7 @@
 
 The model is yhat(u, i) = v_u . w_i + a_u + b_i + c, and the objective (Schnabel et al. 2016, equation 8, as a mean)
 
-    1/(U I) sum over observed of weight * delta(y, yhat) + penalty (|V|^2 + |W|^2 [+ |a|^2 + |b|^2]).
+    ``1/(U I) sum over observed of weight * delta(y, yhat) + penalty (|V|^2 + |W|^2 [+ |a|^2 + |b|^2])``.
 
 With weight = 1/P it is MF-IPS, with weight = U I / n the conventional factorisation. **The scale of the penalty decides
 the result**: it stands beside a mean over the whole matrix, not beside a sum over ratings.

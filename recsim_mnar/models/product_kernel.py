@@ -1,6 +1,6 @@
 """Ratings from what is known of users and items: ridge regression with product kernels.
 
-The rating of user u and item i is c + f(u, i) + noise, f a Gaussian process with covariance
+The rating of user u and item i is c + f(u, i) + noise, f a Gaussian process with covariance::
 
     scale k(u, u') l(i, i') + user_offset [u = u'] + item_offset [i = i'],
     k(u, u') = prod over groups g of (1 + user_category_g [x_ug = x_u'g])

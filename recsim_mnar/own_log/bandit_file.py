@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import Columns, find_columns
+from recsim_mnar.datasets.column_roles import Columns, find_columns, similar_columns
 from recsim_mnar.datasets.faults import MISSING
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.column_files import events_held
 from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.event_column import events_held
 from recsim_mnar.own_log.events import events_of
 
 HIGHEST = 1.0 + 1e-6
@@ -146,6 +146,12 @@ def _columns(file: TableFile, source: str, policies: Sequence[str], reading: Rea
     columns = find_columns(
         source, file.names, named=reading.columns, needed=("reward", *needs), optional=optional, leave=taken
     )
+    almost = [] if "propensity" in columns else similar_columns("propensity", file.names)
+    if almost and "action" not in columns:  # without either there is no estimate
+        raise UserError(
+            f"{source}: no column is recognised as the propensity; did you mean {almost[0]!r}? name it with "
+            "--propensity-column"
+        )
     # Two candidates for what changes the answer are asked about, not passed over.
     for role in ("propensity", "user"):
         if role in columns.unclear:

@@ -134,7 +134,11 @@ def test_compressed(tmp_path):
         ("x.csv", "\n\n", "is empty"),
         ("x.csv", "user,item\n", "no rows"),
         ("x.xlsx", "user,item\n1,2\n", "is read from"),
-        ("x.csv", "member_nr,item\n1,2\n", "no column is recognised as the user; columns: .*--user-column"),
+        (
+            "x.csv",
+            "member_nr,item\n1,2\n",
+            "no column is recognised as the user; did you mean 'member_nr'.*--user-column",
+        ),
         ("x.csv", "the_user_x,item\n1,2\n", "did you mean 'the_user_x'.*--user-column"),
         ("x.csv", "user,thing\n1,2\n", "recognised as the item.*--item-column"),
         ("x.csv", "1,2,3\n4,5,6\n", "no header line"),

@@ -172,7 +172,7 @@ def test_what_is_missing_is_named_with_where_to_get_it(tmp_path, journey):
         load_xing(empty)
     bad = empty / "ta_feng_all_months_merged.csv"
     bad.write_text("TRANSACTION_DT,CUSTOMER_ID,PRODUCT_SUBCLASS,PRODUCT_ID,AMOUNT,SALES_PRICE\n11/1/2000,1,2,3,0,5\n")
-    with pytest.raises(UserError, match="row 1: AMOUNT must be above 0, got 0"):
+    with pytest.raises(UserError, match="row 1: AMOUNT must be a number above 0, got 0"):
         load_tafeng(bad)
     bad.write_text("TRANSACTION_DT,CUSTOMER_ID\n11/1/2000,1\n")
     with pytest.raises(UserError, match="a column is missing"):
@@ -181,6 +181,13 @@ def test_what_is_missing_is_named_with_where_to_get_it(tmp_path, journey):
 
 def parquet(folder, name, **columns):
     pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+
+
+def promoted(folder, mailer, n_missing=0):
+    """Two rows of the mailer, the first ``n_missing`` without a product."""
+    products = [None if k < n_missing else 11 for k in range(2)]
+    mailers = pa.array([mailer, mailer], pa.string() if mailer is None else None)
+    parquet(folder, "promotions", product_id=products, store_id=[7, 7], week=[1, 1], mailer_location=mailers)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +211,17 @@ def parquet(folder, name, **columns):
             "transactions.parquet: column 'household_id' has 1 rows without a value",
         ),
         (lambda d: parquet(d, "transactions", household_id=[1]), "transactions.parquet has no column 'store_id'"),
+        (
+            lambda d: parquet(d, "products", product_id=[11, 13], product_category=[1, 2], product_type=[1, 2]),
+            "products.parquet: column 'product_category' must hold text, it holds int64",
+        ),
+        (
+            lambda d: parquet(d, "products", product_id=[11, 11], product_category=["a", "b"], product_type=["a", "b"]),
+            "products.parquet: product_id 11 stands in several rows",
+        ),
+        (lambda d: promoted(d, "A", 1), "column 'product_id' has 1 rows without a value"),
+        (lambda d: promoted(d, None), "column 'mailer_location' has 2 rows without a value"),
+        (lambda d: promoted(d, 1), "column 'mailer_location' must hold text, it holds int64"),
         (
             lambda d: pq.write_table(pq.read_table(d / "transactions.parquet").slice(0, 0), d / "transactions.parquet"),
             "transactions.parquet has no rows",
@@ -236,8 +254,16 @@ TAFENG = "TRANSACTION_DT,CUSTOMER_ID,PRODUCT_SUBCLASS,PRODUCT_ID,AMOUNT,SALES_PR
     ("rows", "text"),
     [
         ("2001-01-01 00:00:00;141833;F;F;130207;4710105011011;2;44;52\n", "D01, D02, D11 and D12 are another release"),
-        (TAFENG + "2000-11-01,1,10,1001,1,5\n", "TRANSACTION_DT must be month/day/year, got '2000-11-01'"),
-        (TAFENG + "13/41/2000,1,10,1001,1,5\n", "TRANSACTION_DT must be month/day/year, got '13/41/2000'"),
+        (
+            TAFENG + "2000-11-01,1,10,1001,1,5\n",
+            r"TRANSACTION_DT must be month/day/year \(of four digits\), got '2000-11-01'",
+        ),
+        (TAFENG + "11/1/00,1,10,1001,1,5\n", r"month/day/year \(of four digits\), got '11/1/00'"),
+        (TAFENG + "11/1/2000,1,10,1001,1,inf\n", "row 1: SALES_PRICE must be a number above 0, got inf"),
+        (
+            TAFENG + "13/41/2000,1,10,1001,1,5\n",
+            r"TRANSACTION_DT must be month/day/year \(of four digits\), got '13/41/2000'",
+        ),
         (TAFENG + "11/1/2000,1,10,1001,many,5\n", "column 'AMOUNT' must hold numbers, it holds string"),
         (TAFENG + "11/1/2000,1,10,1001,1,5\n11/1/2000,,10,1001,1,5\n", "row 2: CUSTOMER_ID has no value"),
         (TAFENG, "has no rows"),
@@ -256,6 +282,13 @@ def test_tafeng_refuses_archives_without_the_table(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "x")
     refused(lambda: load_tafeng(path), "holds no CSV file")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("ta_feng.csv", TAFENG)
+    locked = bytearray(path.read_bytes())
+    for mark, flag in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flag of a password in both headers of the entry
+        locked[locked.find(mark) + flag] |= 1
+    path.write_bytes(locked)
+    refused(lambda: load_tafeng(path), "not a readable table: .*password required")
 
 
 XING = "user_id\titem_id\tinteraction_type\tcreated_at\n"
@@ -275,6 +308,11 @@ XING = "user_id\titem_id\tinteraction_type\tcreated_at\n"
 def test_xing_refuses_other_files_in_one_line(tmp_path, rows, text):
     (tmp_path / "interactions.csv").write_text(rows)
     refused(lambda: load_xing(tmp_path), text)
+
+
+def test_xings_files_in_another_encoding_are_refused_in_one_line(tmp_path):
+    (tmp_path / "interactions.csv").write_text(XING, encoding="utf-16")
+    refused(lambda: load_xing(tmp_path), "interactions.csv is not a readable table: its first line is not UTF-8")
 
 
 HEAD = "\t".join(["id", "jobroles", "discipline_id", "career_level", "industry_id", "country", "region"]) + "\n"

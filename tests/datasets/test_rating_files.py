@@ -1,6 +1,6 @@
 import pytest
 
-from recsim_mnar.datasets.rating_studies import load_coat, load_ml100k, load_yahoo_r3
+from recsim_mnar.datasets.rating_studies import load_coat, load_ml100k, load_yahoo_r3, read_ratings
 from recsim_mnar.errors import UserError
 
 
@@ -63,6 +63,12 @@ def with_propensities(folder, text):
     return folder
 
 
+def with_features(folder, text):
+    (folder / "user_item_features").mkdir()
+    write(folder / "user_item_features" / "user_features.ascii", text)
+    return folder
+
+
 def yahoo(folder, train="1\t1\t3\n", test="1\t1\t3\n"):
     for name, text in (("train", train), ("test", test)):
         if text is not None:
@@ -92,7 +98,20 @@ def yahoo(folder, train="1\t1\t3\n", test="1\t1\t3\n"):
         (lambda d: load_coat(coat(d, train="user,item,rating\n")), "train.ascii is not a matrix of numbers"),
         (lambda d: load_yahoo_r3(yahoo(d, train="0\t1\t3\n")), "train.txt: row 0: user and item must be whole numbers"),
         (lambda d: load_yahoo_r3(yahoo(d, train="1\t1\t90\n")), "train.txt: rating 0 .* is 90, outside the scale"),
+        (lambda d: load_yahoo_r3(yahoo(d, train="user\tsong\trating\n1\t1\t3\n")), "train.txt: not a table of user"),
+        (lambda d: load_yahoo_r3(yahoo(d, test="1,1,3\n")), "test.txt: not a table of user, item, rating"),
+        (lambda d: load_yahoo_r3(yahoo(d, train="1\t1\tnan\n")), "train.txt: rating 0: the value nan is not a finite"),
+        (lambda d: load_yahoo_r3(yahoo(d, train="inf\t1\t3\n")), "train.txt: row 0: user and item must be whole"),
+        (lambda d: load_ml100k(write(d / "u.data", "1\t99999999999999\t3\t0\n")), "row 0: user and item must be whole"),
+        (
+            lambda d: read_ratings(write(d / "r.csv", "user,item,rating\n1,2,9\n")),
+            "r.csv: row 1: the rating 9 is not one of 1, 2, 3, 4, 5",
+        ),
+        (lambda d: read_ratings(write(d / "r.csv", "user,rating\n1,2\n")), "r.csv has no column 'item'"),
         # empty or cut off
+        (lambda d: load_coat(coat(d, train="0 0 0\n0 0 0\n")), "train.ascii has no ratings"),
+        (lambda d: load_coat(with_features(coat(d), "nan 0\n0 1\n")), "user_features.ascii: row 0 holds a value that"),
+        (lambda d: load_coat(with_features(coat(d), "1 0\n")), "user_features.ascii has shape"),
         (lambda d: load_ml100k(write(d / "u.data", "")), "u.data has no ratings"),
         (lambda d: load_coat(coat(d, train="")), "train.ascii is empty"),
         (lambda d: load_coat(coat(d, train="1 0\n0\n")), "train.ascii is not a matrix of numbers"),

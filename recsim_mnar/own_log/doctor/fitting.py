@@ -129,12 +129,12 @@ def _plans(found: Examination) -> list[Fit]:
         ("plan logging", logging, ["--targets", targets, "--width", "10%", "--cost", "5%"],
          "what to explore from here on for intervals of +-10 %, where 5 % of decisions may differ from today's"),
     )  # fmt: skip
-    roles = ("reward", "propensity", "user")
+    roles = {name: ("reward", "propensity", "user", *(["time"] if name == "plan ab" else [])) for name, *_ in wanted}
     return [
         Fit(
             name,
             not lack,
-            "" if lack else _line(found, [*name.split(), found.source, *words, *flags], roles),
+            "" if lack else _line(found, [*name.split(), found.source, *words, *flags], roles[name]),
             lack or says,
         )
         for name, lack, words, says in wanted
@@ -158,7 +158,8 @@ def _compare(found: Examination) -> Fit:
     if not found.facts["items"] or found.facts["items"] < 2:
         return Fit("compare --interactions", False, line, "needs two items or more")
     by = "leave-one-out and a split by time" if found.facts["time"] is not None else "leave-one-out"
-    return Fit("compare --interactions", True, line, f"which recommender foresees what users do, by {by}")
+    says = f"which recommender foresees what users do, by {by}; calibrate and advise take such a file, too"
+    return Fit("compare --interactions", True, line, says)
 
 
 def _replay(found: Examination) -> Fit:

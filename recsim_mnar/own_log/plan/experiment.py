@@ -111,7 +111,9 @@ def plan_ab(
         raise UserError("baseline has no effect without a target: name both, or neither")
     pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
     if pilot.clusters is None:
-        raise UserError(f"{pilot.name} has no users, by whom an A/B test is planned: name the column of user ids")
+        raise UserError(
+            f"{pilot.name} has no users, by whom an A/B test is planned: name their column with --user-column"
+        )
     totals = UserTotals.of(pilot)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
