@@ -15,6 +15,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
 from recsim_mnar.worlds.lanes import Lanes, Transition
+from recsim_mnar.worlds.occasions import Occasions
 from recsim_mnar.worlds.params import Params
 
 if TYPE_CHECKING:
@@ -132,6 +133,20 @@ class DecisionWorld(LaneWorld):
             f"the {self.name} world does not say its expected rewards: define reward_means(state), and state in its "
             "lanes"
         )
+
+    def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Truth: (n,) expected reward of item ``actions[j]`` for a user in ``state[j]``; (n, .) and (n,)."""
+        means: NDArray[np.float64] = self.reward_means(state)[np.arange(len(actions)), actions]
+        return means
+
+    def open_occasions(self, n_lanes: int, *, views: bool) -> Occasions | None:
+        """Places for ``n_lanes`` users who live from occasion to occasion; None in a world that does not foresee them.
+
+        Args:
+            n_lanes: how many live side by side.
+            views: whether the items viewed are asked for.
+        """
+        return None
 
     def trajectories(
         self,

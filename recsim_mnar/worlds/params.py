@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
@@ -93,7 +94,12 @@ class Params:
             if name in given:
                 raise UserError(f"--set {setting}: {name} is given already, as {given[name]}; give it once")
             values[name] = given[name] = value.strip()
-        return type(self).from_dict(values)
+        try:
+            return type(self).from_dict(values)
+        except UserError as error:
+            named = [name for name in given if re.search(rf"\b{re.escape(name)}\b", str(error))]
+            where = "".join(f"--set {name}={given[name]}: " for name in named[:1])
+            raise UserError(f"{where}{error}") from None
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from recsim_mnar.errors import UserError, described, nearest
-from recsim_mnar.plugins import announced, imported
+from recsim_mnar.plugins import announced, imported, unknown
 from recsim_mnar.worlds.base import DecisionWorld, PlatformWorld, SlateWorld, World
 from recsim_mnar.worlds.checks import as_world
+from recsim_mnar.worlds.world_file import is_world_file, read_world_file
 
 GROUP = "recsim_mnar.worlds"
 """Entry-point group in which a package announces its worlds: ``name = package.module:Class``."""
@@ -139,18 +141,20 @@ def listed_presets() -> list[tuple[str, str]]:
 
 
 def entry_of(name: str) -> Entry:
-    """The entry of a name, or of ``package.module:Class``.
+    """The entry of a name, of ``package.module:Class``, or of the world that a file describes (``WORLD.toml``).
 
     Raises:
         UserError: an unknown name, with the nearest known one, or a class that is no world.
     """
+    if is_world_file(name):
+        return dataclasses.replace(entry_of(read_world_file(name).world), default="")
     if ":" in name:
         module, _, kind = name.partition(":")
         cls = _checked_class(name, imported("world", name, base=World))
         return Entry(name, module, kind, next(iter(cls.presets), ""), _summary(cls))
     known = worlds()
     if name not in known:
-        raise UserError(f"unknown world {name!r}; {nearest(name, known)} (a world of your own: package.module:Class)")
+        raise UserError(unknown("world", name, known, "Class"))
     entry = known[name]
     if entry.summary:
         return entry
@@ -169,7 +173,8 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
     """A world from its name, a preset's name (its default where None) and settings.
 
     Args:
-        name: of the world, or ``package.module:Class`` for one of your own.
+        name: of the world, ``package.module:Class`` for one of your own, or a file, ``WORLD.toml`` (``WORLD.toml#3``:
+            the third of its ensemble).
         preset: its name; the world's default where None.
         settings: parameters that differ: ``name=value`` texts, as the command line has them, or keywords and values.
 
@@ -177,6 +182,8 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
         UserError: an unknown name, with the nearest known one, a setting that breaks a rule, or a class that is no
             world, with what it lacks.
     """
+    if is_world_file(name):
+        return _world_of_file(name, preset, settings)
     entry = entry_of(name)
     kind = entry.world_class()
     if preset is None and entry.default:
@@ -186,7 +193,9 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
     elif preset in kind.presets:
         params = kind.presets[preset][0]
     elif kind.presets:
-        raise UserError(f"unknown preset {preset!r} of the {entry.name} world; {nearest(preset, kind.presets)}")
+        others = [known for known, other in worlds().items() if preset in other.presets()]
+        of = f" (it is of the {' and '.join(others)} world)" if others else ""
+        raise UserError(f"unknown preset {preset!r} of the {entry.name} world{of}; {nearest(preset, kind.presets)}")
     else:
         raise UserError(f"unknown preset {preset!r}: the {entry.name} world has none")
     if settings and not params.to_dict():
@@ -206,6 +215,19 @@ def make_world(name: str, preset: str | None = None, settings: Sequence[str] | M
             f"({described(error)})"
         ) from error
     return as_world(made)
+
+
+def _world_of_file(name: str, preset: str | None, settings: Sequence[str] | Mapping[str, Any]) -> World:
+    """The world that a file describes, with settings on top."""
+    if preset is not None:
+        raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
+    found = read_world_file(name)
+    if is_world_file(found.world):
+        raise UserError(f"world file {found.path}: its world is a file too; write the world's name")
+    kind: Any = entry_of(found.world).world_class()
+    params = kind.params_class.from_dict(found.params)
+    changed = params.with_keywords(settings) if isinstance(settings, Mapping) else params.with_settings(settings)
+    return as_world(kind(changed))
 
 
 def _without_preset(name: str, kind: type[World]) -> Any:

@@ -126,14 +126,20 @@ def uneventful(params, seed, user, first, most):
     """
     for i in range(most):
         w = words(seed, Stream.RESPONSE, user, first + i)
-        if u53(w[0], w[1]) < 0.0294 or next_state(params, BANDIT, u53(w[2], w[3])) != BANDIT:
+        if (
+            params.click_link == "logistic"
+            or u53(w[0], w[1]) < 0.0294
+            or next_state(params, BANDIT, u53(w[2], w[3])) != BANDIT
+        ):
             return i
     return most
 
 
-def view(catalogue, omega, r):
-    """The first item whose cumulative view probability exceeds ``r``."""
-    cumulative = np.cumsum(softmax(catalogue.gamma @ omega + catalogue.mu))
+def view(catalogue, omega, r, seen=()):
+    """The first item whose cumulative view probability exceeds ``r``, those ``seen`` left out."""
+    logits = catalogue.gamma @ omega + catalogue.mu
+    logits[list(seen)] = -np.inf
+    cumulative = np.cumsum(softmax(logits))
     for item, total in enumerate(cumulative):
         if total > r:
             return item
@@ -155,13 +161,16 @@ def life(params, catalogue, seed, user, act):
         if state == ORGANIC:
             w = words(seed, Stream.ORGANIC, user, len(history))
             drawn = next_state(params, ORGANIC, u53(w[0], w[1]))
-            item = view(catalogue, omega, u53(w[2], w[3]))
+            item = view(catalogue, omega, u53(w[2], w[3]), history if params.no_repeats else ())
             history.append(item)
+            if params.no_repeats and len(history) == params.n_items:
+                drawn = GONE
             rows.append(Row(user, step, time, ORGANIC, item, -1, NAN, NAN, NAN, omega.copy()))
         else:
             w = words(seed, Stream.POLICY, user, decisions)
             action, propensity = act(history, u53(w[0], w[1]))
-            p_click = float(ff(catalogue.beta[action] @ omega + catalogue.mu_b[action]))
+            link = expit if params.click_link == "logistic" else ff
+            p_click = float(link(catalogue.beta[action] @ omega + catalogue.mu_b[action]))
             w = words(seed, Stream.RESPONSE, user, decisions)
             clicked = u53(w[0], w[1]) < p_click
             drawn = next_state(params, BANDIT, u53(w[2], w[3]))

@@ -241,7 +241,7 @@ def test_files_that_are_no_ratings(tmp_path):
         ("empty.csv", "user,item,rating\n", "no ratings"),
         ("short.csv", "user,item\n1,2\n", "not a table"),
         ("names.csv", "user,thing,rating\n1,2,3\n", "no column 'item'"),
-        ("scale.csv", "user,item,rating\n1,2,9\n", "outside the scale"),
+        ("scale.csv", "user,item,rating\n1,2,9\n", "the rating 9 is not one of"),
         ("text.csv", "user,item,rating\n1,2,good\n", "not a number"),
         ("junk.npz", "user", "holds no array"),
         ("junk.npy", "user", "holds no array"),

@@ -107,7 +107,7 @@ class PurchasesLanes(Lanes):
 
     @property
     def uplift(self) -> Floats:
-        """Truth: E[tau] of all items, (n, I), for what judges."""
+        """Truth, E[tau] of all items, (n, I), for what judges."""
         return self._treated - self._control
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:

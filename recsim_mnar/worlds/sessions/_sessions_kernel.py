@@ -13,17 +13,17 @@ from collections import namedtuple
 import numpy as np
 
 from recsim_mnar.numerics._rng_kernel import block, exp64, normal, unit53
-from recsim_mnar.numerics.jit import inlined, inner, kernel, spliced
+from recsim_mnar.numerics.jit import inlined, inner, kernel, spliced, where_given
 from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
 from recsim_mnar.worlds.sessions._views_kernel import sample_view
 
 Dynamics = namedtuple(
     "Dynamics",
     "organic_to_bandit organic_out bandit_to_organic bandit_out sigma_initial sigma_drift drift_in_bandit "
-    "unit_clock clock_mean clock_sd n_factors stale_limit keep_truth",
+    "unit_clock clock_mean clock_sd n_factors stale_limit keep_truth logistic_clicks never_clicks",
 )
 """Scalars. ``organic_out`` and ``bandit_out`` are cumulative: probability of moving on to the other state or of
-leaving.
+leaving. ``never_clicks``: a uniform this large needs no click probability; above 1 where every one does.
 """
 
 Rows = namedtuple("Rows", "user step time event item action propensity reward click_probability")
@@ -57,12 +57,12 @@ def click_curve(x):
 
 
 @inner
-def click_probability(click_factors, click_offsets, omega, n_factors, action):
+def click_probability(click_factors, click_offsets, omega, n_factors, action, logistic):
     """Click probability of one item for a user with interests ``omega``."""
     x = click_offsets[action]
     for k in range(n_factors):
         x += click_factors[action, k] * omega[k]
-    return click_curve(x)
+    return _logistic(x) if logistic else click_curve(x)
 
 
 @inlined
@@ -100,6 +100,20 @@ def elapsed(dynamics, seed, user, step):
     return _drawn_time(dynamics.clock_mean, dynamics.clock_sd, seed, user, step)
 
 
+@where_given(False)
+def forget_views(seen, lane):
+    """Nothing is seen yet, where that is kept."""
+    for p in range(seen.shape[1]):
+        seen[lane, p] = False
+    return True
+
+
+@where_given(False)
+def all_seen(seen, n_views):
+    """Whether a user who views no item twice has none left."""
+    return n_views == seen.shape[1]
+
+
 @spliced
 def write_view(rows, r, user, step, time, item, keep_truth):
     """Row r: a view."""
@@ -129,7 +143,7 @@ def write_answer(rows, r, user, step, time, action, propensity, reward):
 
 
 @spliced
-def _move(dynamics, lanes, lane, next_state):
+def move(dynamics, lanes, lane, next_state):
     """Move the clock and, where the state drawn asks for it, the user's interests."""
     dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
     lanes.step[lane] += 1
@@ -162,7 +176,7 @@ def _drift(seed, user, number, scale, n_factors, omega):
 
 
 @spliced
-def _begin(dynamics, lanes, lane):
+def arrive(dynamics, lanes, lane):
     """The user seated in a lane arrives: organic, with the first interests."""
     lanes.phase[lane] = ORGANIC
     lanes.step[lane] = 0
@@ -173,6 +187,7 @@ def _begin(dynamics, lanes, lane):
     lanes.known[lane] = False
     for k in range(lanes.omega.shape[1]):
         lanes.omega[lane, k] = 0.0
+    forget_views(lanes.seen, lane)
     # The number is read where it stands: a literal 0 would be a type of its own, and compiled again.
     number = lanes.n_drifts[lane]
     scale = dynamics.sigma_initial
@@ -192,7 +207,9 @@ def _browse(dynamics, tables, boxes, tiers, lanes, lane, rows, r, scratch):
         r += 1
         lanes.n_organic[lane] += 1
         state = after_view(dynamics, unit53(a, b))
-        _move(dynamics, lanes, lane, state)
+        if all_seen(lanes.seen, lanes.n_organic[lane]):
+            state = GONE
+        move(dynamics, lanes, lane, state)
         lanes.phase[lane] = state
     return r
 
@@ -203,9 +220,14 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
     uniform = unit53(a, b)
     clicked = False
-    if uniform < NEVER_CLICKS or dynamics.keep_truth:
+    if uniform < dynamics.never_clicks or dynamics.keep_truth:
         probability = click_probability(
-            tables.click_factors, tables.click_offsets, lanes.omega[lane], dynamics.n_factors, np.int64(action)
+            tables.click_factors,
+            tables.click_offsets,
+            lanes.omega[lane],
+            dynamics.n_factors,
+            np.int64(action),
+            dynamics.logistic_clicks,
         )
         clicked = uniform < probability
         if dynamics.keep_truth:
@@ -214,15 +236,32 @@ def _respond(dynamics, tables, lanes, lane, rows, r, action, propensity):
     write_answer(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], action, propensity, reward)
     lanes.n_decisions[lane] += 1
     state = after_answer(dynamics, unit53(c, d))
-    _move(dynamics, lanes, lane, state)
+    move(dynamics, lanes, lane, state)
     # A click brings the user back to browsing whatever was drawn; the drift followed the state that was drawn.
     lanes.phase[lane] = ORGANIC if clicked else state
 
 
 @inlined
-def _skip_uneventful(lanes, lane, rows, r, actions, propensities):
+def _skip_uneventful(dynamics, tables, lanes, lane, rows, r, actions, propensities):
     """Recommendations that come to nothing, one unit of time apart: rows r, r + 1, ... and the clock, no draws."""
     n = np.uint64(actions.size)
+    if dynamics.keep_truth:
+        # Interests stay as they are: one item after the other is asked for, and each run of the same item once.
+        before = np.int64(-1)
+        probability = 0.0
+        for i in range(actions.size):
+            action = np.int64(actions[i])
+            if action != before:
+                probability = click_probability(
+                    tables.click_factors,
+                    tables.click_offsets,
+                    lanes.omega[lane],
+                    dynamics.n_factors,
+                    action,
+                    dynamics.logistic_clicks,
+                )
+                before = action
+            rows.click_probability[r + i] = probability
     first = np.uint64(r)
     user = lanes.user[lane]
     step = lanes.step[lane]
@@ -235,7 +274,7 @@ def _skip_uneventful(lanes, lane, rows, r, actions, propensities):
 
 
 @inlined
-def _uneventful(seed, user, first, most, bandit_out):
+def _uneventful(seed, user, first, most, bandit_out, never_clicks):
     """How many decisions from ``first`` on, at most ``most``, can neither be clicked nor end the bandit session.
 
     Some decisions side by side, so that the draws are made in vectors: the first eventful one is a minimum.
@@ -246,7 +285,7 @@ def _uneventful(seed, user, first, most, bandit_out):
         found = _SIDE_BY_SIDE
         for i in range(_SIDE_BY_SIDE):
             a, b, c, d = block(seed, S_RESPONSE, key, base + np.uint64(i))
-            eventful = (unit53(a, b) < NEVER_CLICKS) | (unit53(c, d) < bandit_out)
+            eventful = (unit53(a, b) < never_clicks) | (unit53(c, d) < bandit_out)
             found = min(found, i if eventful else _SIDE_BY_SIDE)
         if found < _SIDE_BY_SIDE:
             return min(begin + found, most)
@@ -254,21 +293,23 @@ def _uneventful(seed, user, first, most, bandit_out):
 
 
 @kernel
-def find_runs(lanes, which, most, bandit_out, out):
+def find_runs(lanes, which, most, bandit_out, never_clicks, out):
     """``out[j]`` = 1 + the uneventful decisions that lane ``which[j]`` comes to next."""
     lanes = Lanes(*lanes)
     for j in range(which.size):
         lane = which[j]
-        out[j] = 1 + _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
+        out[j] = 1 + _uneventful(
+            lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out, never_clicks
+        )
 
 
 @kernel
-def skip_uneventful(lanes, which, most, bandit_out, out):
+def skip_uneventful(lanes, which, most, bandit_out, never_clicks, out):
     """The uneventful decisions that lane ``which[j]`` comes to next happen, one unit of time apart: ``out[j]``."""
     lanes = Lanes(*lanes)
     for j in range(which.size):
         lane = which[j]
-        n = _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out)
+        n = _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out, never_clicks)
         lanes.step[lane] += n
         lanes.time[lane] += np.float64(n)
         lanes.n_decisions[lane] += n
@@ -291,11 +332,11 @@ def advance(
     lanes = Lanes(*lanes)
     rows = Rows(*rows)
     capacity = rows.user.size
-    foreseen = dynamics.unit_clock and not dynamics.keep_truth
+    foreseen = dynamics.unit_clock
     for j in range(first, which.size):
         lane = which[j]
         if lanes.phase[lane] == ARRIVING:
-            _begin(dynamics, lanes, lane)
+            arrive(dynamics, lanes, lane)
         if lanes.phase[lane] == AWAITING:
             if r + edges[j + 1] - edges[j] > capacity:
                 return j, r
@@ -303,7 +344,7 @@ def advance(
             begin = edges[j]
             last = edges[j + 1] - 1
             if foreseen and last > begin:
-                _skip_uneventful(lanes, lane, rows, r, actions[begin:last], propensities[begin:last])
+                _skip_uneventful(dynamics, tables, lanes, lane, rows, r, actions[begin:last], propensities[begin:last])
                 r += last - begin
                 begin = last
             for i in range(begin, last + 1):
@@ -318,7 +359,7 @@ def advance(
 
 
 @kernel
-def click_probabilities(click_factors, click_offsets, omega, out):
+def click_probabilities(click_factors, click_offsets, omega, logistic, out):
     """out[i, a] = click probability of item a for interests omega[i].
 
     Factors (K, P), offsets (P,), omega (n, K), out (n, P).
@@ -335,5 +376,9 @@ def click_probabilities(click_factors, click_offsets, omega, out):
             factors = click_factors[k]
             for a in range(n_items):
                 row[a] += factors[a] * w
-        for a in range(n_items):
-            row[a] = click_curve(row[a])
+        if logistic:
+            for a in range(n_items):
+                row[a] = _logistic(row[a])
+        else:
+            for a in range(n_items):
+                row[a] = click_curve(row[a])

@@ -22,15 +22,16 @@ from recsim_mnar.numerics.jit import inlined, kernel, spliced
 from recsim_mnar.worlds.sessions._sessions_kernel import (
     AWAITING,
     GONE,
-    NEVER_CLICKS,
     ORGANIC,
     S_ORGANIC,
     S_RESPONSE,
     S_USER,
     after_answer,
     after_view,
+    all_seen,
     click_probability,
     elapsed,
+    forget_views,
     write_answer,
     write_view,
 )
@@ -79,7 +80,7 @@ def _decide_ahead(dynamics, seed, user, first, n_items, distribution, cumulative
         click[i] = unit53(a, b)
         follow[i] = unit53(c, d)
     for i in range(DECISIONS):
-        eventful[i] = (click[i] < NEVER_CLICKS) | (follow[i] < dynamics.bandit_out)
+        eventful[i] = (click[i] < dynamics.never_clicks) | (follow[i] < dynamics.bandit_out)
     if cumulative.size == 0:
         scale = np.float64(n_items)
         last = np.int32(n_items - 1)
@@ -178,6 +179,7 @@ def _live(dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative,
         omega[k] = 0.0
     _drift(omega, dynamics.sigma_initial, ahead.deviates, 0, n_factors)
     lanes.known[0] = False
+    forget_views(lanes.seen, 0)
     state = ORGANIC
     r = np.uint64(first_row)
     while state != GONE:
@@ -193,6 +195,8 @@ def _live(dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative,
             r += _ONE
             views += 1
             state = after_view(dynamics, ahead.leave[j])
+            if all_seen(lanes.seen, views):
+                state = GONE
             dt = elapsed(dynamics, seed, key, step)
             step += 1
             time += dt
@@ -222,8 +226,10 @@ def _live(dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative,
                 continue
             action = np.int64(ahead.action[j])
             clicked = False
-            if ahead.click[j] < NEVER_CLICKS or dynamics.keep_truth:
-                probability = click_probability(tables.click_factors, tables.click_offsets, omega, n_factors, action)
+            if ahead.click[j] < dynamics.never_clicks or dynamics.keep_truth:
+                probability = click_probability(
+                    tables.click_factors, tables.click_offsets, omega, n_factors, action, dynamics.logistic_clicks
+                )
                 clicked = ahead.click[j] < probability
                 if dynamics.keep_truth:
                     rows.click_probability[r] = probability

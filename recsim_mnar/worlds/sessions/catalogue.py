@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.errors import UserError
+from recsim_mnar.numerics.archives import read_arrays
 from recsim_mnar.rng import Stream, normals
 
 
@@ -53,6 +57,39 @@ def make_catalogue(
     if normalize_beta:
         click_factors /= np.sqrt((click_factors**2).sum(axis=1, keepdims=True))
     return Catalogue(factors, offsets, click_factors, click_offsets, flips)
+
+
+def read_catalogue(path: str | Path, member: int = 0) -> Catalogue:
+    """A catalogue from an ``.npz`` file with the four arrays, see :class:`Catalogue`.
+
+    Args:
+        path: of the file.
+        member: 0 for the arrays of these names; m for those of an ensemble's m-th, ``item_factors_m`` and so on.
+
+    Raises:
+        UserError: no such file, an array that is missing, of another shape or not finite.
+    """
+    if not Path(path).is_file():
+        raise UserError(f"catalogue_file {path} does not exist")
+    suffix = f"_{member}" if member else ""
+    names = [f"{name}{suffix}" for name in ("item_factors", "item_offsets", "click_factors", "click_offsets")]
+    held = read_arrays(path, names)
+    factors, offsets, *clicks = (np.ascontiguousarray(held[name], np.float64) for name in names)
+    return checked_catalogue(factors, offsets, clicks[0], clicks[1], where=f"catalogue_file {path}")
+
+
+def checked_catalogue(factors: Any, offsets: Any, click_factors: Any, click_offsets: Any, where: str) -> Catalogue:
+    """The catalogue of given arrays.
+
+    Raises:
+        UserError: shapes that do not belong together, or values that are not finite.
+    """
+    shapes = [np.shape(each) for each in (factors, offsets, click_factors, click_offsets)]
+    if len(shapes[0]) != 2 or shapes != [shapes[0], shapes[0][:1], shapes[0], shapes[0][:1]] or 0 in shapes[0]:
+        raise UserError(f"{where}: factors must be (items, factors) and offsets (items,), got shapes {shapes}")
+    if not all(np.isfinite(each).all() for each in (factors, offsets, click_factors, click_offsets)):
+        raise UserError(f"{where}: a factor or an offset is not finite")
+    return Catalogue(factors, offsets, click_factors, click_offsets, np.zeros((0, 2), np.int64))
 
 
 def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.worlds.base import Lanes, Transition
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
-from recsim_mnar.worlds.sessions.params import SessionsParams
+from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.rows import columns_of, grown, new_rows
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 
@@ -50,6 +50,7 @@ class SessionsLanes(Lanes):
         self._keep_truth = keep_truth
         self.n_factors = params.n_factors
         self.dynamics = _dynamics(params, sampler, keep_truth)
+        self._quiet = (self.dynamics.bandit_out, self.dynamics.never_clicks)
         clicks = {"click_factors": catalogue.click_factors, "click_offsets": catalogue.click_offsets}
         known = {**vars(tables), **clicks}
         self.tables = _softmax_kernel.Tables(*(known[name] for name in _softmax_kernel.Tables._fields))
@@ -59,14 +60,17 @@ class SessionsLanes(Lanes):
         if sampler.hot:
             self.tiers = _tiers_kernel.Tiers(*(known[name] for name in _tiers_kernel.Tiers._fields))
         remembered, n_sums = _remembered(sampler, tables)
-        self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums)
+        # None costs a large catalogue's sampler nothing, where an array without entries costs it a tenth; a small
+        # catalogue's is the faster for the array.
+        n_unseen = len(catalogue.item_offsets) if params.no_repeats else None if sampler.boxes or sampler.hot else 0
+        self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums, n_unseen)
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
         self._plain = (tuple(self.dynamics), tuple(self.tables), self.boxes, self.tiers, tuple(self._arrays))
         self.user = self._arrays.user
         self.step = self._arrays.step
         self.time = self._arrays.time
         self.n_decisions = self._arrays.n_decisions
-        self.scratch = _scratch(sampler, tables, n_sums)
+        self.scratch = _scratch(sampler, tables, n_sums, n_unseen)
         self._rows = new_rows(64, keep_truth)
         self._foresights = 0
         small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
@@ -77,7 +81,8 @@ class SessionsLanes(Lanes):
 
     def __setstate__(self, held: tuple[NDArray[Any], ...]) -> None:
         for array, values in zip(self._arrays, held, strict=True):
-            array[...] = values
+            if array is not None:
+                array[...] = values
 
     @property
     def state(self) -> NDArray[np.float64]:
@@ -86,10 +91,23 @@ class SessionsLanes(Lanes):
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
         """See :meth:`Lanes.begin`."""
+        self.seat(which, seeds, users)
+        return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
+
+    def seat(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> None:
+        """Users take their lanes; their lives begin when the lanes are next advanced."""
         self._arrays.seed[which] = seeds
         self.user[which] = users
         self._arrays.phase[which] = self._kernel.ARRIVING
-        return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
+
+    def awaits(self, which: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n,) whether each lane's user waits for a recommendation."""
+        waits: NDArray[np.bool_] = self._arrays.phase[which] == self._kernel.AWAITING
+        return waits
+
+    def kernel_arguments(self) -> tuple[Any, ...]:
+        """What the kernels that move lanes take: dynamics, tables, boxes, tiers, lanes, and scratch at the end."""
+        return (*self._plain, self.scratch)
 
     def take(
         self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
@@ -101,7 +119,7 @@ class SessionsLanes(Lanes):
         """See :meth:`Lanes.runs`: the draws that answer a recommendation are addressed, so they can be foreseen."""
         out = np.ones(len(which), np.int64)
         if not self.dynamics.drift_in_bandit:
-            self._kernel.find_runs(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
+            self._kernel.find_runs(self._plain[-1], which, _FORESEEN, *self._quiet, out)
         return out
 
     def take_runs(
@@ -123,7 +141,7 @@ class SessionsLanes(Lanes):
         if self._foresights < _UNFORESEEN:
             self._foresights += 1
         elif self.dynamics.unit_clock and not self.dynamics.drift_in_bandit:
-            self._kernel.skip_uneventful(self._plain[-1], which, _FORESEEN, self.dynamics.bandit_out, out)
+            self._kernel.skip_uneventful(self._plain[-1], which, _FORESEEN, *self._quiet, out)
         return out
 
     def trajectories(
@@ -267,6 +285,8 @@ def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
         n_factors=p.n_factors,
         stale_limit=sampler.waste if sampler.hot else sampler.drift**2,
         keep_truth=keep_truth,
+        logistic_clicks=p.click_link == LOGISTIC,
+        never_clicks=2.0 if p.click_link == LOGISTIC else _sessions_kernel.NEVER_CLICKS,
     )
 
 
@@ -277,7 +297,7 @@ def _remembered(sampler: ViewSampler, tables: ViewTables) -> tuple[int, int]:
     return (tables.factors.shape[1], sampler.boxes) if sampler.boxes else (0, 0)
 
 
-def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
+def _arrays(n: int, n_padded: int, remembered: int, n_sums: int, n_unseen: int | None) -> Any:
     """What the kernels keep of each lane's user."""
     from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel
 
@@ -296,10 +316,11 @@ def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
         shift=np.zeros(n, np.float32),
         weights=aligned((n, remembered), np.float32),
         sums=aligned((n, n_sums), np.float32),
+        seen=None if n_unseen is None else np.zeros((n, n_unseen), np.bool_),
     )
 
 
-def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
+def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int, n_unseen: int | None) -> Any:
     """Places in which the kernels work; nothing lasts there from one call to the next."""
     from recsim_mnar.worlds.sessions import _softmax_kernel
 
@@ -316,6 +337,7 @@ def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
         wide=aligned(64, np.float32),
         weights=aligned(room if whole else 0, np.float32),
         sums=aligned(len(tables.starts) - 1 if whole else 0, np.float32),
+        unseen=None if n_unseen is None else np.empty(n_unseen),
     )
 
 

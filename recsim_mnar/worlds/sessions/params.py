@@ -10,6 +10,9 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.params import Params
 
+LOGISTIC = "logistic"
+CLICK_LINKS = ("recogym", LOGISTIC)
+
 _RECOGYM_NAMES = {
     "num_products": "n_items",
     "K": "n_factors",
@@ -42,10 +45,9 @@ class SessionsParams(Params):
         sigma_omega: standard deviation of the drift of interests a unit of time.
         sigma_mu_organic: standard deviation of the items' organic offsets (popularity on the scale of logits).
         n_flips: pairs of items whose click factors and offsets are swapped: the mismatch between what is viewed and
-        what
-            is clicked. At P/2 with sigma_mu_organic = 3, popularity and click probability are uncorrelated for every P;
-            with .1 the factors decide, partners become near-duplicates as P grows (mean cosine .58 at P = 10, .93 at
-            2,000), and the correlation rises with P.
+            what is clicked. At P/2 with sigma_mu_organic = 3, popularity and click probability are uncorrelated for
+            every P; with .1 the factors decide, partners become near-duplicates as P grows (mean cosine .58 at P = 10,
+            .93 at 2,000), and the correlation rises with P.
         normalize_beta: scale each item's click factors to unit length.
         p_organic_to_bandit: probability, after an organic event, that recommendations follow.
         p_bandit_to_organic: probability, after a recommendation, that browsing follows (a click always leads there).
@@ -55,6 +57,13 @@ class SessionsParams(Params):
         clock: ``unit`` moves by 1 at each event, ``normal`` by ``|clock_mean + clock_sd z|``.
         clock_mean: of the normal clock.
         clock_sd: of the normal clock.
+        no_repeats: a user views no item twice, and leaves when none is left; recommendations may repeat. Views are
+            drawn from a softmax of the items that are left.
+        click_link: ``recogym``, whose click probabilities lie between .45 and 2.93 %, or ``logistic``, any.
+        catalogue_file: instead of a drawn catalogue, an ``.npz`` file with ``item_factors``, ``item_offsets``,
+            ``click_factors`` and ``click_offsets`` (a fitted world's, or ``catalogue.npz`` of ``simulate --truth``);
+            the file says n_items and n_factors, and sigma_mu_organic, n_flips and normalize_beta are not read.
+        catalogue_member: which of the catalogues of a fitted world's file: 0 the best fit, 1, 2, ... its ensemble.
         catalogue_seed: seed of the items; users have the seed that ``simulate`` or ``reset`` is given.
     """
 
@@ -73,6 +82,10 @@ class SessionsParams(Params):
     clock: str = "unit"
     clock_mean: float = 0.0
     clock_sd: float = 1.0
+    no_repeats: bool = False
+    click_link: str = "recogym"
+    catalogue_file: str = ""
+    catalogue_member: int = 0
     catalogue_seed: int = 0
 
     def check(self) -> None:
@@ -102,6 +115,10 @@ class SessionsParams(Params):
             raise UserError("p_leave_organic = 0: users would never leave; set p_leave_organic above 0")
         if self.clock not in ("unit", "normal"):
             raise UserError(f"clock must be 'unit' or 'normal', got {self.clock!r}")
+        if self.click_link not in CLICK_LINKS:
+            raise UserError(f"click_link must be one of {', '.join(CLICK_LINKS)}, got {self.click_link!r}")
+        if self.catalogue_member < 0:
+            raise UserError(f"catalogue_member must be at least 0, got {self.catalogue_member}")
         check_seed(self.catalogue_seed, "catalogue_seed")
 
     @classmethod

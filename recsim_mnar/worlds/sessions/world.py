@@ -5,7 +5,9 @@ Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym"; the setting of Jeun
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +15,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import DecisionWorld
-from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue
+from recsim_mnar.worlds.sessions.catalogue import Catalogue, make_catalogue, read_catalogue
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes
-from recsim_mnar.worlds.sessions.params import PRESETS, SessionsParams
+from recsim_mnar.worlds.sessions.occasions import SessionsOccasions
+from recsim_mnar.worlds.sessions.params import LOGISTIC, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
 
 __all__ = ["PRESETS", "SessionsParams", "SessionsWorld"]
@@ -26,6 +29,7 @@ class SessionsWorld(DecisionWorld):
 
     Args:
         params: the model; defaults to RecoGym v1's.
+        catalogue: the items, in place of those that the parameters would draw or read.
     """
 
     name: ClassVar[str] = "sessions"
@@ -36,9 +40,25 @@ class SessionsWorld(DecisionWorld):
     presets = PRESETS
     params: SessionsParams
 
-    def __init__(self, params: SessionsParams | None = None) -> None:
-        self.params = params or SessionsParams()
-        self.n_items = self.params.n_items
+    def __init__(self, params: SessionsParams | None = None, *, catalogue: Catalogue | None = None) -> None:
+        params = params or SessionsParams()
+        if catalogue is None and params.catalogue_file:
+            catalogue = read_catalogue(params.catalogue_file, params.catalogue_member)
+        self.given = catalogue is not None
+        if catalogue is not None:
+            n_items, n_factors = catalogue.item_factors.shape
+            params = dataclasses.replace(params, n_items=n_items, n_factors=n_factors, n_flips=0)
+            self.catalogue = catalogue
+        self.params = params
+        self.n_items = params.n_items
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`World.describe`; a given catalogue is named by its digest."""
+        described = super().describe()
+        if self.given:
+            digest = hashlib.sha256(b"".join(a.astype("<f8").tobytes() for a in self.catalogue.arrays().values()))
+            described["catalogue"] = {"items": self.n_items, "sha256": digest.hexdigest()}
+        return described
 
     @functools.cached_property
     def catalogue(self) -> Catalogue:
@@ -55,7 +75,10 @@ class SessionsWorld(DecisionWorld):
 
     @functools.cached_property
     def _sampler(self) -> ViewSampler:
-        return view_sampler(self.n_items, self.params.n_factors, self.params.sigma_mu_organic)
+        if self.params.no_repeats:
+            return ViewSampler(0)
+        spread = float(self.catalogue.item_offsets.std()) if self.given else self.params.sigma_mu_organic
+        return view_sampler(self.n_items, self.params.n_factors, spread)
 
     @functools.cached_property
     def _tables(self) -> ViewTables:
@@ -81,12 +104,28 @@ class SessionsWorld(DecisionWorld):
         omega = np.ascontiguousarray(omega, dtype=np.float64)
         out = np.empty((len(omega), self.n_items))
         catalogue = self.catalogue
-        _sessions_kernel.click_probabilities(self._click_factors_by_factor, catalogue.click_offsets, omega, out)
+        logistic = self.params.click_link == LOGISTIC
+        _sessions_kernel.click_probabilities(
+            self._click_factors_by_factor, catalogue.click_offsets, omega, logistic, out
+        )
         return out
 
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
         """See :meth:`DecisionWorld.reward_means`: the click probabilities."""
         return self.click_probabilities(state)
+
+    def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+        """See :meth:`DecisionWorld.reward_means_of`."""
+        from recsim_mnar.worlds.sessions import _occasions_kernel
+
+        derived = type(self).reward_means is not SessionsWorld.reward_means
+        if derived or self.params.click_link == LOGISTIC:
+            return super().reward_means_of(state, actions)
+        out = np.empty(len(actions))
+        factors, offsets = self.catalogue.click_factors, self.catalogue.click_offsets
+        state = np.ascontiguousarray(state, dtype=np.float64)
+        _occasions_kernel.click_probabilities_of(factors, offsets, state, np.arange(len(actions)), actions, out)
+        return out
 
     def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probability of viewing every item next for users with interests ``omega`` (n, K); returns (n, P)."""
@@ -117,6 +156,13 @@ class SessionsWorld(DecisionWorld):
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
         """Places for ``n_lanes`` users; ``keep_truth`` adds the column ``click_probability`` to what they return."""
         return SessionsLanes(self.params, self.catalogue, self._sampler, self._tables, n_lanes, keep_truth=keep_truth)
+
+    def open_occasions(self, n_lanes: int, *, views: bool) -> SessionsOccasions | None:
+        """See :meth:`DecisionWorld.open_occasions`; a world that derives from this one may live otherwise."""
+        # With the logistic link every decision may be clicked; without repeats views hang on each other.
+        if type(self) is not SessionsWorld or self.params.no_repeats or self.params.click_link == LOGISTIC:
+            return None
+        return SessionsOccasions(self.open_lanes(n_lanes), self.params, self.catalogue, views=views)
 
     def trajectories(
         self,

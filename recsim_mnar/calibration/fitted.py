@@ -1,0 +1,157 @@
+"""A world fitted to a log: its best fit, an ensemble, what the log says of them and what it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.files import replacing
+from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.registry import entry_of, make_world
+from recsim_mnar.worlds.sessions.catalogue import Catalogue
+from recsim_mnar.worlds.world_file import SUFFIX, read_world_file
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FittedWorld:
+    """A world fitted to a log.
+
+    Attributes:
+        world: its name.
+        params: of the best fit.
+        ensemble: parameters of each member.
+        identified: by name what the log says: ``value``, ``low`` and ``high`` (90 %), ``why``, a sentence.
+        not_identified: by name what the log does not say: ``used`` in the best fit, ``low`` and ``high`` of the range
+            from which the ensemble takes it, ``why``.
+        facts: statistics of the log.
+        method: sentences on how the fit and the ensemble were made.
+        catalogues: of the best fit and of each member, in that order, where the world has its items from them.
+        path: of the file that it was read from or written to; None before.
+    """
+
+    world: str
+    params: Params
+    ensemble: Sequence[Params]
+    identified: dict[str, dict[str, Any]]
+    not_identified: dict[str, dict[str, Any]]
+    facts: dict[str, Any]
+    method: list[str] = field(default_factory=list)
+    catalogues: list[Catalogue] | None = None
+    path: Path | None = None
+
+    def make(self, i: int | None = None) -> Any:
+        """The world: of the best fit, or of the ensemble's member ``i``, from 0.
+
+        Raises:
+            UserError: there is no such member.
+        """
+        if i is not None and not 0 <= i < len(self.ensemble):
+            raise UserError(f"the ensemble has {len(self.ensemble)} worlds, from 0: there is no number {i}")
+        params = self.params if i is None else self.ensemble[i]
+        kind: Any = entry_of(self.world).world_class()
+        if self.catalogues is None:
+            return kind(params)
+        return kind(params, catalogue=self.catalogues[0 if i is None else i + 1])
+
+    def names(self) -> list[str]:
+        """What stands for each member where a world is named, ``WORLD.toml#1`` and so on; it is on disk then.
+
+        Raises:
+            UserError: it was neither saved nor loaded.
+        """
+        if self.path is None:
+            raise UserError("a fitted world is named by its file: save it first")
+        return [f"{self.path}#{i + 1}" for i in range(len(self.ensemble))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but arrays, JSON types."""
+        best = self.params.to_dict()
+        return {
+            "format": FORMAT,
+            "world": self.world,
+            "params": _plain(best),
+            "identified": self.identified,
+            "not_identified": self.not_identified,
+            "facts": self.facts,
+            "method": self.method,
+            "ensemble": [_plain({k: v for k, v in p.to_dict().items() if v != best[k]}) for p in self.ensemble],
+        }
+
+    def save(self, path: str | Path) -> FittedWorld:
+        """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz`` beside it; returns the world of that file.
+
+        Raises:
+            UserError: another ending than ``.toml``.
+        """
+        import tomli_w
+
+        path = Path(path)
+        if path.suffix.lower() != SUFFIX:
+            raise UserError(f"{path}: a world's file ends in {SUFFIX}")
+        content = self.to_dict()
+        for params in (content["params"], *content["ensemble"]):
+            params.pop("catalogue_file", None)
+            params.pop("catalogue_member", None)
+        if self.catalogues is not None:
+            arrays = path.with_suffix(".npz")
+            with replacing(arrays) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, **self._arrays())
+            digest = hashlib.sha256(arrays.read_bytes()).hexdigest()
+            content["arrays"] = {"file": arrays.name, "sha256": digest, "parameter": "catalogue_file"}
+            for i, member in enumerate(content["ensemble"]):
+                member["catalogue_member"] = i + 1
+        with replacing(path) as temporary:
+            temporary.write_text(tomli_w.dumps(_without_none(content)), encoding="utf-8")
+        return dataclasses.replace(self, path=path)
+
+    def _arrays(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for i, catalogue in enumerate(self.catalogues or []):
+            found |= {f"{name}_{i}" if i else name: values for name, values in catalogue.arrays().items()}
+        return found
+
+    @classmethod
+    def load(cls, path: str | Path) -> FittedWorld:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            UserError: no such file, or not a fitted world's.
+        """
+        best = make_world(str(path))
+        found = read_world_file(str(path))
+        count = len(found.content.get("ensemble", []))
+        members = [make_world(f"{path}#{i + 1}") for i in range(count)]
+        worlds: list[Any] = [best, *members]
+        catalogues = [w.catalogue for w in worlds] if "arrays" in found.content else None
+        tables: Mapping[str, Any] = found.content
+        return cls(
+            found.world,
+            best.params,
+            [w.params for w in members],
+            tables.get("identified", {}),
+            tables.get("not_identified", {}),
+            tables.get("facts", {}),
+            tables.get("method", []),
+            catalogues,
+            Path(path),
+        )
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+
+
+def _without_none(value: Any) -> Any:
+    """For TOML, which has no null."""
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    return [_without_none(v) for v in value] if isinstance(value, list) else value
