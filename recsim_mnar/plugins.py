@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
-from collections.abc import Callable
+import importlib.util
+import re
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, described, nearest
+
+_MOST_LISTED = 16
+"""Names that a message lists; of more it says where they stand."""
 
 
 @functools.cache
@@ -32,8 +39,10 @@ def imported(
         UserError: it is written otherwise, the module cannot be imported, or has nothing of that name.
     """
     path, _, attribute = spec.partition(":")
-    if not (path and attribute) or path.startswith("."):
-        raise UserError(f"{what} {spec!r}: write it as package.module:name")
+    if not (path and attribute) or path.startswith(".") or path.endswith(".py") or "/" in path:
+        meant = re.sub(r"^(\./)+|\.py$", "", path).strip("/").replace("/", ".") if path else ""
+        like = f": {meant}:{attribute}" if meant and attribute and not meant.startswith(".") else ""
+        raise UserError(f"{what} {spec!r}: write it as package.module:name{like}")
     try:
         module = importlib.import_module(path)
     except ImportError as error:
@@ -54,3 +63,51 @@ def imported(
             )
         found = getattr(found, part)
     return found
+
+
+def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: Sequence[str] = ()) -> str:
+    """What to say of a name that is not known.
+
+    Args:
+        what: word for messages, such as ``world``.
+        name: as it was given.
+        known: the names that there are.
+        kind: what one of the user's own is in its module: ``Class`` or ``function``.
+        methods: that classes of this kind have; where the name is a module's, its classes that have one are proposed.
+    """
+    module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+    inside = _definitions(module, methods, kind)
+    if inside is None and "." in module:
+        module, _, last = module.rpartition(".")
+        inside = [name for name in _definitions(module, methods, kind) or [] if name == last] or None
+    if inside is not None:
+        like = inside[0] if inside else kind
+        return f"{what} {name!r} is a module: say which {kind.lower()} of it, {module}:{like}"
+    article = "an" if what[0] in "aeiou" else "a"
+    known = list(known)
+    meant = nearest(name, known)
+    if meant.startswith("known") and len(known) > _MOST_LISTED:
+        meant = f"`recsim-mnar {what}s` lists the {len(known)} that there are"
+    return f"unknown {what} {name!r}; {meant} ({article} {what} of your own: package.module:{kind})"
+
+
+def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | None:
+    """What a module's source defines: functions, or classes with any of these methods; None where there is no module.
+
+    The module is not run.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
+        return None
+    try:
+        found = importlib.util.find_spec(module)
+        source = Path(found.origin).read_bytes() if found and found.origin and found.origin.endswith(".py") else b""
+        tree = ast.parse(source)
+    except (ImportError, ValueError, OSError, SyntaxError):
+        return None
+    if found is None:
+        return None
+    if kind == "function":
+        return [each.name for each in tree.body if isinstance(each, ast.FunctionDef) and each.name[0] != "_"]
+    classes = [each for each in tree.body if isinstance(each, ast.ClassDef)]
+    named = [c.name for c in classes if any(isinstance(f, ast.FunctionDef) and f.name in methods for f in c.body)]
+    return named or [c.name for c in classes if not c.name.startswith("_")]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_decisions, spot_check_probabilities
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.policy.storage import Stored
+from recsim_mnar.progress import counted
 from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order
 
 Rows = NDArray[np.int64]
@@ -31,6 +33,7 @@ UNSUPPORTED = "_unsupported"
 _CELLS = 1 << 22
 
 Columns = dict[str, NDArray[Any]]
+T = TypeVar("T")
 _REPLAYED = ("user", "event", "item", "action", "propensity", "reward")
 
 
@@ -78,10 +81,84 @@ def replay_with_support(
     policy, logging = as_policy(policy), as_policy(logging)
     for one in (policy, logging):
         refuse_common_learning(one, "replay_with_support")
-    if supports_every_action(logging) or _same_law(policy, logging):
+    if _misses_nothing(policy, logging):
         probability, _ = _replayed(log, policy, None, executor)
         return probability, np.where(log["event"] == schema.BANDIT, 0.0, np.nan)
     return _replayed(log, policy, logging, executor)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A policy that is replayed on a log block by block.
+
+    Attributes:
+        name: of its column.
+        policy: the target.
+        logging: the policy under which the log was collected, where it is known: then there is a second column, of the
+            policy's mass on actions that the logging policy never takes.
+    """
+
+    name: str
+    policy: Policy
+    logging: Policy | None
+
+    def check(self, highest_item: int) -> None:
+        """Refuse a policy that cannot be replayed on a log with such items.
+
+        Raises:
+            UserError: as :func:`replay`.
+        """
+        _check_replayable(highest_item, self.policy, self.logging)
+        refuse_common_learning(self.policy, "replay")
+        if self.logging is not None:
+            refuse_common_learning(self.logging, "replay")
+
+
+def replay_blocks(
+    blocks: Iterable[Columns | Callable[[], Columns]],
+    replayed: Sequence[Replayed],
+    reduce: Callable[[Columns], T],
+    executor: Executor | None,
+) -> Iterator[T]:
+    """``reduce(columns)`` of every block, in order: its columns and, for each policy, those that a replay adds.
+
+    Args:
+        blocks: columns of whole users, ordered by (user, step). With :data:`SHARD_USERS` users each, which is what
+            :func:`replay` hands to a policy at a time, the columns have the bits that it gives. Or a function that
+            reads them, which is called where the job runs.
+        replayed: the policies, checked.
+        reduce: what is made of the columns, where the job runs.
+        executor: to spread blocks over; the result is the same with and without.
+    """
+    plan = [(each, each.logging is not None and _misses_nothing(each.policy, each.logging)) for each in replayed]
+    job = carrying(_reduced_block, reduce, plan, in_python=True)
+    jobs = (functools.partial(job, block) for block in blocks)
+    return run_in_order(jobs, executor)
+
+
+def _reduced_block(
+    reduce: Callable[[Columns], T], plan: Sequence[tuple[Replayed, bool]], block: Columns | Callable[[], Columns]
+) -> T:
+    """``plan`` holds each policy, and whether it is known to miss nothing of what the logging policy shows."""
+    columns = block() if callable(block) else block
+    rows = {name: columns[name] for name in _REPLAYED}
+    shown = columns["event"] == schema.BANDIT
+    found = dict(columns)
+    for each, certain in plan:
+        logging = None if certain else each.logging
+        decisions, probability, mass = _replay_rows(rows, each.policy, logging, 0, len(shown))
+        found[each.name] = np.full(len(shown), np.nan)
+        found[each.name][decisions] = probability
+        if each.logging is not None:
+            found[each.name + UNSUPPORTED] = np.where(shown, 0.0, np.nan)
+        if logging is not None:
+            found[each.name + UNSUPPORTED][decisions] = mass
+    return reduce(found)
+
+
+def _misses_nothing(policy: Policy, logging: Policy) -> bool:
+    """Whether what a policy takes, the logging policy can take, by what kind of policies they are."""
+    return supports_every_action(logging) or same_law(policy, logging)
 
 
 def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | None = None) -> NDArray[np.float64]:
@@ -92,27 +169,32 @@ def missing_mass(log: Log, policy: Any, logging: Any, *, executor: Executor | No
 def _replayed(
     log: Log, policy: Policy, logging: Policy | None, executor: Executor | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    _check_replayable(max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))), policy, logging)
+    if learns_online(log.provenance, policy):
+        return _replay_online(log, policy), np.empty(0)
+    refuse_common_learning(policy, "replay")
+    out = np.full((2, len(log)), np.nan)
+    block = carrying(_replay_block, policy, logging, in_python=True)
+    jobs = (functools.partial(block, rows_of(log, first, last), first) for first, last in user_blocks(log["user"]))
+    advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
+    for rows, *found in run_in_order(jobs, executor):
+        out[:, rows] = found
+        advance(len(rows))
+    return out[0], out[1]
+
+
+def _check_replayable(highest_item: int, policy: Policy, logging: Policy | None) -> None:
     for one in (policy, logging):
         if one is not None and not one.replayable:
             raise UserError(
                 f"policy {one.name!r} is not replayable: it draws by a generator of its own, so nobody can say again "
                 "what it would have done; use the propensities that it logged"
             )
-    top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
-    if top >= policy.n_items:
-        raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
-    if _learns_online(log, policy):
-        return _replay_online(log, policy), np.empty(0)
-    refuse_common_learning(policy, "replay")
-    out = np.full((2, len(log)), np.nan)
-    block = carrying(_replay_block, policy, logging)
-    jobs = (functools.partial(block, rows_of(log, first, last), first) for first, last in user_blocks(log["user"]))
-    for rows, *found in run_in_order(jobs, executor):
-        out[:, rows] = found
-    return out[0], out[1]
+    if highest_item >= policy.n_items:
+        raise UserError(f"the log has item {highest_item}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
 
 
-def _same_law(policy: Policy, logging: Policy) -> bool:
+def same_law(policy: Policy, logging: Policy) -> bool:
     """Whether two policies are known to do the same: a policy misses nothing of its own."""
     if policy is logging:
         return True
@@ -153,9 +235,8 @@ def replay_batches(log: Log | Columns, first: int, last: int, *, one_by_one: boo
         log: ordered by (user, step).
         first: first row of a range that divides no user.
         last: the row after its last.
-        one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the
-        decisions up to
-            the user's next view, in which the state of a policy that only observes does not change.
+        one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the decisions
+            up to the user's next view, in which the state of a policy that only observes does not change.
 
     Yields:
         (rows of views, rows of decisions); views after a user's last decision are left out.
@@ -220,7 +301,7 @@ def _replay_rows(
             # Between two views of a user no state changes: one answer is good for all the decisions there.
             asked = user[decisions]
             begins = user_begins(asked)
-            masses.append(_mass_outside(policy, everyone[1], asked[begins])[np.cumsum(begins) - 1])
+            masses.append(mass_outside(policy, everyone[1], asked[begins])[np.cumsum(begins) - 1])
         for each in learners:
             each.learn(user[decisions], action[decisions], reward[decisions], propensity[decisions])
     if not rows:
@@ -229,7 +310,7 @@ def _replay_rows(
     return np.concatenate(rows), found, np.concatenate(masses) if masses else np.full(len(found), np.nan)
 
 
-def _mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
+def mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
     """Probability (n_users,) of what the logging policy cannot take, in the users' present state."""
     middle = np.full(len(users), 0.5)
     answer = checked_decisions(policy, policy.act(users, middle), n=len(users), n_items=policy.n_items)
@@ -259,8 +340,9 @@ def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int
 # ----------------------------------------------------------------------------------- learners from all users, by rounds
 
 
-def _learns_online(log: Log, policy: Policy) -> bool:
-    return learning_of(policy) == "all users" and "online" in log.provenance
+def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
+    """Whether a policy learns from all users and a log is of an online run: it is replayed on all its rows then."""
+    return learning_of(as_policy(policy)) == "all users" and "online" in provenance
 
 
 def _replay_online(log: Log, policy: Policy) -> NDArray[np.float64]:

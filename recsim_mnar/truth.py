@@ -16,6 +16,7 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_distribution
+from recsim_mnar.progress import counted
 from recsim_mnar.replay import Columns, replay_batches, rows_of, user_blocks
 from recsim_mnar.simulate.executor import carrying, run_in_order
 from recsim_mnar.worlds.base import DecisionWorld, World
@@ -66,9 +67,13 @@ def sums_by_user(
     for policy in policies.values():
         refuse_common_learning(policy, "the value on a log")
     blocks = user_blocks(log["user"])
-    block = carrying(_sums, world, policies, seed)
+    block = carrying(_sums, world, policies, seed, in_python=True)
     jobs = (functools.partial(block, rows_of(log, first, last)) for first, last in blocks)
-    parts = list(run_in_order(jobs, executor))
+    advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
+    parts = []
+    for part in run_in_order(jobs, executor):
+        parts.append(part)
+        advance(int(part[0].sum()))
     if not parts:
         return np.zeros(0), {name: np.zeros(0) for name in policies}
     decisions = np.concatenate([counts for counts, _ in parts])

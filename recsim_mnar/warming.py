@@ -6,14 +6,13 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.table import Log
-from recsim_mnar.numerics.jit import cache_folders
+from recsim_mnar.numerics.jit import compiled_so_far
 
 SESSIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sessions", {"n_items": 10, "n_flips": 5}),
@@ -70,14 +69,9 @@ def warm(names: Sequence[str] = USUAL) -> Iterator[Warmed]:
             raise UserError(f"nothing to warm is called {name!r}; {nearest(name, known)}")
     for name in names:
         for line, run in known[name]:
-            before, began = _cached(), time.process_time()
+            before, began = compiled_so_far(), time.process_time()
             run()
-            yield Warmed(line, _cached() - before, time.process_time() - began)
-
-
-def _cached() -> int:
-    """Compiled kernels in the cache."""
-    return sum(1 for folder in cache_folders() for _ in Path(folder).rglob("*.nbc"))
+            yield Warmed(line, compiled_so_far() - before, time.process_time() - began)
 
 
 def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
@@ -99,9 +93,24 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
     lanes.reset(seed=0)
     for _ in range(40):
         lanes.step(np.zeros(2, np.int64))
+    _occasions(world)
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     simulate(world, uniform, 3, 0, keep_truth=True)
     simulate(world, registry.learner("user-popularity").fit(Log({}), n_items=world.n_items, seed=0), 3, 0)
+
+
+def _occasions(world: Any) -> None:
+    """What the truth of a comparison rests on, in the worlds that foresee occasions."""
+    from recsim_mnar.numerics import _products_kernel
+
+    lanes = world.open_occasions(8, views=True)
+    if lanes is None:
+        return
+    which = np.arange(8)
+    lanes.begin(which, 0, which)
+    lanes.reward_means(which, np.zeros(8, np.int32))
+    lanes.answer(which, np.zeros(8, np.bool_))
+    _products_kernel.gram(np.zeros((1, 8)), np.zeros((1, 1)))
 
 
 def _slates() -> None:

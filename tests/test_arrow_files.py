@@ -14,6 +14,8 @@ from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log import Log
 from recsim_mnar.log.arrow import floats_of, integers_of
 from recsim_mnar.log.column_files import read_columns
+from recsim_mnar.log.parts import read_table
+from recsim_mnar.log.verifying import verify
 from recsim_mnar.simulate import simulate, workers
 from recsim_mnar.simulate.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -126,3 +128,15 @@ def test_damage_is_one_line(folders, tmp_path):
         Log.read(file)
     with pytest.raises(UserError, match="cannot be read"):
         read_columns(file, ["propensity"])
+
+
+def test_codes_beyond_their_words_are_named(tmp_path):
+    codes, words = pa.array([0, 7], pa.int8()), pa.array(["organic", "bandit"])
+    event = pa.DictionaryArray.from_buffers(pa.dictionary(pa.int8(), pa.string()), 2, codes.buffers(), words)
+    columns = {"event": event, "reward": pa.array([0.0, 1.0]), "propensity": pa.array([0.5, 0.5])}
+    table = pa.table(columns)
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(UserError, match=r"a\.arrow is not a readable Arrow file"):
+        read_table(tmp_path / "a.arrow")
+    assert verify(tmp_path / "a.arrow").faults

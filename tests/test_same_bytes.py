@@ -66,7 +66,7 @@ def test_every_face_gives_the_same_bytes(world, train, name, monkeypatch):
 def test_few_lanes_are_refilled_with_the_same_result(world, train, monkeypatch):
     policy = policy_of("user-knn", train)
     expected = simulate.simulate(world, policy, N_USERS, SEED).digest()
-    monkeypatch.setattr(simulate, "_LANE_BYTES", 4 * N_ITEMS * 3)
+    monkeypatch.setattr(simulate, "LANE_BYTES", 4 * N_ITEMS * 3)
     assert simulate.simulate(world, policy, N_USERS, SEED).digest() == expected
 
 

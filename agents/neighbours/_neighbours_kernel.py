@@ -228,7 +228,7 @@ def user_scores(
 
     pool, start, length: the histories; own_row (n_slots,) the slot's own training row, which is left out (-1: none);
     the counts as in ``similar_items``, with ``scale`` = 1 / norm of each row. work = (dots (n_users,) int64 of zeros,
-    touched (n_users,) int32, own counts (n_items,) int32 of zeros, nearest (k,) int32, similarity (k,) float64).
+    touched (n_users + 1,) int32, own counts (n_items,) int32 of zeros, nearest (k,) int32, similarity (k,) float64).
     Equally similar users are taken by lower row. out (n, n_items) float32 is overwritten.
     """
     dots, touched, own, nearest, similarity = work
@@ -237,38 +237,41 @@ def user_scores(
         row = out[j]
         for i in range(row.size):
             row[i] = 0.0
-        first = start[slot]
-        last = first + length[slot]
-        n = 0
+        first = np.uint64(start[slot])
+        last = first + np.uint64(length[slot])
+        n = np.uint64(0)
         for a in range(first, last):
-            item = pool[a]
+            item = np.uint64(pool[a])
             own[item] += 1
-            for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + 1])):
+            for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + np.uint64(1)])):
                 user = np.uint64(users[b])
                 before = dots[user]
-                if before == 0:
-                    touched[n] = users[b]
-                    n += 1
+                # Written in any case, and kept where it is new: whether it is cannot be foreseen by a branch.
+                touched[n] = users[b]
+                n += np.uint64(before == 0)
                 dots[user] = before + np.int64(counts_by_item[b])
         square = np.int64(0)
         for a in range(first, last):
-            item = pool[a]
+            item = np.uint64(pool[a])
             square += np.int64(own[item]) * np.int64(own[item])
             own[item] = 0
         norm = np.sqrt(np.float64(square))
         found = 0
+        # Below this nobody comes in.
+        least = -1.0
         for t in range(n):
-            user = np.int64(touched[t])
-            s = np.float64(dots[np.uint64(user)]) * scale[np.uint64(user)]
-            dots[np.uint64(user)] = 0
-            if found == k and s < similarity[k - 1]:
+            place = np.uint64(touched[t])
+            s = np.float64(dots[place]) * scale[place]
+            dots[place] = 0
+            if s < least:
                 continue
+            user = np.int64(place)
             if user == own_row[slot]:
                 continue
             at = found
             if found == k:
                 at = k - 1
-                if s < similarity[at] or (s == similarity[at] and user > nearest[at]):
+                if s == similarity[at] and user > nearest[at]:
                     continue
             while at > 0 and (s > similarity[at - 1] or (s == similarity[at - 1] and user < nearest[at - 1])):
                 similarity[at] = similarity[at - 1]
@@ -278,8 +281,10 @@ def user_scores(
             nearest[at] = user
             if found < k:
                 found += 1
+            if found == k:
+                least = similarity[k - 1]
         for t in range(found):
             weight = np.float32(similarity[t] / norm)
-            user = nearest[t]
-            for b in range(np.uint64(by_user[user]), np.uint64(by_user[user + 1])):
+            place = np.uint64(nearest[t])
+            for b in range(np.uint64(by_user[place]), np.uint64(by_user[place + np.uint64(1)])):
                 row[np.uint64(items[b])] += weight * np.float32(counts_by_user[b])

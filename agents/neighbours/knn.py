@@ -234,7 +234,7 @@ class UserKNNPolicy(GreedyPolicy):
         self._own_row = np.empty(0, np.int64)
         self._work = (
             np.zeros(n_users, np.int64),
-            np.empty(n_users, np.int32),
+            np.empty(n_users + 1, np.int32),
             np.zeros(self.n_items, np.int32),
             np.empty(self._k, np.int32),
             np.empty(self._k),

@@ -80,8 +80,8 @@ class _ProfilePolicy(GreedyPolicy):
 class CosineCF(Learner):
     """Sum of all other users' profiles, each weighted by its cosine with the user's; known items excluded.
 
-    b_u = sum over v != u of (B_u . B_v) / (|B_u| |B_v|) B_v (de Myttenaere et al. 2015, section 5.1 a). Linear in the
-    profile x: b = x' G / |x| with G = sum over v of B_v B_v' / |B_v|, the user's own row taken out.
+    ``b_u = sum over v != u of (B_u . B_v) / (|B_u| |B_v|) B_v`` (de Myttenaere et al. 2015, section 5.1 a). Linear in
+    the profile x: ``b = x' G / |x|`` with ``G = sum over v of B_v B_v' / |B_v|``, the user's own row taken out.
     """
 
     name = "cosine-cf"

@@ -80,8 +80,8 @@ class Loss:
     """What the samples of a plan are scored by.
 
     Attributes:
-        pairs: two items a sample and the loss |w| log(1 + exp(-sign(w)(x_ui - x_uj))); else one item and the logistic
-            loss of its label.
+        pairs: two items a sample and the loss ``|w| log(1 + exp(-sign(w)(x_ui - x_uj)))``; else one item and the
+            logistic loss of its label.
         signed: w of each place in the plan's items (float32), or empty: 1.
         form: of the model.
         distance: ``l1``, ``l2`` (squared) or ``cosine``: between coupled rows.

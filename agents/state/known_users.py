@@ -14,7 +14,7 @@ from recsim_mnar.policy.base import Ints, Policy
 class KnownUsersPolicy(GreedyPolicy):
     """Greedy on the scores of user 0 .. ``n_users`` - 1 of the training data; views change nothing.
 
-    Anybody else gets the scores of :meth:`_strangers`. Scores depend on the user alone, so they are made when asked
+    Anybody else gets the scores of ``_strangers``. Scores depend on the user alone, so they are made when asked
     for.
 
     Args:

@@ -153,8 +153,8 @@ def _mapped() -> int:
 
 
 def bytes_of(folder: Path, *, without: Sequence[str] = ()) -> dict[str, bytes]:
-    """Every file below a folder, hidden ones too."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    """Every file below a folder, hidden ones too, but for what a run took (run.json)."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith("run.json"))
     return {name: path.read_bytes() for path in files if (name := str(path.relative_to(folder))) not in without}
 
 

@@ -48,6 +48,9 @@ def corpus(place: Path) -> Path:
     own.mkdir()
     log = Log.read(run)
     shutil.copy(run / "log" / "part-00001.parquet", own / "a.parquet")
+    warm(*SIMULATE, "--seed", 3, "--format", "arrow", "--out", here / "mapped")
+    (here / "open").mkdir()  # Arrow files without receipts
+    shutil.copy(here / "mapped" / "log" / "part-00001.arrow", here / "open" / "a.arrow")
     log.select(slice(0, 2000)).with_column("a", log["propensity"][:2000]).write_csv(here / "own.csv")
     warm(*PURCHASES, "--out", here / "purchases")
     bare = here / "bare"  # exposures without receipts
@@ -79,6 +82,12 @@ TARGETS: list[tuple[str, int, list[Words]]] = [
         6,
         [lambda p: _estimate(p / "own"), lambda p: _replay(p / "own"), lambda p: ("verify", p / "own")],
     ),
+    (
+        "open/a.arrow",
+        4,
+        [lambda p: _estimate(p / "open"), lambda p: _replay(p / "open"), lambda p: ("verify", p / "open")],
+    ),
+    ("mapped/log/part-00001.arrow", 1, [lambda p: _estimate(p / "mapped"), lambda p: ("verify", p / "mapped")]),
     ("own.csv", 2, [lambda p: _estimate(p / "own.csv", "a"), lambda p: _replay(p / "own.csv")]),
     ("run/log/part-00001.parquet", 1, [lambda p: _estimate(p / "run"), lambda p: _resume(p / "run")]),
     (

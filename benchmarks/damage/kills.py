@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import importlib.util
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -86,6 +91,88 @@ def killed(kind: str, number: int) -> dict[str, Any]:
     return {"killed": first.status == -9, "files": len(there), "parts": len(parts),
             "temporary": sum(".tmp" in n for n in there), "same": same,
             **({} if same else {"differ": differ[:5], "said": last.lines[-3:]})}  # fmt: skip
+
+
+def has_dask() -> bool:
+    """Whether the extra that clusters need is installed."""
+    return importlib.util.find_spec("distributed") is not None
+
+
+class Workers:
+    """A Dask scheduler and two workers on this machine, each below a nanny that starts it again when it is killed."""
+
+    def __init__(self, place: Path) -> None:
+        from distributed import Client
+
+        port = 20_000 + os.getpid() % 20_000
+        self.address = f"tcp://127.0.0.1:{port}"
+        here = ["--host", "127.0.0.1", "--no-dashboard"]
+        ways = [["scheduler", *here, "--port", str(port)], ["worker", self.address, *here, "--nworkers", "2",
+                 "--nthreads", "1"]]  # fmt: skip
+        with (place / "said.txt").open("w") as said:
+            self.processes = [
+                subprocess.Popen([sys.executable, "-m", "dask", *way], stdout=said, stderr=said, cwd=place)
+                for way in ways
+            ]
+        self.client = Client(self.address, timeout=60, set_as_default=False)
+        self.client.wait_for_workers(2, timeout=120)
+
+    @staticmethod
+    @cache
+    def of(place: Path) -> Workers:
+        """Those of this process, started when they are first asked for."""
+        made = Workers(place)
+        atexit.register(made.close)
+        return made
+
+    def kill_one(self, draw: random.Random) -> bool:
+        """Kill one of the workers that run at this moment."""
+        pids = self.client.run(os.getpid, on_error="ignore")
+        if not pids:
+            return False
+        os.kill(draw.choice(sorted(pids.values())), signal.SIGKILL)
+        return True
+
+    def close(self) -> None:
+        self.client.close(timeout=5)
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            process.wait(timeout=60)
+
+
+def worker_killed(workers: Workers, number: int) -> dict[str, Any]:
+    """Kill a worker of a cluster while it works for a run: the run goes on, with the bytes of one without a cluster."""
+    kind = ("simulate", "study")[number % 5 == 4]
+    wanted, seconds = undisturbed(kind)
+    draw = random.Random(f"worker {number}")
+    kills: list[bool] = []
+    with scratch() as place:
+        words = [each for each in _words(kind, place) if each not in ("--workers", 1)]
+        workers.client.wait_for_workers(2, timeout=120)
+        moment = draw.uniform(0.0, seconds + 2.0)
+
+        def disturb() -> None:
+            kills.append(workers.kill_one(draw))
+
+        timer = threading.Timer(moment, disturb)
+        timer.start()
+        # A process of its own, not a fork: this one has a client's threads.
+        alone = "import sys; from children import *; small_parts(); cli.main(sys.argv[1:])"
+        way = [sys.executable, "-c", alone, *map(str, words), "--scheduler", workers.address]
+        ended = subprocess.run(way, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=600, check=False)
+        during = bool(kills)
+        timer.cancel()
+        timer.join()
+        found = bytes_of(place / "out", without=TIMES) if (place / "out").exists() else {}
+        same = ended.returncode == 0 and found == wanted
+        differ = sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
+    told = {"kind": kind, "killed": during and kills[0], "moment": round(moment, 2), "same": same}
+    return (
+        told
+        if same
+        else {**told, "differ": differ[:5], "status": ended.returncode, "said": ended.stderr.splitlines()[-3:]}
+    )
 
 
 SLOWLY = [sys.executable, "-m", "recsim_mnar", "simulate", *WORLD, "--policy", "slow_agent:Slow", "--users", "400",

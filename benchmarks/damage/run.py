@@ -27,13 +27,24 @@ SIZES = {
     "own": 200,
     "simulate": 50,
     "study": 50,
+    "worker": 50,
     "double": 20,
     "full": 20,
     "read_only": 1,
     "costs": 1,
     "fuzz": 10_000,
 }
-FEW = {"faults": 12, "replayed": 4, "own": 8, "simulate": 3, "study": 1, "double": 1, "full": 2, "fuzz": 300}
+FEW = {
+    "faults": 12,
+    "replayed": 4,
+    "own": 8,
+    "simulate": 3,
+    "study": 1,
+    "worker": 2,
+    "double": 1,
+    "full": 2,
+    "fuzz": 300,
+}
 BATCH = 50
 """Mutated files before a child is forked anew."""
 QUICK = {**SIZES, **FEW}
@@ -48,6 +59,7 @@ def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]
         "own": lambda i: faults.without_receipts(place, i),
         "simulate": lambda i: kills.killed("simulate", i),
         "study": lambda i: kills.killed("study", i),
+        "worker": lambda i: kills.worker_killed(kills.Workers.of(place), i),
         "double": kills.double_start,
         "fuzz": lambda i: fuzz.fuzzed(place, range(i, i + 1))[0],
         "full": disks.full,
@@ -64,6 +76,9 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
     if len(done) < n:
         if step in ("full", "read_only") and not disks.can_mount():
             print(f"{step}: skipped, this user may not mount file systems")
+            return []
+        if step == "worker" and not kills.has_dask():
+            print(f"{step}: skipped, dask is not installed (pip install 'recsim-mnar[cluster]')")
             return []
         from children import scratch
 
@@ -93,7 +108,7 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     if found.get("own"):
         counted = Counter((r["where"], r["outcome"]) for r in found["own"])
         told["without receipts"] = {f"{where}: {outcome}": n for (where, outcome), n in sorted(counted.items())}
-    for kind in ("simulate", "study"):
+    for kind in ("simulate", "study", "worker"):
         if found.get(kind):
             told[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same")}
     if found.get("double"):
@@ -120,6 +135,7 @@ def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Trials that did not end as they must."""
     must = {
         "faults": ("named", "mended"), "replayed": ("named",), "simulate": ("same",), "study": ("same",),
+        "worker": ("same",),
         "double": ("good",), "full": ("one_line", "same"), "fuzz": ("clean",),
     }  # fmt: skip
     return [

@@ -1,15 +1,20 @@
 """The whole 2019 study through the command line: warm, from nothing compiled, and what it costs to ask for help.
 
     python benchmarks/speed/study.py [--quick]
+    python benchmarks/speed/study.py --stages [--catalogues N] [--json FILE]
 
-CPU seconds of child processes, user and system. A cold run has an empty folder for compiled kernels.
+CPU seconds of child processes, user and system. A cold run has an empty folder for compiled kernels. ``--stages``
+prints what each stage of a catalogue costs inside a study: one process, kernels loaded, one thread; the first catalogue
+does not count. It profiles the package that its Python imports.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +28,20 @@ IMPORT = """
 import recsim_mnar, sys
 loaded = [name for name in ("numba", "scipy", "pandas", "pyarrow", "matplotlib") if name in sys.modules]
 print(len(loaded), *loaded)
+"""
+
+
+STAGES = """
+import json, sys, time
+from recsim_mnar.protocols.setup import Setup
+found = []
+for catalogue in range(-1, int(sys.argv[1])):
+    setup = Setup("sessions", "jeunen2019", params={"catalogue_seed": catalogue + 1}).resolved()
+    marks = []
+    setup.run(1000 + catalogue, report=lambda stage: marks.append((stage, time.process_time())))
+    ends = [began for _, began in marks[1:]] + [time.process_time()]
+    found.append({stage: end - began for (stage, began), end in zip(marks, ends)})
+print(json.dumps(found[1:]))
 """
 
 
@@ -53,10 +72,18 @@ def compared(rounds: int) -> list[Row]:
         warm = [compare("jeunen2019", cache) for _ in range(rounds)]
         small = [compare("quick", cache) for _ in range(rounds)]
     told = {"theirs": None, "unit": "CPU s", "bar": 20, "at_least": False}
+    inside = sum(stages(rounds).values())
     return [
+        Row("a catalogue of preset jeunen2019 inside a study", "", inside, **{**told, "bar": 6}),
         Row("compare, preset jeunen2019, warm", "", min(warm), **told),
         Row("first run: compilation of all that compare runs", "", cold - min(small), **told),
     ]
+
+
+def stages(catalogues: int) -> dict[str, float]:
+    """CPU seconds of each stage of a catalogue inside a study: the median over catalogues."""
+    found = json.loads(child(["-c", STAGES, str(catalogues)])[2])
+    return {stage: statistics.median(one[stage] for one in found) for stage in found[0]}
 
 
 def rows(quick: bool) -> list[Row]:
@@ -79,8 +106,19 @@ def rows(quick: bool) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--stages", action="store_true")
+    parser.add_argument("--catalogues", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    a = parser.parse_args()
+    if a.stages:
+        by_stage = stages(a.catalogues)
+        for stage, seconds in (*by_stage.items(), ("all", sum(by_stage.values()))):
+            print(f"{seconds:7.2f}  {stage}")
+        if a.json:
+            a.json.write_text(json.dumps(by_stage, indent=1) + "\n")
+        return
     print(HEADER)
-    for row in rows(parser.parse_args().quick):
+    for row in rows(a.quick):
         print(line(row))
 
 

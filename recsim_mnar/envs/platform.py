@@ -52,7 +52,7 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
 
     @property
     def platform(self) -> Platform:
-        """The platform of this episode, with its truth: for what judges, never for what acts."""
+        """The platform of this episode, with its truth; for what judges, never for what acts."""
         if self._platform is None:
             raise gym.error.ResetNeeded("there is no platform yet: call reset() first")
         return self._platform

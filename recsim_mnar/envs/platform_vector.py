@@ -65,7 +65,7 @@ class CampaignsVectorEnv(gym.vector.VectorEnv[Array, Array, Array]):
 
     @property
     def platforms(self) -> list[Any]:
-        """The platform of each lane, with its truth: for what judges, never for what acts."""
+        """The platform of each lane, with its truth; for what judges, never for what acts."""
         return [lane.platform for lane in self._lanes]
 
     def reset(

@@ -26,7 +26,7 @@ RANKED = ("dcg", "dcg@k", "prec@k")
 
 @dataclass(frozen=True)
 class Loss:
-    """delta(Y, Yhat) = |error| form or gain times Y, for every cell.
+    """delta(Y, Yhat) = ``|error|`` form or gain times Y, for every cell.
 
     Attributes:
         metric: of :data:`METRICS`.
@@ -266,7 +266,7 @@ def doubly_robust(delta: Loss, ratings: Ratings, propensities: Any, imputed: Any
 
 
 def tail_bound(delta: Any, propensities: Any, eta: float = 0.05) -> float:
-    """Proposition 1: with probability 1 - eta, |R_IPS - R| is at most this.
+    """Proposition 1: with probability 1 - eta, ``|R_IPS - R|`` is at most this.
 
     sqrt(log(2/eta)/2 sum rho^2) / (U I), rho = delta/P where P < 1, and 0 where P = 1.
 
@@ -284,12 +284,12 @@ def tail_bound(delta: Any, propensities: Any, eta: float = 0.05) -> float:
 def erm_bound(largest: float, propensities: Any, n_hypotheses: float, eta: float = 0.05) -> float:
     """Theorem 2: with probability 1 - eta, R(Y_ERM) - R_IPS(Y_ERM) is at most this.
 
-    Delta/(U I) sqrt(log(2 |H| / eta) / 2) sqrt(sum 1/P^2).
+    ``Delta/(U I) sqrt(log(2 |H| / eta) / 2) sqrt(sum 1/P^2)``.
 
     Args:
         largest: Delta, the largest loss.
         propensities: (U, I) P.
-        n_hypotheses: |H|.
+        n_hypotheses: ``|H|``.
         eta: in (0, 1).
     """
     p = np.asarray(propensities, np.float64)
@@ -305,7 +305,7 @@ def erm_bound(largest: float, propensities: Any, n_hypotheses: float, eta: float
 def erm_bound_inaccurate(
     largest: float, propensities: Any, estimated: Any, n_hypotheses: float, eta: float = 0.05
 ) -> float:
-    """Theorem 4: the bound of Theorem 2 for estimated propensities Phat, plus Delta/(U I) sum |1 - P/Phat|."""
+    """Theorem 4: the bound of Theorem 2 for estimated propensities Phat, plus ``Delta/(U I) sum |1 - P/Phat|``."""
     p, q = _matrices(propensities, estimated)
     _finite(p, "propensity")
     return largest / p.size * float(np.abs(1.0 - p / q).sum()) + erm_bound(largest, q, n_hypotheses, eta)

@@ -110,8 +110,8 @@ def schema_of(path: Path) -> Any:
     return pq.read_schema(path)
 
 
-def event_codes(values: Any, source: str) -> NDArray[Any]:
-    """Codes of events from their names."""
+def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
+    """Codes of events from their names; messages number rows from ``first_row``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -133,6 +133,13 @@ def event_codes(values: Any, source: str) -> NDArray[Any]:
     found = pc.index_in(text, value_set=names)
     if found.null_count:
         row = int(np.flatnonzero(found.is_null().to_numpy())[0])
-        raise UserError(f"{source}: row {row + 1}: event must be organic or bandit, got {text[row].as_py()!r}")
+        raise UserError(f"{source}: row {row + first_row}: event must be organic or bandit, got {text[row].as_py()!r}")
     codes_of_all: NDArray[Any] = found.to_numpy()
     return codes_of_all
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a pyarrow type is text."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

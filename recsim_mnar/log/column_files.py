@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.arrow import floats_of, integers_of, schema_of
-from recsim_mnar.log.columns import Clusters, column
+from recsim_mnar.log.arrow import schema_of
+from recsim_mnar.log.column_values import clusters_of, numbers_of, whole_ids, whole_where_possible
+from recsim_mnar.log.columns import Clusters
+from recsim_mnar.log.event_column import EventWords, bandit_rows, events_held
 from recsim_mnar.log.files import SEPARATORS
-from recsim_mnar.log.parts import Parts, read_table
+from recsim_mnar.log.parts import Parts, read_blocks, read_table, rows_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +41,187 @@ class LogColumns:
     numbers: NDArray[np.int64] | range
 
 
+@dataclass(frozen=True)
+class Block:
+    """Bandit rows that follow one another in a file.
+
+    Attributes:
+        columns: (n,) numbers by name.
+        user: (n,) int64 ids of the users, or None.
+        numbers: (n,) row numbers in the file, from 1 below the header.
+    """
+
+    columns: dict[str, NDArray[np.float64]]
+    user: NDArray[np.int64] | None
+    numbers: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: Any) -> Block:
+        user = None if self.user is None else self.user[rows]
+        return Block({name: values[rows] for name, values in self.columns.items()}, user, self.numbers[rows])
+
+    @staticmethod
+    def concat(blocks: Sequence[Block]) -> Block:
+        """Rows of blocks one after another."""
+        if len(blocks) == 1:
+            return blocks[0]
+        columns = {name: np.concatenate([each.columns[name] for each in blocks]) for name in blocks[0].columns}
+        users = [each.user for each in blocks if each.user is not None]
+        numbers = np.concatenate([each.numbers for each in blocks])
+        return Block(columns, np.concatenate(users) if users else None, numbers)
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log file and the columns of it that are asked for; nothing is read before it is needed.
+
+    Attributes:
+        path: as in :func:`recsim_mnar.estimators.off_policy.from_file.estimate_file`.
+        parts: its files.
+        names: number columns beside reward and propensity.
+        cluster: column of user ids; None where there is none.
+        reward: column of rewards.
+        propensity: column of propensities.
+    """
+
+    path: Path
+    parts: Parts
+    names: Sequence[str]
+    cluster: str | None
+    reward: str
+    propensity: str
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | Parts,
+        names: Sequence[str],
+        *,
+        cluster: str | None = None,
+        reward: str = "reward",
+        propensity: str = "propensity",
+    ) -> LogFile:
+        """Find the columns of a log file.
+
+        Args:
+            path: see above, or the files that were found there.
+            names: see above.
+            cluster: column of user ids, None for ``user`` where there is such a column.
+            reward: see above.
+            propensity: see above.
+
+        Raises:
+            UserError: no such file or column.
+        """
+        parts = path if isinstance(path, Parts) else Parts.of(path)
+        known = _column_names(parts.first)
+        for name in [reward, propensity, *names, *([] if cluster is None else [cluster])]:
+            if name not in known:
+                raise UserError(
+                    f"{parts.first.name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}"
+                )
+        if cluster is None and "user" in known:
+            cluster = "user"
+        return cls(parts.path, parts, names, cluster, reward, propensity)
+
+    @property
+    def _wanted(self) -> list[str]:
+        return list(dict.fromkeys([self.reward, self.propensity, *self.names]))
+
+    @property
+    def _every(self) -> list[str]:
+        events = ["event"] if "event" in _column_names(self.parts.first) else []
+        return list(dict.fromkeys([*self._wanted, *([self.cluster] if self.cluster else []), *events]))
+
+    def read(self) -> LogColumns:
+        """All bandit rows.
+
+        Raises:
+            UserError: no rows, a missing cluster id, values that are not numbers, a file that cannot be read.
+        """
+        cluster = self.cluster
+        table = _read(self.parts, self._every, None if cluster in self._wanted else cluster)
+        if table.num_rows == 0:
+            raise UserError(f"{self.path.name} holds no rows; give a log with at least one")
+        rows = None
+        if "event" in table.column_names:
+            keep = bandit_rows(table.column("event"))
+            if not keep.any():
+                raise UserError(f"{self.path.name} holds no bandit rows: {events_held(table.column('event'))}")
+            EventWords(self.path.name).meet(table.column("event"))
+            if not keep.all():
+                rows = np.flatnonzero(keep)
+        columns = {name: numbers_of(table.column(name), name, rows) for name in self._wanted}
+        clusters = None if cluster is None else clusters_of(table.column(cluster), cluster, rows)
+        numbers = range(1, table.num_rows + 1) if rows is None else rows + 1
+        others = {name: columns[name] for name in self.names}
+        return LogColumns(columns[self.reward], columns[self.propensity], clusters, others, numbers)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """As :func:`provenance_of`."""
+        return _provenance_in(self.parts.first)
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows it holds, organic ones too; None where a text table does not say."""
+        if any(part.suffix.lower() in SEPARATORS for part in self.parts.files):
+            return None
+        receipts = {} if self.parts.index is None else self.parts.index.receipts
+        told = [receipts[part.name].rows if part.name in receipts else None for part in self.parts]
+        return sum(rows_in(part) if rows is None else rows for part, rows in zip(self.parts, told, strict=True))
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether it can be read in blocks: no text table, parts with columns of the same types, ids whole numbers."""
+        import pyarrow as pa
+
+        if any(part.suffix.lower() in SEPARATORS for part in self.parts.files):
+            return False
+        try:
+            schemas = [schema_of(part) for part in self.parts.files]
+            kinds = [[each.field(name).type for name in self._every] for each in schemas]
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            return False
+        whole = self.cluster is None or pa.types.is_integer(schemas[0].field(self.cluster).type)
+        return whole and all(kind == kinds[0] for kind in kinds)
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        """Bandit rows in their order, from some ``rows`` rows of the file at a time.
+
+        Raises:
+            UserError: as :meth:`read`.
+        """
+        first, any_bandit, events, words = 1, False, None, EventWords(self.path.name)
+        for part in self.parts:
+            for table in read_blocks(part, rows, self._every, held=self.parts.index is not None):
+                if len(table):
+                    block = self._block(table, first, words)
+                    any_bandit |= len(block) > 0
+                    events = table.column("event") if events is None and "event" in table.column_names else events
+                    first += len(table)
+                    if len(block):
+                        yield block
+        if first == 1:
+            raise UserError(f"{self.path.name} holds no rows; give a log with at least one")
+        if not any_bandit:
+            raise UserError(f"{self.path.name} holds no bandit rows: {events_held(events)}")
+
+    def _block(self, table: Any, first: int, words: EventWords) -> Block:
+        """The bandit rows of a table whose first row has this number."""
+        rows = None
+        if "event" in table.column_names:
+            keep = bandit_rows(table.column("event"))
+            words.meet(table.column("event"), first)
+            rows = None if keep.all() else np.flatnonzero(keep)
+        columns = {name: numbers_of(table.column(name), name, rows) for name in self._wanted}
+        numbers = np.arange(first, first + len(table)) if rows is None else rows + first
+        user = None if self.cluster is None else whole_ids(table.column(self.cluster), self.cluster, rows, first)
+        return Block(columns, user, numbers)
+
+
 def read_columns(
     path: str | Path,
     names: Sequence[str],
@@ -49,41 +232,9 @@ def read_columns(
 ) -> LogColumns:
     """Read the bandit rows of a log file, only the columns that are needed.
 
-    Args:
-        path: as in :func:`recsim_mnar.estimators.off_policy.from_file.estimate_file`.
-        names: number columns beside reward and propensity.
-        cluster: column of user ids, None for ``user`` where there is such a column.
-        reward: column of rewards.
-        propensity: column of propensities.
-
-    Raises:
-        UserError: no such file or column, no rows, a missing cluster id, values that are not numbers.
+    Arguments and errors as :meth:`LogFile.open` and :meth:`LogFile.read`.
     """
-    parts = Parts.of(path)
-    known = _column_names(parts.first)
-    wanted = [reward, propensity, *names]
-    for name in wanted if cluster is None else [*wanted, cluster]:
-        if name not in known:
-            raise UserError(
-                f"{parts.first.name} has no column {name!r}; {nearest(name, known)}{_other_separator(known)}"
-            )
-    if cluster is None and "user" in known:
-        cluster = "user"
-    every = list(dict.fromkeys([*wanted, *([cluster] if cluster else []), *(["event"] if "event" in known else [])]))
-    table = _read(parts, every, None if cluster in wanted else cluster)
-    if table.num_rows == 0:
-        raise UserError(f"{Path(path).name} holds no rows; give a log with at least one")
-    rows = None
-    if "event" in table.column_names:
-        keep = bandit_rows(table.column("event"))
-        if not keep.any():
-            raise UserError(f"{Path(path).name} holds no bandit rows: {events_held(table.column('event'))}")
-        if not keep.all():
-            rows = np.flatnonzero(keep)
-    columns = {name: _numbers(table.column(name), name, rows) for name in dict.fromkeys(wanted)}
-    clusters = None if cluster is None else _clusters(table.column(cluster), cluster, rows)
-    numbers = range(1, table.num_rows + 1) if rows is None else rows + 1
-    return LogColumns(columns[reward], columns[propensity], clusters, {name: columns[name] for name in names}, numbers)
+    return LogFile.open(path, names, cluster=cluster, reward=reward, propensity=propensity).read()
 
 
 def _other_separator(known: Sequence[str]) -> str:
@@ -95,24 +246,27 @@ def _other_separator(known: Sequence[str]) -> str:
     return f" (its columns seem to be separated by {name}: write commas, or tabs in a file that ends in .tsv)"
 
 
-def column_names(path: str | Path) -> list[str]:
+def column_names(path: str | Path | Parts) -> list[str]:
     """Names of the columns of a log file, or of the first of its parts.
 
     Raises:
         UserError: no such file, or one that cannot be read.
     """
-    return _column_names(Parts.of(path).first)
+    return _column_names((path if isinstance(path, Parts) else Parts.of(path)).first)
 
 
-def provenance_of(path: str | Path) -> dict[str, Any]:
+def provenance_of(path: str | Path | Parts) -> dict[str, Any]:
     """What a log file, or the first of its parts, says of how it was made; empty where it says nothing, as in CSV.
 
     Raises:
         UserError: no such file, or one that cannot be read.
     """
+    return _provenance_in((path if isinstance(path, Parts) else Parts.of(path)).first)
+
+
+def _provenance_in(part: Path) -> dict[str, Any]:
     from recsim_mnar.log.table import parsed_provenance
 
-    part = Parts.of(path).first
     if part.suffix.lower() in SEPARATORS:
         return {}
     import pyarrow as pa
@@ -179,107 +333,5 @@ def _read(parts: Parts, names: list[str], ids: str | None) -> pa.Table:
     except pa.ArrowException:
         raise UserError("the parts of the log hold columns of different types; write them with one schema") from None
     if ids is not None and parts.files[0].suffix.lower() in SEPARATORS:
-        table = table.set_column(names.index(ids), ids, _whole(table.column(ids)))
+        table = table.set_column(names.index(ids), ids, whole_where_possible(table.column(ids)))
     return table
-
-
-def _whole(text: Any) -> Any:
-    """Ids of a CSV file as int64 where all of them are such numbers (1.0 too, as pandas writes them), else as text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    text = pc.utf8_trim_whitespace(text)
-    try:
-        return text.cast(pa.int64())
-    except pa.ArrowInvalid:
-        pass
-    try:
-        numbers = text.cast(pa.float64())
-        exact = pc.all(pc.less(pc.abs(numbers), 2.0**53)).as_py()
-        return numbers.cast(pa.int64()) if exact else text
-    except pa.ArrowInvalid:
-        return text
-
-
-def bandit_rows(column: Any) -> NDArray[np.bool_]:
-    """(n,) which rows are recommendations, from a pyarrow column of names (organic, bandit) or codes (0, 1)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        if not column.null_count:  # a look at each name instead of at each row
-            marks = [(bandit_rows(chunk.dictionary), np.asarray(chunk.indices)) for chunk in column.chunks]
-            return np.concatenate([np.zeros(0, bool), *(mark[indices] for mark, indices in marks)])
-        column = column.cast(column.type.value_type)
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    try:
-        bandit = pc.equal(column, "bandit" if _is_text(column.type) else 1)
-    except pa.ArrowNotImplementedError:  # dates, lists, ...
-        return np.zeros(len(column), dtype=bool)
-    return np.asarray(pc.fill_null(bandit, False).to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def events_held(column: Any) -> str:
-    """Why a pyarrow column ``event`` marks no recommendation, in words."""
-    import pyarrow as pa
-
-    try:
-        met = [value for value in column.unique().to_pylist() if value is not None]
-    except pa.ArrowNotImplementedError:
-        met = [column.type]
-    unknown = [str(value) for value in met if value not in ("organic", 0)]
-    if not unknown:
-        return "its column 'event' says so, and nothing was recommended in it"
-    listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-    return f"its column 'event' holds {listed}; write bandit (or 1) where something was recommended"
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _numbers(values: Any, name: str, rows: NDArray[np.int64] | None) -> NDArray[np.float64]:
-    import pyarrow as pa
-
-    kind = values.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        if pa.types.is_null(kind):
-            raise UserError(f"column {name!r} is empty; fill it in")
-        raise UserError(f"column {name!r} must hold numbers, it holds {kind}; convert it first")
-    if pa.types.is_float64(kind):
-        return floats_of(values, rows)
-    array = values.to_numpy()
-    if array.dtype == object:  # booleans with nulls
-        array = np.array([np.nan if value is None else float(value) for value in array])
-    return column(array if rows is None else array[rows], name)
-
-
-def _clusters(values: Any, name: str, rows: NDArray[np.int64] | None) -> Clusters | None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if rows is not None and pa.types.is_integer(values.type) and not values.null_count:
-        return Clusters.of(integers_of(values, rows), len(rows), name)
-    absent = values.is_null()
-    if _is_text(values.type):
-        absent = pc.or_(absent, pc.fill_null(pc.equal(values, ""), True))
-    missing = np.asarray(absent.to_numpy(zero_copy_only=False), dtype=bool)
-    if missing.any():
-        bad = np.flatnonzero(missing) if rows is None else rows[missing[rows]]
-        if bad.size:
-            raise UserError(
-                f"column {name!r}, row {int(bad[0]) + 1} (from 1, below the header): the id is missing; give every "
-                "row one"
-            )
-    if values.null_count and rows is not None:  # in rows that are left out: with them integers would become floats
-        kept = np.zeros(len(values), dtype=bool)
-        kept[rows] = True
-        values, rows = values.filter(pa.array(kept)), None
-    array = values.to_numpy()
-    array = array if rows is None else array[rows]
-    return Clusters.of(array, array.size, name)

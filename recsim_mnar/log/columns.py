@@ -33,15 +33,27 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
         real = values.dtype.kind not in "cmM"  # complex numbers, durations and dates would be converted
         array = np.ascontiguousarray(values, dtype=np.float64) if real else values
     except (TypeError, ValueError, OverflowError):
-        raise UserError(f"column {name!r} must hold numbers; convert it first") from None
+        raise UserError(f"column {name!r} must hold numbers{_first_text(values)}") from None
     if not real:
-        raise UserError(f"column {name!r} must hold real numbers, it holds {values.dtype}; convert it first")
+        raise UserError(f"column {name!r} must hold real numbers, it holds {values.dtype}: give plain numbers")
     if np.ndim(values) != 1:
         raise UserError(f"column {name!r} must be one-dimensional, got shape {np.shape(values)}")
     if rows is not None and array.size != rows:
         raise UserError(f"column {name!r} has {array.size} rows and 'reward' has {rows}; give one value a row")
     refuse_masked(values, name)
     return array
+
+
+def _first_text(values: Any) -> str:
+    """Which entry of a sequence is no number, for a message; "" where none can be pointed at."""
+    for row, value in enumerate(values if isinstance(values, (list, tuple)) or np.ndim(values) == 1 else ()):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return f": row {row} (counted from 0) is {str(value)[:30]!r}"
+        except OverflowError:
+            return f": row {row} (counted from 0) is too large"
+    return ""
 
 
 def refuse_masked(values: Any, name: str) -> None:
@@ -51,10 +63,10 @@ def refuse_masked(values: Any, name: str) -> None:
         raise UserError(f"column {name!r}, row {row} (counted from 0): the value is masked; drop the row or fill it in")
 
 
-def finite_column(values: Any, name: str, rows: int) -> Floats:
-    """As :func:`column`, and every value finite."""
+def finite_column(values: Any, name: str, rows: int, numbers: RowNumbers = None) -> Floats:
+    """As :func:`column`, and every value finite; ``numbers`` are its rows in a file."""
     array = column(values, name, rows=rows)
-    refuse_rows(~np.isfinite(array), array, name, "is not a finite number; drop the row or mend the value")
+    refuse_rows(~np.isfinite(array), array, name, "is not a finite number; drop the row or mend the value", numbers)
     return array
 
 

@@ -105,6 +105,34 @@ def _temporary_name(name: str) -> str:
     return f".{name}.{unique}" if len(os.fsencode(name)) < 220 else f".{unique}"
 
 
+def private_temporary(path: Path, data: bytes) -> tuple[Path, Callable[[], None]]:
+    """Write a temporary file beside ``path`` that this user alone may read, and its remover.
+
+    It is locked for as long as this process lives, so that :func:`sweep` takes it away afterwards and not before.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    temporary = path.with_name(_temporary_name(path.name))
+    file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    made_by = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == made_by:  # a forked child has the file, and no part in it
+            temporary.unlink(missing_ok=True)
+            os.close(file)
+
+    try:
+        with contextlib.suppress(BlockingIOError):
+            lock_file(file)
+        with open(file, "wb", closefd=False) as written:
+            written.write(data)
+    except OSError:
+        remove()
+        raise
+    return temporary, remove
+
+
 def _of_file(error: OSError, path: Path) -> OSError:
     """The error with the name of the file that it is about, which is not always the one that it names."""
     reason = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
@@ -130,7 +158,7 @@ def lock_file(file: int, *, wait: bool = False) -> bool:
 
 def sync_file(path: Path) -> None:
     """Let the bytes of a file reach the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows asks for the right to write
     try:
         os.fsync(handle)
     finally:
@@ -196,6 +224,11 @@ def write_table(table: Any, path: Path) -> None:
         pq.write_table(table, temporary, compression="zstd", compression_level=1, write_page_checksum=True)
 
 
+def is_table(path: Path) -> bool:
+    """Whether a file's name ends as those of logs do."""
+    return path.suffix.lower() in (*PARQUET, *ARROW, *SEPARATORS)
+
+
 def part_files(path: Path) -> list[Path]:
     """The files of a log, in the order of their names: those of a folder, or the file itself.
 
@@ -210,7 +243,7 @@ def part_files(path: Path) -> list[Path]:
     if not path.exists():
         raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts")
     if not path.is_dir():
-        if path.suffix.lower() not in (*PARQUET, *ARROW, *SEPARATORS):
+        if not is_table(path):
             raise UserError(f"{path} is neither Parquet nor CSV: name it .parquet, .arrow, .csv or .tsv")
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: give a log with at least one row")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -29,6 +31,28 @@ def _made_with() -> dict[str, str]:
 def made_with() -> dict[str, str]:
     """Versions of the package, its sources and the libraries, and the kind of machine."""
     return dict(_made_with())
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held in memory at most; 0 where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
+    return _most_held("RUSAGE_SELF")
+
+
+def peak_memory_of_a_child() -> int:
+    """As :func:`peak_memory`, of the largest of the processes that this one started and that have ended."""
+    return _most_held("RUSAGE_CHILDREN")
+
+
+def _most_held(of: str) -> int:
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(getattr(resource, of)).ru_maxrss
 
 
 def _sources() -> str:

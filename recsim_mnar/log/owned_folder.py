@@ -136,7 +136,8 @@ class _Lease:
 
     def is_dead(self, holder: dict[str, Any]) -> bool:
         """Whether the owner's process has ended, or has not renewed for long."""
-        if holder.get("host") == self.me["host"]:
+        # On Windows signal 0 is an interrupt: whether a process lives is not asked there.
+        if holder.get("host") == self.me["host"] and os.name != "nt":
             return not _runs(holder)
         try:
             return self._clock() - self.path.stat().st_mtime > DEAD_AFTER

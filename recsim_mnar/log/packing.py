@@ -6,7 +6,9 @@ those of its packed rows in their order, whoever packed them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from recsim_mnar.log.parts import mark_of_part
 
 FORMATS = {"parquet": PARQUET[0], "arrow": ARROW[0]}
 """Formats of parts, and the endings of their files."""
+BATCH_ROWS = 1 << 20
+"""Rows of a batch of a file that is written block by block, where pyarrow writes it."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,74 @@ def write_part(
         else:
             _write_any(temporary, rows, metadata)
     return sum(each.n_rows for each in rows)
+
+
+def write_stream(
+    path: Path, blocks: Iterable[Mapping[str, NDArray[Any]]], provenance: Mapping[str, Any], form: str
+) -> None:
+    """Write one file of a log whose rows come in blocks, under a temporary name first.
+
+    Its bytes do not depend on how the rows are divided into blocks: a Parquet file has the groups of
+    :data:`recsim_mnar.log.parquet.GROUP_ROWS` rows that it would have of all rows at once, an Arrow file batches of
+    :data:`BATCH_ROWS`.
+
+    Args:
+        path: of the file.
+        blocks: columns as a Log holds them, at least one block.
+        provenance: of the log, JSON types only.
+        form: ``parquet``, ``arrow`` or ``csv`` (which has no place for the provenance).
+    """
+    metadata = metadata_of(provenance)
+    with replacing(path) as temporary:
+        blocks = iter(blocks)
+        first = next(blocks)
+        blocks = itertools.chain([first], blocks)
+        if form == "parquet" and parquet.encodable(first):
+            groups = (group for rows in _in_runs(blocks, parquet.GROUP_ROWS) for group in parquet.encoded(rows))
+            parquet.write_groups(temporary, groups, parquet.types_of(first), metadata)
+        else:
+            tables = (arrow_of(rows, metadata) for rows in _in_runs(blocks, BATCH_ROWS))
+            _write_tables(temporary, tables, form)
+
+
+def _in_runs(blocks: Iterable[Mapping[str, NDArray[Any]]], rows: int) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """The same rows, so many at a time but for the last."""
+    kept: list[Mapping[str, NDArray[Any]]] = []
+    held = 0
+    for block in blocks:
+        kept.append(block)
+        held += len(block["user"])
+        if held < rows:
+            continue
+        together = {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
+        full = held // rows * rows
+        for first in range(0, full, rows):
+            yield {name: values[first : first + rows] for name, values in together.items()}
+        kept, held = [{name: values[full:].copy() for name, values in together.items()}], held - full
+    if held:
+        yield {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
+
+
+def _write_tables(path: Path, tables: Iterator[Any], form: str) -> None:
+    """Tables of one schema, one after another, by pyarrow's writer of a format."""
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+    import pyarrow.parquet as pq
+
+    if form == "csv":
+        tables = (each.set_column(3, "event", each.column("event").cast(pa.string())) for each in tables)
+    first = next(tables)
+    with contextlib.ExitStack() as stack:
+        if form == "parquet":
+            options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
+            writer: Any = stack.enter_context(pq.ParquetWriter(path, first.schema, **options))
+        elif form == "arrow":
+            file = stack.enter_context(pa.OSFile(str(path), "wb"))
+            writer = stack.enter_context(pa.ipc.new_file(file, first.schema))
+        else:
+            writer = stack.enter_context(pacsv.CSVWriter(path, first.schema))
+        for table in itertools.chain([first], tables):
+            writer.write_table(table)
 
 
 def record_part(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from recsim_mnar.log.receipts import INDEX, JOURNAL, Index, Receipt, file_digest
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
 MANIFEST = "simulation.json"
+REPLAY_MANIFEST = "replay.json"
 SIDECAR = ".index.json"
 """Behind the name of a single file: its receipt."""
 _AHEAD = 3
@@ -64,6 +66,7 @@ class Parts:
         if index is None:
             files = part_files(path)
             _refuse_unfinished(folder, files)
+            _refuse_two_runs(folder, files)
             return cls(path, files, None, folder)
         _check_names(folder, index)
         return cls(path, part_files(path), index, folder)
@@ -176,10 +179,10 @@ def _check_run(run: Path, log: Path) -> None:
         return
     index = Index.read(run)
     if index is None:
-        if (run / MANIFEST).exists():
+        if any((run / name).exists() for name in (MANIFEST, REPLAY_MANIFEST)):
             _refuse_unfinished(run, listed(log))
         return
-    for name in (MANIFEST, f"{log.name}/{INDEX}"):
+    for name in (MANIFEST, REPLAY_MANIFEST, f"{log.name}/{INDEX}"):
         receipt = index.receipts.get(name)
         if receipt is None:
             continue
@@ -198,8 +201,8 @@ def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
     if holder is not None:
         raise UserError(f"{folder} is being written by {holder}: wait for it")
     raise UserError(
-        f"{folder / INDEX} is missing: the run was interrupted (simulate: --resume finishes it), or the file was lost; "
-        "parts that you put together yourself are read under other names than part-..."
+        f"{folder / INDEX} is missing: the run was interrupted (simulate, replay: --resume finishes it), or the file "
+        "was lost; parts that you put together yourself are read under other names than part-*"
     )
 
 
@@ -233,6 +236,21 @@ def mark_of_part(number: int, made: str | None) -> dict[bytes, bytes]:
     return {PART_KEY: json.dumps({"part": number, "made": made}, sort_keys=True).encode()}
 
 
+def _refuse_two_runs(folder: Path, files: list[Path]) -> None:
+    """Raise UserError where a folder without an index holds parts of several runs: users are numbered alike in them."""
+    first: tuple[str, Path] | None = None
+    for file in files:
+        made = _mark_of(file).get("made")
+        if made is None:
+            continue
+        first = first or (made, file)
+        if made != first[0]:
+            raise UserError(
+                f"{folder} holds parts of two runs, {first[1].name} and {file.name}, whose users are numbered alike: "
+                "name one run's folder, or move the other's parts away"
+            )
+
+
 def _mark_of(file: Path) -> dict[str, Any]:
     """The mark of a part; empty where there is none to be read."""
     import pyarrow as pa
@@ -257,19 +275,146 @@ def read_table(file: Path, columns: list[str] | None = None, *, held: bool = Fal
         file: where it lies.
         columns: their names; all where None.
         held: it was held against its receipt. Where it was not, its pages are held against the checksums that they
-            bear, if they do (those of Parquet).
+            bear, if they do (those of Parquet); an Arrow file, which bears none, must not contradict itself.
 
     Raises:
         UserError: it cannot be read.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    of_arrow = file.suffix.lower() in ARROW
-    try:
-        if of_arrow:
-            return mapped(file, columns)
+    with _readable(file):
+        if file.suffix.lower() in ARROW:
+            table = mapped(file, columns)
+            if not held:
+                table.validate(full=True)  # codes within their words, buffers as long as they say
+            return table
         return pq.read_table(file, columns=columns, partitioning=None, page_checksum_verification=not held)
+
+
+def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held: bool = False) -> Iterator[Any]:
+    """As :func:`read_table`, in tables of some ``rows`` rows at most, one after another.
+
+    Of a Parquet file whole row groups where they are small enough; an Arrow file is mapped anew for every table, so
+    that what was read before takes no memory.
+    """
+    if file.suffix.lower() in ARROW:
+        done, total = 0, 1
+        while done < total:
+            with _readable(file):
+                table = mapped(file, columns)
+                total = len(table)
+                block = table.slice(done, rows)
+                if not held:
+                    block.validate(full=True)
+            yield block
+            done += rows
+        return
+    import pyarrow.parquet as pq
+
+    with _readable(file), pq.ParquetFile(file, page_checksum_verification=not held) as opened:
+        for groups in _runs_of_groups(opened.metadata, rows):
+            if len(groups) == 1 and opened.metadata.row_group(groups[0]).num_rows > rows:
+                for batch in opened.iter_batches(rows, row_groups=groups, columns=columns):
+                    yield _table_of(batch)
+            else:
+                yield opened.read_row_groups(groups, columns=columns)
+        if opened.metadata.num_row_groups == 0:
+            yield opened.read(columns=columns)
+
+
+def read_rows(file: Path, first: int, n: int) -> Any:
+    """Rows ``first`` (from 0) to ``first + n - 1`` of a file, as :func:`read_table`; of Parquet their row groups.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    with _readable(file):
+        if file.suffix.lower() in ARROW:
+            rows = mapped(file).slice(first, n)
+            rows.validate(full=True)
+            return rows
+        with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+            groups, before = _groups_of(opened.metadata, first, n)
+            return opened.read_row_groups(groups).slice(first - before, n)
+
+
+def rows_to_read(file: Path, first: int, n: int) -> int:
+    """How many rows :func:`read_rows` decodes.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    if file.suffix.lower() in ARROW:
+        return n
+    with _readable(file):
+        metadata = pq.read_metadata(file)
+        return sum(metadata.row_group(k).num_rows for k in _groups_of(metadata, first, n)[0])
+
+
+def _groups_of(metadata: Any, first: int, n: int) -> tuple[list[int], int]:
+    """The row groups in which rows lie, and how many rows lie before them."""
+    groups: list[int] = []
+    done = before = 0
+    for number in range(metadata.num_row_groups):
+        size = metadata.row_group(number).num_rows
+        if done < first + n and done + size > first:
+            before = before if groups else done
+            groups.append(number)
+        done += size
+    return groups, before
+
+
+def _runs_of_groups(metadata: Any, rows: int) -> Iterator[list[int]]:
+    """Row groups one after another that hold at most ``rows`` rows together, at least one each time."""
+    run: list[int] = []
+    held = 0
+    for number in range(metadata.num_row_groups):
+        n = metadata.row_group(number).num_rows
+        if run and held + n > rows:
+            yield run
+            run, held = [], 0
+        run.append(number)
+        held += n
+    if run:
+        yield run
+
+
+def _table_of(batch: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_batches([batch])
+
+
+def rows_in(file: Path) -> int:
+    """How many rows a Parquet or Arrow file holds, as it says.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    with _readable(file):
+        if file.suffix.lower() in ARROW:
+            return len(mapped(file))
+        return int(pq.read_metadata(file).num_rows)
+
+
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Say in a line that a file cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{file} is not a readable {'Arrow' if of_arrow else 'Parquet'} file: {reason}") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        kind = "Arrow" if file.suffix.lower() in ARROW else "Parquet"
+        raise UserError(
+            f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
+        ) from None

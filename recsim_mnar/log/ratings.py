@@ -63,7 +63,7 @@ class Ratings:
 
     @property
     def density(self) -> float:
-        """Share of the matrix that is observed: n / (U I)."""
+        """Share of the matrix that is observed, n / (U I)."""
         return len(self) / (self.n_users * self.n_items)
 
     @classmethod

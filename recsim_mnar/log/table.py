@@ -192,11 +192,12 @@ class Log:
         return arrow_of(self.columns, metadata_of(self.provenance))
 
     @classmethod
-    def from_arrow(cls, table: Any, source: str = "table") -> Log:
+    def from_arrow(cls, table: Any, source: str = "table", *, first_row: int = 1) -> Log:
         """The Log of a pyarrow Table with the schema's columns.
 
         Raises:
-            UserError: a column is missing or of the wrong kind; ``source`` names where it came from, rows count from 1.
+            UserError: a column is missing or of the wrong kind; ``source`` names where it came from, rows count from
+            ``first_row``.
         """
         import pyarrow as pa
 
@@ -207,11 +208,11 @@ class Log:
             if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
                 columns[name] = values.to_numpy()
             elif name == "event":
-                columns[name] = event_codes(values, source)
+                columns[name] = event_codes(values, source, first_row)
             elif column is not None:
                 if column.null is None and values.null_count:
                     row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-                    raise UserError(f"{source}: row {row + 1}: {name} is missing")
+                    raise UserError(f"{source}: row {row + first_row}: {name} is missing")
                 try:
                     typed = values.cast(pa.from_numpy_dtype(column.dtype))
                 except pa.ArrowException as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import SEPARATORS, check_utf8, part_files
+from recsim_mnar.log.files import SEPARATORS, check_utf8, is_table, part_files
 from recsim_mnar.log.parts import MEND, Parts, read_table
 from recsim_mnar.log.receipts import INDEX, Index, is_as
 
@@ -82,11 +82,17 @@ def _verify_folder(folder: Path, found: Verified) -> None:
         if not (folder / receipt.file).is_file():
             found.faults.append(f"{folder / receipt.file} is missing; {MEND}")
         elif not is_as(folder, receipt):
-            try:
-                Parts.of(folder / receipt.file).held(folder / receipt.file)  # it knows more of parts
-                raise UserError(f"{folder / receipt.file} is damaged: it is not what {INDEX} lists; {MEND}")
-            except UserError as error:
-                found.faults.append(str(error))
+            found.faults.append(_fault_of(folder / receipt.file))
+
+
+def _fault_of(file: Path) -> str:
+    """What is wrong with a file that is not what the index lists."""
+    if is_table(file):
+        try:
+            Parts.of(file).held(file)  # it knows more of parts
+        except UserError as error:
+            return str(error)
+    return f"{file} is damaged: it is not what {INDEX} lists; {MEND}"
 
 
 def _faults_of_parts(path: Path, found: Verified) -> Iterator[str]:

@@ -1,9 +1,9 @@
 # mypy: ignore-errors
-"""The sum of products of two vectors, compiled into the kernels that need it."""
+"""Sums of products of vectors, the same bits on every machine."""
 
 from __future__ import annotations
 
-from recsim_mnar.numerics.jit import inlined
+from recsim_mnar.numerics.jit import inlined, kernel
 
 
 @inlined
@@ -27,3 +27,11 @@ def products(a, b):
     for i in range(whole, n):
         total += a[i] * b[i]
     return total
+
+
+@kernel
+def gram(rows, out):
+    """out[i, j] = sum of products of rows i and j: (m, n) and (m, m), n contiguous."""
+    for i in range(rows.shape[0]):
+        for j in range(i + 1):
+            out[i, j] = out[j, i] = products(rows[i], rows[j])

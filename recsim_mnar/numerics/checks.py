@@ -58,7 +58,9 @@ def number_in(value: Any, name: str, low: float, high: float, *, ends: str = "[]
         and (value <= high if ends[1] == "]" else value < high)
     )
     if not inside:
-        raise UserError(f"{name} must lie in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}")
+        percent = real and (low, high) == (0.0, 1.0) and 1.0 < value <= 100.0
+        hint = f"; this looks like percent: {value / 100.0:g}" if percent else ""
+        raise UserError(f"{name} must lie in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}{hint}")
     return float(value)
 
 
@@ -71,3 +73,17 @@ def flag(value: Any, name: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise UserError(f"{name} must be true or false, got {value!r}")
     return bool(value)
+
+
+def level_of(value: Any, name: str = "level") -> float:
+    """The coverage of an interval as a float.
+
+    Raises:
+        UserError: not a number strictly between 0 and 1; one that looks like percent is told as its share.
+    """
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (number and 0.0 < float(value) < 1.0):
+        percent = number and 1.0 < float(value) < 100.0
+        hint = f"this looks like percent: {float(value) / 100.0:g}" if percent else "0.95 is usual"
+        raise UserError(f"{name} must lie strictly between 0 and 1, got {value!r}; {hint}")
+    return float(value)

@@ -134,6 +134,33 @@ def compiled_as(intrinsic: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+def where_given(otherwise: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function of something that may be None: there it is ``otherwise``, a constant that costs nothing.
+
+    Args:
+        otherwise: a number or a truth value.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        compiled = inner(function)
+
+        def chosen(given: Any, *rest: Any) -> Any:
+            return otherwise if given is None else compiled(given, *rest)
+
+        def typed(given: Any, *rest: Any) -> Any:
+            if isinstance(given, numba.types.NoneType):
+                return lambda given, *rest: otherwise
+            return lambda given, *rest: compiled(given, *rest)
+
+        chosen.__module__, chosen.__name__ = function.__module__, function.__name__
+        if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # its settings are attributes made at run time
+            options: Any = {**_NO_ENTRY, "forceinline": True}  # numba's types do not list _nrt
+            overload(chosen, jit_options=options, strict=False)(typed)
+        return chosen
+
+    return decorate
+
+
 def spliced(function: Callable[..., Any]) -> Any:
     """Put the source of a function in the place of its calls, before anything is compiled.
 
@@ -163,15 +190,20 @@ def _is_of_kernels(value: Any) -> bool:
     return isinstance(plain, FunctionType) and plain.__module__.rpartition(".")[2].endswith("_kernel")
 
 
-class _Uncollected(event.Listener):
-    """No garbage collection while numba compiles: its many small objects set off passes over all that is loaded."""
+class _Compilations(event.Listener):
+    """Counts what numba compiles in this process, without garbage collection while it does.
+
+    Its many small objects set off passes over all that is loaded.
+    """
 
     def __init__(self) -> None:
+        self.count = 0
         self._depth = 0
         self._was_on = False
 
     def on_start(self, _started: event.Event) -> None:
-        if self._depth == 0:
+        if self._depth == 0:  # what a kernel calls is compiled within it
+            self.count += 1
             self._was_on = gc.isenabled()
             gc.disable()
         self._depth += 1
@@ -182,7 +214,13 @@ class _Uncollected(event.Listener):
             gc.enable()
 
 
-event.register("numba:compile", _Uncollected())
+_COMPILATIONS = _Compilations()
+event.register("numba:compile", _COMPILATIONS)
+
+
+def compiled_so_far() -> int:
+    """How many kernels this process has compiled; those that it found in the cache are none."""
+    return _COMPILATIONS.count
 
 
 def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:

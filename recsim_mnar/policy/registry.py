@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.plugins import announced, imported
+from recsim_mnar.plugins import announced, imported, unknown
 from recsim_mnar.policy.adapting import OPTIONAL_LAST, as_learner, as_policy, binds, misfit, role_of
 from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.capabilities import LearnerWrapper
@@ -33,6 +34,15 @@ def agents() -> list[tuple[str, str]]:
 def needs_of_agent(name: str) -> frozenset[str]:
     """What an announced agent's training log must hold beside views."""
     return needs_of(_found(name))
+
+
+def agent_class(name: str) -> Any:
+    """The class of policies or learners that a name stands for, or an object of one.
+
+    Raises:
+        UserError: an unknown name, with the nearest one; a class that is no agent.
+    """
+    return _found(name)
 
 
 def learner(spec: str) -> Learner:
@@ -84,6 +94,19 @@ def _made(spec: str, found: Any, parameters: dict[str, Any]) -> Learner:
         return as_learner(found(**parameters), name=spec)
     except TypeError as error:
         raise UserError(f"agent {spec!r} cannot be made: {error}") from error
+    except UserError as error:
+        raise UserError(_of_agent(spec, found, error)) from error
+
+
+def _of_agent(spec: str, agent: Any, error: UserError) -> str:
+    """An error of an agent's, headed by its name once: agents of ours begin with their own."""
+    text = str(error)
+    own = [spec, spec.partition("+")[0], getattr(agent, "name", "")]
+    if any(name and text.startswith(f"{name} ") for name in own) or text.startswith(f"agent {spec!r}"):
+        return text  # it says so itself
+    for name in own:
+        text = text.removeprefix(f"{name}: ") if isinstance(name, str) and name else text
+    return f"agent {spec!r}: {text}"
 
 
 class _Untrained(Learner):
@@ -142,9 +165,7 @@ class _Named(LearnerWrapper):
         try:
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:
-            if str(error).startswith(f"{self.name} "):  # it says so itself
-                raise
-            raise UserError(f"agent {self.name!r}: {error}") from error
+            raise UserError(_of_agent(self.name, self.inner, error)) from error
         policy = _checked_policy(self.name, fitted)
         policy.name = self.unsoftened
         for key, strength in self.softeners:
@@ -163,7 +184,7 @@ def _found(name: str) -> Any:
     elif name in known:
         kind = known[name].load()
     else:
-        raise UserError(f"unknown agent {name!r}; {nearest(name, known)} (an agent of your own: package.module:Class)")
+        raise UserError(unknown("agent", name, known, "Class", methods=("act", "fit")))
     if not _is_agent(kind):
         raise UserError(
             f"agent {name!r} must have act(users, uniforms), a policy, or fit(log, *, n_items, seed), what makes one; "
@@ -240,9 +261,13 @@ def _checked_policy(spec: str, policy: Any) -> Policy:
 
 def _softness(spec: str, key: str, text: str) -> float:
     try:
-        return float(text)
+        strength = float(text)
     except ValueError:
         raise UserError(f"agent {spec!r}: {key} must be a number, got {text!r}") from None
+    if not (0.0 <= strength <= 1.0 if key == "epsilon" else 0.0 < strength < math.inf):
+        wanted = "lie in [0, 1]" if key == "epsilon" else "be a number above 0"
+        raise UserError(f"agent {spec!r}: {key} must {wanted}, got {text}")
+    return strength
 
 
 def _value(text: str) -> Any:

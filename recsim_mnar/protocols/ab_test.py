@@ -20,10 +20,9 @@ from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.judgement import with_paired_differences
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.items import map_shards
+from recsim_mnar.simulate.items import map_shards, users_at_once
 from recsim_mnar.worlds.base import World
 
 Floats = NDArray[np.float64]
@@ -67,6 +66,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
             seed,
             executor=executor,
             keep=world.truth_column is not None,
+            shard_users=None if executor is not None else users_at_once(world),
         )
     )
     arm = Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -121,7 +121,9 @@ def ab_test(
     for name, policy in policies.items():
         began = time.perf_counter()
         arm_seed = derive_seed(seed, "ab_test" if paired else f"ab_test/{name}")
-        arm = arms[name] = run_arm(world, policy, n_users, arm_seed, executor=executor)
+        arm = run_arm(world, policy, n_users, arm_seed, executor=executor)
+        if paired:
+            arms[name] = arm
         seconds = time.perf_counter() - began
         for metric, sums in ((rate, arm.rewards), (f"{rate}_exact", arm.means)):
             value, low, high = ratio_interval(sums, arm.decisions, level)
@@ -195,46 +197,6 @@ def _influence(arm: Arm, n_users: int) -> Floats:
     out = np.zeros(n_users)
     out[arm.user] = (arm.means - value * arm.decisions) * (n_users / arm.decisions.sum())
     return out
-
-
-def truth(
-    world: World,
-    policies: Mapping[str, Policy],
-    n_users: int,
-    seed: int,
-    *,
-    level: float = 0.95,
-    executor: Executor | None = None,
-) -> list[Record]:
-    """Long-run rate of each policy: exact expected rewards of what it shows, the same ``n_users`` users for all.
-
-    A record's details tell how well its difference from each other policy's is known, user by user.
-    """
-    records, users = [], {}
-    for name, policy in policies.items():
-        began = time.perf_counter()
-        arm = run_arm(world, policy, n_users, derive_seed(seed, "truth"), executor=executor)
-        value, low, high = ratio_interval(arm.means, arm.decisions, level)
-        seconds = time.perf_counter() - began
-        sums, counts = np.zeros(n_users), np.zeros(n_users)
-        sums[arm.user], counts[arm.user] = arm.means, arm.decisions
-        users[name] = sums, counts
-        records.append(
-            Record(
-                world=world.name,
-                protocol="truth",
-                agent=name,
-                metric=rate_of(world)[0],
-                value=value,
-                low=low,
-                high=high,
-                level=level,
-                n=int(arm.decisions.sum()),
-                seconds=seconds,
-                details={"users": n_users},
-            )
-        )
-    return with_paired_differences(records, users, level)
 
 
 class ABTest(Protocol):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.plugins import announced, imported
+from recsim_mnar.plugins import announced, imported, unknown
 from recsim_mnar.rng import derive_seed
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _class_of(name: str, own: Mapping[str, str]) -> type[Protocol]:
     if name in announced(GROUP):
         return _checked(name, announced(GROUP)[name].load())
     known = known_protocols(own)
-    raise UserError(f"unknown protocol {name!r}; {nearest(name, known)} (a protocol of your own: package.module:Class)")
+    raise UserError(unknown("protocol", name, known, "Class", methods=("judge",)))
 
 
 def _checked(name: str, kind: Any) -> type[Protocol]:

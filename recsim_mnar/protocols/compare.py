@@ -47,6 +47,7 @@ class Comparison:
         facts: of the data, what and how much, as a person reads them.
         details: what else is known of the whole; JSON types.
         neutral: metrics of which neither large nor small values are good.
+        again: the command that runs the same on many catalogues; empty where there is none.
     """
 
     records: list[Record]
@@ -65,6 +66,7 @@ class Comparison:
     facts: list[tuple[str, str]] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     neutral: frozenset[str] = frozenset()
+    again: str = ""
 
     def sentences(self) -> list[str]:
         """What the judgements say, or the conclusion where there are none, for a person."""
@@ -126,9 +128,7 @@ def compare(
     chosen = chosen_protocols(experiment, protocols, world.name)
     _check(experiment, learners, settings, tie)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
-    holds = _log_holds(experiment, world)
-    for name, learner in learners.items():
-        check_needs_of_learner(name, learner, holds, f"the training log of the {world.name} world")
+    check_agents(experiment, world, learners)
     trial = Trial(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
@@ -137,6 +137,31 @@ def compare(
     records = [*judged, *experiment.truth(trial), *experiment.online(trial)]
     records = [_as_reference(r) if r.agent in references else r for r in records]
     return _told(experiment, chosen, records, trial, tie)
+
+
+def check_agents(experiment: Experiment, world: World, learners: Mapping[str, Learner]) -> None:
+    """Raise UserError for an agent that needs what the training log of this world's comparison does not hold."""
+    holds = _log_holds(experiment, world)
+    for name, learner in learners.items():
+        check_needs_of_learner(name, learner, holds, f"the training log of the {world.name} world")
+
+
+def check_comparable(n_agents: int, n_items: int) -> None:
+    """Raise UserError where there is nothing to choose between.
+
+    Args:
+        n_agents: that can be picked.
+        n_items: of the catalogue.
+    """
+    if n_agents < 2:
+        raise UserError(
+            "one agent leaves nothing to choose and no ranking to judge: name two or more with --agents (random is a "
+            "baseline); estimate tells the value of one from a log"
+        )
+    if n_items < 2:
+        raise UserError(
+            "a catalogue of one item leaves nothing to choose: every agent recommends it; give it more items"
+        )
 
 
 def worlds_for(needs: frozenset[str]) -> list[str] | None:

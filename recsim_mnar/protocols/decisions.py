@@ -8,15 +8,17 @@ from typing import ClassVar
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
+from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.policy.capabilities import learning_of
-from recsim_mnar.protocols.ab_test import CTR, rate_of, truth
+from recsim_mnar.protocols.ab_test import CTR, rate_of
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Target
 from recsim_mnar.protocols.online import online_arms
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.truth import truth
 from recsim_mnar.simulate.executor import checked_users
 from recsim_mnar.simulate.items import simulate
 from recsim_mnar.worlds.params import Params
@@ -60,8 +62,7 @@ class Settings(Params):
             checked_users(name, getattr(self, name))
         if not self.clip > 0:
             raise UserError(f"clip must be above 0, got {self.clip:g}")
-        if not 0 < self.level < 1:
-            raise UserError(f"level must lie in (0, 1), got {self.level:g}")
+        level_of(self.level)
 
 
 class DecisionExperiment(Experiment):

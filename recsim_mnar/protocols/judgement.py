@@ -53,7 +53,7 @@ class Judgement:
         best: the agent that the truth ranks first.
         best_truth: its true value.
         cost: how much worse the pick is in truth, at least 0; the mean over the pick and those tied with it.
-        cost_share: cost / |best_truth|; None where that is 0.
+        cost_share: ``cost / |best_truth|``; None where that is 0.
         resolution: half the width of the interval of the true difference of pick and best; a cost up to it cannot be
             told from none.
         pick_by_upper_bound: the agent with the largest upper end of its interval from sample size (what clipping may
@@ -215,16 +215,30 @@ def with_paired_differences(
         users: by agent, (U,) sums y and (U,) counts n of the same users in the same order.
         level: of the intervals of the differences, by the delta method with users as the sample.
     """
-    names = list(users)
-    influence = np.stack([_influence(*users[name]) for name in names])
-    widths = paired_half_widths(influence, level)
-    by_agent = {name: dict(zip(names, row, strict=True)) for name, row in zip(names, widths.tolist(), strict=True)}
-    for name, row in by_agent.items():
-        del row[name]
+    return with_half_widths(records, {name: ratio_influence(*sums) for name, sums in users.items()}, level)
+
+
+def with_half_widths(
+    records: Sequence[Record], influence: Mapping[str, NDArray[np.float64]], level: float
+) -> list[Record]:
+    """:func:`with_paired_differences` from each user's part in the error of each value.
+
+    Args:
+        records: one an agent.
+        influence: by agent, (U,) each user's part in the error of its value, as :func:`ratio_influence`; those of as
+            many users are of the same users in the same order, and others are not paired.
+        level: of the intervals of the differences, by the delta method with users as the sample.
+    """
+    by_agent: dict[str, dict[str, float]] = {name: {} for name in influence}
+    for n_users in dict.fromkeys(map(len, influence.values())):
+        names = [name for name, values in influence.items() if len(values) == n_users]
+        widths = paired_half_widths(np.stack([influence[name] for name in names]), level).tolist()
+        for name, row in zip(names, widths, strict=True):
+            by_agent[name] = {other: width for other, width in zip(names, row, strict=True) if other != name}
     return [replace(r, details={**r.details, HALF_WIDTHS: by_agent[r.agent]}) for r in records]
 
 
-def _influence(sums: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
+def ratio_influence(sums: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
     """(U,) each user's part in the error of sum y / sum n, scaled so that the error is their mean."""
     y, n = np.asarray(sums, np.float64), np.asarray(counts, np.float64)
     return (y - y.sum() / n.sum() * n) * (len(n) / n.sum())

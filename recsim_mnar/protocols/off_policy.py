@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators import Estimate, Moments, estimate_value
 from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
+from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
+from recsim_mnar.estimators.off_policy.registry import check_name
+from recsim_mnar.log import schema
+from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.replay import replay, replay_with_support
+from recsim_mnar.protocols.replays import PolicyOnLog, replays
+from recsim_mnar.replay import (
+    UNSUPPORTED,
+    Columns,
+    Replayed,
+    learns_online,
+    replay,
+    replay_blocks,
+    replay_with_support,
+    rows_of,
+    user_blocks,
+)
 from recsim_mnar.truth import value_on_log
+
+_MOST_CELLS = 1 << 26
+"""Rows times policies up to which what each policy does on the log is held at once, from one pass for all of them."""
 
 
 def off_policy(
@@ -30,6 +49,7 @@ def off_policy(
     level: float = 0.95,
     world: str = "sessions",
     logging: Policy | None = None,
+    replayed: Mapping[str, PolicyOnLog] | None = None,
     executor: Executor | None = None,
 ) -> list[Record]:
     """Estimate each policy's value from a log, with the rows of a user treated as dependent.
@@ -43,48 +63,37 @@ def off_policy(
         world: name for the records.
         logging: the policy under which the log was collected, where it is known: then so is what the log lacks of each
             target, and support is no matter of belief.
+        replayed: what :func:`recsim_mnar.protocols.replays.replays` gave for these policies; they are replayed where
+            it is None.
         executor: to spread users over.
 
     Raises:
         UserError: a log without recommendations, or with propensities that are none.
     """
-    shown = log.is_bandit
-    if not shown.any():
+    if not log.is_bandit.any():
         raise UserError("the log has no bandit rows: off-policy evaluation needs recommendations with propensities")
-    reward, propensity, user = log["reward"][shown], log["propensity"][shown], log["user"][shown]
+    known = None if logging is None or not logging.replayable else logging
     records = []
     for name, policy in policies.items():
         began = time.perf_counter()
-        lost = None
-        if logging is None or not logging.replayable:
-            target = replay(log, policy, executor=executor)[shown]
+        if replayed is None:
+            seen = _seen(log, policy, known, estimators, clip, executor)
         else:
-            probability, missing = replay_with_support(log, policy, logging, executor=executor)
-            target, lost = probability[shown], missing[shown]
-        replayed = time.perf_counter() - began
+            seen = _Decisions.made(log, replayed[name].probability, replayed[name].missing, clip)
+        took = time.perf_counter() - began
         for estimator in estimators:
             began = time.perf_counter()
-            limit = clip if estimator.startswith("clipped") else None
-            estimate = estimate_value(
-                reward,
-                propensity,
-                target,
-                estimator=estimator,
-                clip=limit,
-                cluster=user,
-                level=level,
-                unsupported=lost,
-            )
+            estimate, rows = seen.estimate(estimator, level)
             estimate = with_adaptive_findings(estimate, log.provenance)
             details = {
                 "method": estimate.method,
                 **estimate.verdict.to_dict(),
                 "ess": estimate.ess,
-                "share_supported": float(np.mean(target > 0)),
+                "share_supported": seen.share_supported,
                 **estimate.diagnostics,
-                **_by_row(reward, propensity, target, limit),
+                **rows,
             }
-            seconds = replayed / len(estimators) + time.perf_counter() - began
+            seconds = took / len(estimators) + time.perf_counter() - began
             records.append(
                 Record(
                     world=world,
@@ -101,6 +110,102 @@ def off_policy(
                 )
             )
     return records
+
+
+def _seen(
+    log: Log, policy: Policy, logging: Policy | None, estimators: Sequence[str], clip: float, executor: Executor | None
+) -> _Moments | _Decisions:
+    """What estimates of a policy are made of: moments where they suffice, else its probability of every decision."""
+    user, reward = log["user"], log["reward"]
+    in_order = not np.any(user[1:] < user[:-1]) and not np.any(reward[log.is_bandit] < 0.0)
+    suffice = all(check_name(each).from_moments for each in estimators)
+    if in_order and suffice and not learns_online(log.provenance, policy):
+        return _Moments.of(log, policy, logging, clip, executor)
+    return _Decisions.of(log, policy, logging, clip, executor)
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Moments of a policy's decisions, gathered from one block of users after another."""
+
+    clipped: Moments
+
+    @staticmethod
+    def of(log: Log, policy: Policy, logging: Policy | None, clip: float, executor: Executor | None) -> _Moments:
+        replayed = Replayed("target", policy, logging)
+        replayed.check(max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))))
+        moments = Moments(clip, clustered=True)
+        blocks = (rows_of(log, first, last) for first, last in user_blocks(log["user"]))
+        for found in replay_blocks(blocks, [replayed], _shown, executor):
+            users, missing = Clusters(found["user"], None), found.get("target" + UNSUPPORTED)
+            moments.extend(found["reward"], found["propensity"], found["target"], users, missing=missing)
+        return _Moments(moments)
+
+    @property
+    def share_supported(self) -> float:
+        return self.clipped.supported / self.clipped.rows
+
+    def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
+        """The estimate, and what intervals by row are made of (see :func:`_by_row`)."""
+        moments = self.clipped if estimator.startswith("clipped") else self.clipped.unclipped()
+        n, squares = moments.rows, moments.sum("cc")
+        spread = math.sqrt(max(moments.sum("yy") / n - (moments.sum("y") / n) ** 2, 0.0))
+        rows = {"row_sd": spread, "kish": moments.sum("c") ** 2 / squares if squares > 0 else 0.0}
+        return estimate_from_moments(moments, estimator, level=level), rows
+
+
+def _shown(columns: Columns) -> Columns:
+    """The decisions among rows."""
+    shown = columns["event"] == schema.BANDIT
+    names = [name for name in columns if name.startswith("target")]
+    return {name: columns[name][shown] for name in ("user", "reward", "propensity", *names)}
+
+
+@dataclass(frozen=True)
+class _Decisions:
+    """All decisions of a log, and a policy's probability of each; ``lost`` is its mass where none was logged."""
+
+    reward: NDArray[np.float64]
+    propensity: NDArray[np.float64]
+    user: NDArray[np.int64]
+    target: NDArray[np.float64]
+    lost: NDArray[np.float64] | None
+    clip: float
+
+    @staticmethod
+    def of(log: Log, policy: Policy, logging: Policy | None, clip: float, executor: Executor | None) -> _Decisions:
+        if logging is None:
+            return _Decisions.made(log, replay(log, policy, executor=executor), None, clip)
+        return _Decisions.made(log, *replay_with_support(log, policy, logging, executor=executor), clip)
+
+    @staticmethod
+    def made(
+        log: Log, probability: NDArray[np.float64], missing: NDArray[np.float64] | None, clip: float
+    ) -> _Decisions:
+        """Of columns (n,) beside those of the log."""
+        shown = log.is_bandit
+        reward, propensity, user = (log[name][shown] for name in ("reward", "propensity", "user"))
+        lost = None if missing is None else missing[shown]
+        return _Decisions(reward, propensity, user, probability[shown], lost, clip)
+
+    @property
+    def share_supported(self) -> float:
+        return float(np.mean(self.target > 0))
+
+    def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
+        """As :meth:`_Moments.estimate`."""
+        clip = self.clip if estimator.startswith("clipped") else None
+        estimate = estimate_value(
+            self.reward,
+            self.propensity,
+            self.target,
+            estimator=estimator,
+            clip=clip,
+            cluster=self.user,
+            level=level,
+            unsupported=self.lost,
+        )
+        return estimate, _by_row(self.reward, self.propensity, self.target, clip)
 
 
 def _by_row(
@@ -142,6 +247,13 @@ class OffPolicy(Protocol):
             self.metrics = estimators
         study.report("off-policy estimates from the log")
         log = study.log()
+        began = time.perf_counter()
+        found = None
+        if log.is_bandit.any() and len(log) * len(study.policies) <= _MOST_CELLS:
+            found = replays(
+                study.world, log, study.policies, study.logging_policy, study.test_seed, executor=study.executor
+            )
+        shared = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))
         records = off_policy(
             log,
             study.policies,
@@ -150,10 +262,23 @@ class OffPolicy(Protocol):
             level=study.level,
             world=study.world.name,
             logging=study.logging_policy,
+            replayed=found,
             executor=study.executor,
         )
-        exact = value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
-        return [replace(r, protocol=self.name, details={**r.details, "value_on_log": exact[r.agent]}) for r in records]
+        exact = (
+            value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
+            if found is None
+            else {name: each.value for name, each in found.items()}
+        )
+        return [
+            replace(
+                r,
+                protocol=self.name,
+                seconds=r.seconds + shared,
+                details={**r.details, "value_on_log": exact[r.agent]},
+            )
+            for r in records
+        ]
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""

@@ -61,7 +61,7 @@ def online_arms(
     records = []
     for name, policy in policies.items():
         began = time.perf_counter()
-        one = carrying(_one_run, world, policy, n_users, lanes)
+        one = carrying(_one_run, world, policy, n_users, lanes, in_python=True)
         jobs = (functools.partial(one, derive_seed(seed, f"online/{run}")) for run in range(runs))
         outcomes = np.array(list(run_in_order(jobs, executor)))
         value, low, high = over_runs(outcomes[:, 0], level)

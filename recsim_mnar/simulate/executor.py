@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.files import private_temporary
 
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
@@ -44,25 +45,32 @@ def checked_users(name: str, n: Any) -> int:
     return int(n)
 
 
-def user_shards(first_user: int, n_users: int) -> Iterator[tuple[int, int]]:
-    """First user and number of users of consecutive shards of at most :data:`SHARD_USERS` users."""
+def user_shards(first_user: int, n_users: int, size: int | None = None) -> Iterator[tuple[int, int]]:
+    """First user and number of users of consecutive shards of ``size`` users, :data:`SHARD_USERS` where None."""
     last = first_user + n_users
-    for first in range(first_user, last, SHARD_USERS):
-        yield first, min(SHARD_USERS, last - first)
+    size = SHARD_USERS if size is None else size
+    for first in range(first_user, last, size):
+        yield first, min(size, last - first)
 
 
 class Carried(Generic[T]):
     """What many jobs need and none changes (a world, a fitted policy): pickled once, and loaded once by a process.
 
     In threads it is the object itself. Pickled, it is the digest and the path of a private temporary file that holds
-    it; where a worker finds no such file (on another host), :func:`run_in_order` sends the bytes along.
+    it (below ``folder``, which workers on other hosts may share); where a worker finds no such file,
+    :func:`run_in_order` sends the bytes along.
+
+    Attributes:
+        inline: send the bytes along.
+        in_python: what is done with it holds the interpreter's lock for longer than a few threads can share.
     """
 
-    def __init__(self, value: T) -> None:
+    def __init__(self, value: T, *, in_python: bool = False) -> None:
         self._value: Any = (value,)
         self._lock = threading.Lock()
         self._sent: tuple[str, str] | None = None
         self.inline = False
+        self.in_python = in_python
 
     @property
     def value(self) -> T:
@@ -76,18 +84,38 @@ class Carried(Generic[T]):
             self._value = (_loaded(path, digest),)
         return cast("T", self._value[0])
 
+    def store(self, folder: Path | None = None) -> tuple[str, str]:
+        """Write the file where it is not written yet, in ``folder`` or the system's for temporary files.
+
+        Returns:
+            its path and digest.
+        """
+        with self._lock:  # executors pickle in threads of their own
+            if self._sent is None:
+                self._sent = _stored(self, _pickled(self.value), folder)
+            return self._sent
+
     def __reduce__(self) -> Any:
         if self._value is None:
             return _received, (self._sent, None)
-        with self._lock:  # executors pickle in threads of their own
-            if self._sent is None:
-                self._sent = _stored(self, _pickled(self._value[0]))
-        return _received, (self._sent, Path(self._sent[0]).read_bytes() if self.inline else None)
+        path, _ = sent = self.store()
+        return _received, (sent, Path(path).read_bytes() if self.inline else None)
 
 
-def carrying(function: Callable[..., T], *common: Any) -> Callable[..., T]:
-    """``function`` with its first arguments, which travel as :class:`Carried`; a job is a partial of this."""
-    return functools.partial(_called, Carried((function, common)))
+def carrying(function: Callable[..., T], *common: Any, in_python: bool = False) -> Callable[..., T]:
+    """``function`` with its first arguments, which travel as :class:`Carried`; a job is a partial of this.
+
+    Args:
+        function: what is called.
+        *common: its first arguments.
+        in_python: see :class:`Carried`.
+    """
+    return functools.partial(_called, Carried((function, common), in_python=in_python))
+
+
+def carried_by(job: Callable[..., Any]) -> list[Carried[Any]]:
+    """What a job carries."""
+    return [each for each in getattr(job, "args", ()) if isinstance(each, Carried)]
 
 
 def _called(carried: Carried[Any], *own: Any) -> Any:
@@ -99,13 +127,19 @@ class NotHereError(Exception):
     """A worker has no access to what its job needs."""
 
 
-def _stored(owner: Any, data: bytes) -> tuple[str, str]:
+def _stored(owner: Any, data: bytes, shared: Path | None) -> tuple[str, str]:
     """Path and digest of a file of these bytes that only this user reads, and that goes when ``owner`` goes."""
+    digest = hashlib.sha256(data).hexdigest()
+    if shared is not None:
+        with contextlib.suppress(OSError):  # a folder that cannot be written
+            path, close = private_temporary(shared / "carried", data)
+            weakref.finalize(owner, close)
+            return str(path), digest
     folder = tempfile.TemporaryDirectory(prefix="recsim-mnar-")
     weakref.finalize(owner, folder.cleanup)
     path = Path(folder.name) / "carried"
     path.write_bytes(data)
-    return str(path), hashlib.sha256(data).hexdigest()
+    return str(path), digest
 
 
 def _pickled(value: Any) -> bytes:
@@ -156,6 +190,12 @@ def _keep(digest: str, read: Callable[[], bytes]) -> Any:
     return _LOADED[digest]
 
 
+def forget_loaded() -> None:
+    """Let this process load anew what jobs carry: the code that it was loaded by is another."""
+    with _LOADING:
+        _LOADED.clear()
+
+
 def executor_size(executor: Executor) -> int:
     """How many jobs an executor runs at a time: what it says of itself, else the number of processors."""
     client = getattr(executor, "_client", None)  # of Dask, whose cluster may grow
@@ -200,7 +240,7 @@ def _result(job: Callable[[], T], future: Future[T], executor: Executor) -> T:
     try:
         return future.result()
     except NotHereError:
-        carried = [each for each in getattr(job, "args", ()) if isinstance(each, Carried)]
+        carried = carried_by(job)
         if not carried:
             raise
         for each in carried:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -13,19 +13,25 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
+from recsim_mnar.numerics.memory import give_back
 from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import Forgets, able, has_fixed_distribution, learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
+from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
-from recsim_mnar.simulate.executor import carrying, checked_users, run_in_order, user_shards
+from recsim_mnar.simulate.executor import SHARD_USERS, carrying, checked_users, run_in_order, user_shards
 from recsim_mnar.worlds.base import DecisionWorld, SlateWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world, decision_world
 
-_LANE_BYTES = 1 << 28
-"""Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled."""
+LANE_BYTES = 1 << 28
+"""Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
+result depends on it."""
+
+_STATE_BYTES = 1 << 26
+"""Bound on what a policy may keep of the users of one shard, at eight bytes an item."""
 
 Columns = dict[str, NDArray[Any]]
 T = TypeVar("T")
@@ -69,9 +75,17 @@ def simulate(
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
         shards = iter_shards(world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep_truth)
-        parts = list(shards)
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        columns = _joined(list(shards))
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    """The rows of parts one after another; a column of theirs is let go when it stands in the whole."""
+    columns = {}
+    for name in list(parts[0]):
+        columns[name] = np.concatenate([part.pop(name) for part in parts])
+        give_back()
+    return columns
 
 
 def provenance(
@@ -139,13 +153,32 @@ def map_shards(
     first_user: int = 0,
     executor: Executor | None = None,
     keep: bool = False,
+    shard_users: int | None = None,
 ) -> Iterator[T]:
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
-    shard = carrying(_reduced_shard, reduce, world, policy, seed, keep)
-    jobs = (functools.partial(shard, first, n) for first, n in user_shards(first_user, n_users))
-    return run_in_order(jobs, executor)
+    shard = carrying(_reduced_shard, reduce, world, policy, seed, keep, in_python=acts_in_python(policy))
+    shards = list(user_shards(first_user, n_users, shard_users))
+    return _told(run_in_order((functools.partial(shard, first, n) for first, n in shards), executor), shards)
+
+
+def _told(results: Iterable[T], shards: list[tuple[int, int]]) -> Iterator[T]:
+    """Results of shards, of which whoever watches is told."""
+    advance = counted(sum(n for _, n in shards), "users")
+    for (_, n), result in zip(shards, results, strict=True):
+        advance(n)
+        yield result
+
+
+def acts_in_python(policy: Policy | SlatePolicy) -> bool:
+    """Whether somebody has to be asked for decisions; else users live in kernels, without the interpreter's lock."""
+    return not (isinstance(policy, Policy) and has_fixed_distribution(policy))
+
+
+def users_at_once(world: World) -> int:
+    """Users of a shard whose columns nobody keeps, where no executor waits for a share: fewer steps, bounded state."""
+    return SHARD_USERS * max(1, _STATE_BYTES // (8 * world.n_items * SHARD_USERS))
 
 
 def checked_run(
@@ -177,9 +210,16 @@ def _reduced_shard(
 
 
 def simulate_shard(
-    world: World, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: World,
+    policy: Any,
+    seed: int,
+    first_user: int,
+    n_users: int,
+    *,
+    keep_truth: bool = False,
+    lane_bytes: int | None = None,
 ) -> Columns:
-    """The columns of a few users, ordered by (user, step)."""
+    """The columns of a few users, ordered by (user, step); ``lane_bytes`` in place of :data:`LANE_BYTES`."""
     recommender = as_recommender(world, policy)
     if isinstance(recommender, SlatePolicy):
         from recsim_mnar.simulate import slates
@@ -195,7 +235,8 @@ def simulate_shard(
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
     moments: list[Columns] = []
     acting = Acting(policy.fresh(), world.n_items, policy)
-    for transition, _lanes, _which in drive(world, acting, seed, first_user, n_users, keep_truth=keep_truth):
+    driven = drive(world, acting, seed, first_user, n_users, keep_truth=keep_truth, lane_bytes=lane_bytes)
+    for transition, _lanes, _which in driven:
         moments.append(transition.columns)
     columns = {name: np.concatenate([m[name] for m in moments]) for name in moments[0]}
     return in_user_order(columns, first_user, n_users)
@@ -212,12 +253,19 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 
 
 def drive(
-    world: DecisionWorld, acting: Acting, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: DecisionWorld,
+    acting: Acting,
+    seed: int,
+    first_user: int,
+    n_users: int,
+    *,
+    keep_truth: bool = False,
+    lane_bytes: int | None = None,
 ) -> Iterator[tuple[Transition, Any, NDArray[np.int64]]]:
     """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of."""
     policy = acting.policy
     per_lane = 4 * world.n_items
-    lanes = world.lanes(max(1, min(n_users, _LANE_BYTES // per_lane)), keep_truth=keep_truth)
+    lanes = world.lanes(max(1, min(n_users, (lane_bytes or LANE_BYTES) // per_lane)), keep_truth=keep_truth)
     n_lanes = len(lanes.user)
     last = first_user + n_users
     next_user = first_user

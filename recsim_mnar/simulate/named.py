@@ -33,6 +33,7 @@ class Request:
         keep_truth: write the truth beside the log.
         form: of the parts, as :func:`recsim_mnar.simulate.run_folder.simulate_to`.
         resume: keep the parts that an interrupted run has written.
+        lane_bytes: as :func:`recsim_mnar.simulate.run_folder.simulate_to`.
         executor: to spread users over.
         progress: called with the number of users done since the last call.
     """
@@ -45,6 +46,7 @@ class Request:
     keep_truth: bool = False
     form: str = "parquet"
     resume: bool = False
+    lane_bytes: int | None = None
     executor: Executor | None = None
     progress: Callable[[int], None] = lambda users: None
 
@@ -121,6 +123,7 @@ def _to_folder(world: World, policy: Any, request: Request, training: dict[str, 
         keep_truth=request.keep_truth,
         form=request.form,
         resume=request.resume,
+        lane_bytes=request.lane_bytes,
         executor=request.executor,
         progress=request.progress,
     )

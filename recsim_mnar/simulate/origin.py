@@ -50,7 +50,12 @@ def origin_of(*things: Any) -> dict[str, str]:
 
 def code_of(modules: Iterable[str]) -> dict[str, str]:
     """A digest of each of these modules, where they are loaded and not this package's, and of what they import."""
-    found: dict[str, str] = {}
+    return {name: file_digest(file) for name, file in files_of(modules).items()}
+
+
+def files_of(modules: Iterable[str]) -> dict[str, Path]:
+    """The sources of these modules, where they are loaded and not this package's, and of what they import."""
+    found: dict[str, Path] = {}
     for name in modules:
         file = _own_file(name)
         if file is not None:
@@ -58,14 +63,35 @@ def code_of(modules: Iterable[str]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def origin_named(settings: Any) -> dict[str, str]:
-    """As :func:`origin_of`, of the modules (``package.module:Name``) and files that settings of JSON types name."""
-    texts = list(_texts(settings))
-    modules = {found.group(1) for text in texts for found in _MODULE.finditer(text)}
+def is_installed(file: Path) -> bool:
+    """Whether a source lies where packages are installed."""
+    return bool({"site-packages", "dist-packages"} & set(file.parts))
+
+
+def has_own_code(*things: Any) -> bool:
+    """Whether objects, or what they hold, are of classes that are not this package's."""
+    ours = ("recsim_mnar", "agents", *sys.stdlib_module_names)
+    kinds = {type(thing) for thing in _reached(things) if not inspect.isfunction(thing)}
+    return any(kind.__module__.partition(".")[0] not in (*ours, "numpy") for kind in kinds)
+
+
+def modules_named(settings: Any) -> list[str]:
+    """The modules that settings of JSON types name (``package.module:Name``); those that can be are imported."""
+    modules = {found.group(1) for text in _texts(settings) for found in _MODULE.finditer(text)}
     for name in sorted(modules):
         with contextlib.suppress(Exception):  # what cannot be imported is told where it is used
             importlib.import_module(name)
-    return code_of(sorted(modules)) | {f"file {text}": file_digest(text) for text in sorted(texts) if _is_file(text)}
+    return sorted(modules)
+
+
+def files_named(settings: Any) -> dict[str, str]:
+    """The digests of the files that settings of JSON types name, by the name given."""
+    return {text: file_digest(text) for text in sorted(set(_texts(settings))) if _is_file(text)}
+
+
+def origin_named(settings: Any) -> dict[str, str]:
+    """As :func:`origin_of`, of the modules (``package.module:Name``) and files that settings of JSON types name."""
+    return code_of(modules_named(settings)) | {f"file {name}": digest for name, digest in files_named(settings).items()}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -124,10 +150,10 @@ def _own_file(name: str) -> Path | None:
     return Path(file) if file and Path(file).suffix == ".py" and Path(file).is_file() else None
 
 
-def _imported(file: Path, name: str) -> dict[str, str]:
-    """Digests of a module and, where it is not an installed one, of the modules beside it that it imports."""
-    found = {name: file_digest(file)}
-    if {"site-packages", "dist-packages"} & set(file.parts):
+def _imported(file: Path, name: str) -> dict[str, Path]:
+    """Sources of a module and, where it is not an installed one, of the modules beside it that it imports."""
+    found = {name: file}
+    if is_installed(file):
         return found
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
     waiting = [(file, name)]
@@ -136,7 +162,7 @@ def _imported(file: Path, name: str) -> dict[str, str]:
             place = root.joinpath(*other.split("."))
             for source in (place.with_name(place.name + ".py"), place / "__init__.py"):
                 if other not in found and source.is_file():
-                    found[other] = file_digest(source)
+                    found[other] = source
                     waiting.append((source, other))
     return found
 

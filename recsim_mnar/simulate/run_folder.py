@@ -21,17 +21,17 @@ from recsim_mnar.log.filled_folder import FilledFolder, filling, refuse_occupied
 from recsim_mnar.log.made_with import differences, made_with
 from recsim_mnar.log.owned_folder import holder_of
 from recsim_mnar.log.packing import FORMATS, Packed, check_format, packed, record_part
-from recsim_mnar.log.parts import MANIFEST, read_table
+from recsim_mnar.log.parts import MANIFEST, REPLAY_MANIFEST, read_table
 from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order, user_shards
-from recsim_mnar.simulate.items import as_recommender, checked_run, provenance, simulate_shard
+from recsim_mnar.simulate.items import acts_in_python, as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.simulate.origin import origin_of
 from recsim_mnar.worlds.base import World
 
-__all__ = ["MANIFEST", "PART_SHARDS", "claimed", "new_folder", "refuse_occupied", "simulate_to"]
+__all__ = ["MANIFEST", "PART_SHARDS", "begin_run", "claimed", "new_folder", "refuse_occupied", "simulate_to"]
 
 PART_SHARDS = 8
 """Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
@@ -70,7 +70,7 @@ def claimed(folder: Path, *, resume: bool = False, what: str = "folder") -> Iter
     Raises:
         UserError: it is a file, holds something, cannot be made or written, or another process owns it.
     """
-    held = any((folder / name).exists() for name in (MANIFEST, INDEX, JOURNAL))
+    held = any((folder / name).exists() for name in (MANIFEST, REPLAY_MANIFEST, INDEX, JOURNAL))
     with filling(folder, resume=resume and held, what=what) as into:
         yield into
 
@@ -86,6 +86,7 @@ def simulate_to(
     keep_truth: bool = False,
     form: str = "parquet",
     resume: bool = False,
+    lane_bytes: int | None = None,
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda users: None,
 ) -> dict[str, int]:
@@ -105,6 +106,7 @@ def simulate_to(
         keep_truth: write the truth too.
         form: of the parts, ``parquet`` or ``arrow`` (larger, and read without decoding).
         resume: keep what is there.
+        lane_bytes: what the users of one shard who live side by side may take; None for what is usual.
         executor: to spread shards over.
         progress: called with the number of users done since the last call.
 
@@ -122,25 +124,41 @@ def simulate_to(
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     run_config["format"] = check_format(form)
     with claimed(folder, resume=resume) as into:
-        made = _begin(into, run_config, origin_of(world, policy), resume)
+        made = begin_run(into, run_config, origin_of(world, policy), len(_firsts(n_users)), resume=resume)
         with filling(folder / "log", resume=resume) as parts:
             if resume:
                 parts.take_up()
             parts.begin(made, made_with())
-            counts = _Run(into, parts, world, policy, run_config, executor, progress).fill()
+            counts = _Run(into, parts, world, policy, run_config, executor, progress, lane_bytes).fill()
         into.record(f"log/{INDEX}")
         return counts
 
 
-def _begin(into: FilledFolder, run_config: dict[str, Any], code: dict[str, str], resume: bool) -> str:
+def begin_run(
+    into: FilledFolder,
+    run_config: dict[str, Any],
+    code: dict[str, str],
+    n_parts: int,
+    *,
+    resume: bool,
+    name: str = MANIFEST,
+) -> str:
     """Write the manifest of a run, or find that the folder holds this one; returns the digest of what makes it.
+
+    Args:
+        into: the folder, whose parts lie in its folder ``log``.
+        run_config: what makes the run, JSON types only; ``format`` is that of the parts.
+        code: digests of the code and files that have part in it.
+        n_parts: how many parts it makes.
+        resume: it may hold this run.
+        name: of the manifest.
 
     Raises:
         UserError: the folder holds a run that was made otherwise.
     """
     wanted = {**json.loads(json.dumps(run_config)), "code": code}
     made = digest_of(wanted)
-    manifest = into.path / MANIFEST
+    manifest = into.path / name
     if resume:
         before = _manifest(manifest)
         versions = before.pop("made_with", None) if before is not None else None
@@ -155,12 +173,12 @@ def _begin(into: FilledFolder, run_config: dict[str, Any], code: dict[str, str],
             _refuse_other(into.path, before, wanted)
         if versions is not None:
             _refuse_versions(into.path, versions)
-        _refuse_strangers(into.path / "log", run_config["n_users"], run_config["format"])
+        _refuse_strangers(into.path / "log", n_parts, run_config["format"])
     into.begin(made, made_with())
     if not manifest.exists():
         into.made_here(manifest)
     write_json(manifest, {**wanted, "made_with": made_with()})
-    into.at_the_end(MANIFEST)
+    into.at_the_end(name)
     return made
 
 
@@ -193,10 +211,10 @@ def _refuse_versions(folder: Path, before: Any) -> None:
         )
 
 
-def _refuse_strangers(log: Path, n_users: int, form: str) -> None:
+def _refuse_strangers(log: Path, n_parts: int, form: str) -> None:
     """Raise UserError for a table that lies among the parts and is none of this run's: a reader would read it."""
     if log.is_dir():
-        expected = {part_path(log, i, FORMATS[form]).name for i in range(len(_firsts(n_users)))}
+        expected = {part_path(log, i, FORMATS[form]).name for i in range(n_parts)}
         for file in listed(log):
             if file.name not in expected:
                 raise UserError(f"cannot resume: {file} is no part of this run: move it away")
@@ -218,6 +236,7 @@ class _Run:
     run_config: dict[str, Any]
     executor: Executor | None
     progress: Callable[[int], None]
+    lane_bytes: int | None
 
     @property
     def keep_truth(self) -> bool:
@@ -253,7 +272,11 @@ class _Run:
     def _shards(self, firsts: list[int]) -> Iterator[list[_Shard]]:
         """The shards of parts by their first users, in order."""
         config = self.run_config
-        run_shard = carrying(_packed_shard, self.world, self.policy, config["seed"], self.keep_truth, config["format"])
+        options = {"keep_truth": self.keep_truth, "lane_bytes": self.lane_bytes}
+        run_shard = carrying(
+            *(_packed_shard, self.world, self.policy, config["seed"], config["format"], options),
+            in_python=acts_in_python(self.policy),
+        )
         jobs = (
             functools.partial(run_shard, user, n)
             for first in firsts
@@ -292,12 +315,12 @@ class _Shard:
 
 
 def _packed_shard(
-    world: World, policy: Any, seed: int, keep_truth: bool, form: str, first_user: int, n_users: int
+    world: World, policy: Any, seed: int, form: str, options: dict[str, Any], first_user: int, n_users: int
 ) -> _Shard:
     """Simulate a few users, and pack their rows while they are in the caches."""
-    log = Log(simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth))
+    log = Log(simulate_shard(world, policy, seed, first_user, n_users, **options))
     truth: dict[str, Any] = {}
-    if keep_truth and world.truth_column is not None:
+    if options["keep_truth"] and world.truth_column is not None:
         shown = log.is_bandit
         truth = {name: log[name][shown] for name in ("user", "step", world.truth_column)}
         del log.columns[world.truth_column]

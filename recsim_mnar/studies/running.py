@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import asdict
@@ -17,12 +18,15 @@ from recsim_mnar.log.made_with import differences as version_differences
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.owned_folder import holder_of
 from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
-from recsim_mnar.protocols.own_code import left_by_own_code, raised_by_own_code
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.simulate.origin import origin_named
+from recsim_mnar.simulate.own_code import of_own_code
+from recsim_mnar.simulate.pools import processes
 from recsim_mnar.studies.result import Study
 from recsim_mnar.studies.tasks import Task, filled, labels_of, tasks_of
+
+__all__ = ["MANIFEST", "TASKS", "differences", "processes", "run_study", "study_folder"]
 
 MANIFEST = "study.json"
 TASKS = "tasks"
@@ -91,6 +95,7 @@ def _run(
     if len(missing) < len(tasks):
         report(f"{len(tasks) - len(missing)} of {len(tasks)} were there already")
     seconds: dict[str, float] = {}
+    began = time.monotonic()
     for task, (result, took) in _finished(missing, executor):
         seconds[task.label] = took["seconds"]
         kept[task.label] = result
@@ -99,8 +104,14 @@ def _run(
                 write_json(path, result)
             # As it is read again: what a study says does not depend on whether it was interrupted.
             kept[task.label] = json.loads(path.read_text())
-        report(f"{task.label} done, {len(seconds)} of {len(missing)}")
+        report(f"{task.label} done, {len(seconds)} of {len(missing)}{_left(began, len(seconds), len(missing))}")
     return Study(settings, [kept[t.label] for t in tasks], seconds)
+
+
+def _left(began: float, done: int, total: int) -> str:
+    """In words, how long the rest will take at the rate of what is done."""
+    minutes = (time.monotonic() - began) / 60 / done * (total - done)
+    return f", about {minutes:,.0f} min left" if minutes >= 1 else ""
 
 
 def _kept(into: FilledFolder, task: Task) -> dict[str, Any] | None:
@@ -137,24 +148,10 @@ def _run_elsewhere(task: Task) -> Any:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        own = left_by_own_code(error) if isinstance(error, SystemExit) else raised_by_own_code(error)
+        own = of_own_code(error)
         if own is None:
             raise
         raise UserError(f"{task.label}: {own}") from error
-
-
-def processes(n: int) -> Any:
-    """An executor of so many fresh processes; None where one suffices.
-
-    Processes and not threads: agents learn in Python, which lets one thread at a time.
-    """
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    if n == 1:
-        return contextlib.nullcontext()
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(n, mp_context=context, initializer=_end_with_parent)
 
 
 def _name(task: Task) -> str:
@@ -247,19 +244,3 @@ def differences(before: Any, wanted: Any, path: str = "") -> list[str]:
         pairs = enumerate(zip(before, wanted, strict=True))
         return [d for i, (a, b) in pairs for d in differences(a, b, f"{path}[{i}]")]
     return [] if before == wanted else [f"{path} ({json.dumps(before)} there, {json.dumps(wanted)} here)"]
-
-
-def _end_with_parent() -> None:
-    """In a worker: end when the process that started it has gone, killed or not; a pool's own workers wait for ever."""
-    import multiprocessing
-    import os
-    import threading
-
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -21,7 +21,9 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist") from None
+        raise UserError(f"{path} does not exist: name a TOML file of settings") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder: name its TOML file of settings") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not a TOML file: {error}") from None
     known = ("catalogues", "seed", "first_seed", "agents", "protocols", "estimators", "options", "tie", "worlds")

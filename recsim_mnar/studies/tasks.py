@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.rng import check_seed, derive_seed
+from recsim_mnar.worlds.world_file import is_world_file
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,18 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
 
 def labels_of(setups: Sequence[Setup]) -> list[str]:
     """A name a setup: world and preset, with a number where two are alike."""
-    plain_names = ["-".join([s.world.replace(":", "."), *([s.preset] if s.preset else [])]) for s in setups]
+    plain_names = ["-".join([_name_of(s.world), *([s.preset] if s.preset else [])]) for s in setups]
     return [
         name if plain_names.count(name) == 1 else f"{name}-{plain_names[:i].count(name) + 1}"
         for i, name in enumerate(plain_names)
     ]
+
+
+def _name_of(world: str) -> str:
+    """A world's name as part of a file's: of a world file its own, without folders."""
+    if is_world_file(world):
+        return PurePath(world).name.lower().replace(".toml", "").replace("#", ".")
+    return world.replace(":", ".")
 
 
 def tasks_of(setups: Sequence[Setup], seeds: int | Sequence[int], seed: int = 0) -> list[Task]:

@@ -185,7 +185,7 @@ def test_difference_checks_its_columns():
         ({"reward_max": np.nan}, "reward_max must be a finite number"),
         ({"reward_max": 1e200}, "reward_max must be a finite number"),
         ({"reward_max": "x"}, "reward_max must be a finite number"),
-        ({"estimator": ["ips"]}, "no estimator"),
+        ({"estimator": ["ips"]}, "unknown estimator"),
         ({"warnings": "hello"}, "no parameter 'warnings'; it takes: replicates, seed, full_support"),
         ({"cluster": ["a", ""] * 250}, "'cluster', row 1 .*missing"),
         ({"cluster": np.ma.array(np.arange(500), mask=np.arange(500) == 4)}, "'cluster', row 4 .*masked"),

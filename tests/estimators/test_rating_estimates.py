@@ -33,6 +33,24 @@ def test_ips_is_unbiased_and_doubly_robust_too(delta):
     assert x[:, 2].std() <= x[:, 0].std()
 
 
+def test_ips_stays_unbiased_where_observations_depend_on_each_other():
+    """A user reveals all or nothing of what has the same propensity: P is the same, O is not independent."""
+    delta = r.loss("mse", GUESS)
+    u = np.random.default_rng(4).random((2_000, len(TRUTH), 1))  # one draw a user
+    found = [r.estimate_ratings(delta, Ratings.from_dense(TRUTH, one < P), P).ips for one in u]
+    assert abs(np.mean(found) - delta.risk(TRUTH)) < 4 * np.std(found) / math.sqrt(len(found))
+    alone = [r.estimate_ratings(delta, Ratings.from_dense(TRUTH, observe(P, s)), P).ips for s in range(200)]
+    assert np.std(found) > 1.3 * np.std(alone)  # dependence costs variance, no bias
+
+
+def test_snips_has_the_minimiser_of_ips():
+    guesses = [np.clip(TRUTH + np.random.default_rng(k).normal(size=TRUTH.shape), 1, 5) for k in range(20)]
+    for seed in range(30):
+        observed = Ratings.from_dense(TRUTH, observe(P, seed))
+        found = [r.estimate_ratings(r.loss("mse", guess), observed, P) for guess in guesses]
+        assert np.argmin([e.snips for e in found]) == np.argmin([e.ips for e in found])
+
+
 def test_metrics_are_what_they_say():
     truth, guess = np.array([[5.0, 1.0, 3.0]]), np.array([[1.0, 3.0, 2.0]])  # ranking: item 1, 2, 0
     assert r.loss("mse", guess).risk(truth) == pytest.approx((16 + 4 + 1) / 3)
@@ -78,6 +96,11 @@ def test_the_tail_bound_holds_and_has_the_papers_form():
     ]
     assert np.mean(outside) <= 0.1
     assert r.tail_bound(d, np.ones_like(P)) == 0.0
+    # uniform propensities p: O(1 / (p sqrt(UI))); unequal ones of the same sum pay more
+    wide = [r.tail_bound(np.ones((n, n)), np.full((n, n), p)) for n, p in ((10, 0.2), (40, 0.2), (10, 0.05))]
+    assert wide[0] / wide[1] == pytest.approx(4)
+    assert wide[2] / wide[0] == pytest.approx(4)
+    assert r.tail_bound(np.ones_like(P), P) > r.tail_bound(np.ones_like(P), np.full_like(P, P.mean()))
 
 
 def test_erm_bounds():

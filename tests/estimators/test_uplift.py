@@ -76,6 +76,9 @@ def test_list_metrics_are_the_papers_equations():
     result = evaluate_lists(exposures, lists, metrics=LIST_METRICS)
     for metric in LIST_METRICS:
         assert result[metric].value == pytest.approx(np.mean(expected[metric]), rel=1e-6)
+    # nothing is bought without a recommendation: what is left is the counterfactual precision of the recommended
+    clicks = evaluate_lists(of_grid(z, y & z, e), lists, metrics=("uplift", "precision_recommended"))
+    assert clicks["uplift"].value == clicks["precision_recommended"].value
     by_period = evaluate_lists(exposures, np.stack([lists, lists]), metrics=LIST_METRICS)
     assert {m: r.value for m, r in by_period.items()} == {m: r.value for m, r in result.items()}
 

@@ -14,12 +14,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.ab_test import ab_test, truth
+from recsim_mnar.protocols.ab_test import ab_test
 from recsim_mnar.protocols.compare import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.judgement import BEST, COSTS, Ranking, Target, judge
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.truth import truth
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 from twins.policies import MostViewed, OrderReader, Uniform
@@ -103,6 +104,23 @@ def test_off_policy_of_the_logging_policy_is_its_own_mean(world):
         assert r.details["kish"] == pytest.approx(log.is_bandit.sum())
     with pytest.raises(UserError, match="no bandit rows"):
         off_policy(log.organic(), {"same": Uniform(P)})
+
+
+def test_moments_of_blocks_give_what_all_decisions_give(world):
+    log = simulate(world, Uniform(P), 1500, 3)
+    policies, names = {"views": MostViewed(P), "same": Uniform(P)}, ["clipped_ips", "snips"]
+    blocks = off_policy(log, policies, estimators=names, clip=3.0, logging=Uniform(P))
+    # sg_ips needs every row, and all of them are held then.
+    whole = off_policy(log, policies, estimators=[*names, "sg_ips"], clip=3.0, logging=Uniform(P))
+    whole = [record for record in whole if record.metric != "sg_ips"]
+    for ours, theirs in zip(blocks, whole, strict=True):
+        assert (ours.agent, ours.metric) == (theirs.agent, theirs.metric)
+        assert (ours.value, ours.low, ours.high) == (theirs.value, theirs.low, theirs.high)
+        for name, number in theirs.details.items():
+            if name in ("row_sd", "kish"):
+                assert ours.details[name] == pytest.approx(number, rel=1e-12)
+            else:
+                assert ours.details[name] == number
 
 
 @pytest.mark.verify

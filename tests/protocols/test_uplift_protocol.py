@@ -213,7 +213,7 @@ def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys
     assert summary["agents"] == {"random": "random", "popularity": "popularity", "cubn": "cubn"}
     assert "offline metrics, 4 further periods" in err
     page = (out / "report.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 5
     assert "UpliftSNIPS@5" in page
     assert len(Log.read(out / "log").validate(20).users()) == 120
     assert Exposures.read(out).n_periods == 8
@@ -236,7 +236,7 @@ BAD = [
     (["--metrics", "uplift_snisp"], "did you mean 'uplift_snips'"),
     (["--protocols", "loocv"], "protocol 'loocv' needs test_log"),
     (["--agents", "mf-ips-ratings"], "revealed ratings"),
-    (["--agents", "popularity+epsilon=0.1"], "softening would change nothing"),
+    (["--agents", "random,popularity+epsilon=0.1"], "softening would change nothing"),
     (["--agents", "bpr+updates=0"], "updates must be"),
     (["--test-users", "5"], "--test-users: this world's comparison has no option 'test_users'"),
     (["--folds", "5"], "--folds: this world's comparison has no option"),

@@ -379,3 +379,22 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
                     counts[5] += 1
                 rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
     _find_top(target, propensity, maxima[0], top, out)
+
+
+@kernel
+def gather_missing(missing, user, by_user, pairs, out):
+    """Add rows of missing mass: to ``pairs`` (2, 3) its sum, and over users its square and its product with their rows.
+
+    ``user`` (n,) int64, with the rows of a user together, is read where ``by_user``; else a row is a user.
+    """
+    n = missing.size
+    own = rows = 0.0
+    for i in range(n):
+        own += missing[i]
+        rows += 1.0
+        if not by_user or i + 1 == n or user[i + 1] != user[i]:
+            out[0] = own
+            out[1] = own * own
+            out[2] = own * rows
+            add_exactly(pairs[0], pairs[1], out[:3])
+            own = rows = 0.0

@@ -4,94 +4,49 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from recsim_mnar.estimators.intervals.gamma import along_length_of, deviations_of, gamma_of_rows
-from recsim_mnar.estimators.intervals.limits import Interval
+from recsim_mnar.estimators.intervals.limits import ROUNDING, Deviations, Interval, positive_limits
 from recsim_mnar.estimators.off_policy.from_moments import clip_part, diagnostics, spread_facts
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.pairs import PairMoments
 from recsim_mnar.estimators.off_policy.sampling import Bounds, largest_weight, unit
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import support_of
 from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import Finding, Verdict
-from recsim_mnar.log.columns import Clusters, Floats, column, user_sums
 
 NAMES = ("target", "baseline")
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A log and two policies.
+def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stated: Stated) -> Estimate:
+    """The estimate of :func:`recsim_mnar.estimators.off_policy.value.difference`, from moments.
 
-    Attributes:
-        reward: (n,).
-        propensity: (n,).
-        policies: (n,) probabilities of the logged action, of the target and of the baseline.
-        unsupported: (n,) each one's mass where the logging probability is 0, or None.
-        clip: inf for none.
-        clusters: users, or None.
-        stated: what is known of the log.
+    Args:
+        pair: of the rows, with the clip of the estimator.
+        estimator: "ips", "clipped_ips" or "snips".
         level: nominal coverage.
+        stated: what is known of the log.
     """
-
-    reward: Floats
-    propensity: Any
-    policies: tuple[Any, Any]
-    unsupported: tuple[Any, Any]
-    clip: float
-    clusters: Clusters | None
-    stated: Stated
-    level: float
-
-    def moments(self) -> list[Moments]:
-        """Of both policies; the columns are checked on the way."""
-        return [
-            Moments.of(
-                self.reward,
-                self.propensity,
-                policy,
-                clip=None if math.isinf(self.clip) else self.clip,
-                cluster=self.clusters,
-                names=("reward", "propensity", name),
-                reward_min=self.stated.reward_min,
-                reward_max=self.stated.reward_max,
-                unsupported=missing,
-            )
-            for policy, missing, name in zip(self.policies, self.unsupported, NAMES, strict=True)
-        ]
-
-
-def estimate_difference(pair: Pair, estimator: str) -> Estimate:
-    """See :func:`recsim_mnar.estimators.off_policy.value.difference`."""
-    both = pair.moments()
+    both = [pair.ours, pair.theirs]
     ours, theirs = both
-    n = ours.rows
-    bounds = Bounds.of(ours, pair.stated)
-    reward = pair.reward - bounds.least if bounds.least else pair.reward
-    p = column(pair.propensity, "propensity")
-    columns = [column(policy, name) for policy, name in zip(pair.policies, NAMES, strict=True)]
-    for each, name in zip(columns, NAMES, strict=True):
-        pair.stated.check(each, p, (name, "propensity"))
-    raw = [each / p for each in columns]
-    cut = [np.minimum(w, pair.clip) for w in raw]
-    values = [_value(w, reward, estimator) for w in cut]
+    clip = ours.clip
+    bounds = Bounds.of(ours, stated)
+    values = [_value(m, estimator) for m in both]
     value = values[0] - values[1]
-    same = bool(np.array_equal(raw[0], raw[1]))
+    same = pair.differing == 0
     sampling = whole = _whole_range(bounds, ours)
     part = 0.0
     if ours.users > 1 and math.isfinite(bounds.range):
-        sampling = whole = _limits(pair, estimator, raw, reward, both, math.inf)
-        if math.isfinite(pair.clip):
-            sampling = _limits(pair, estimator, cut, reward, both, pair.clip)
-            parts = [clip_part(m, pair.stated, pair.level, bounds) for m in both]
+        limits = _Limits(pair, stated, level, bounds.one_reward(ours))
+        sampling = whole = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=False)
+        if math.isfinite(clip):
+            sampling = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=True)
+            parts = [clip_part(m, stated, level, bounds) for m in both]
             low, high = max(sampling.low - parts[1], whole.low), min(sampling.high + parts[0], whole.high)
             whole = whole if low > high else Interval(low, high, sampling.method)
             part = max(whole.high - sampling.high, sampling.low - whole.low, 0.0)
-    known = [support_of(m, pair.stated, pair.level) for m in both]
+    known = [support_of(m, stated, level) for m in both]
     gaps = [k.entering * bounds.range if k.entering > 0.0 else 0.0 for k in known]
     if same:
         sampling, part, gaps = Interval(0.0, 0.0, "no interval: the same policy"), 0.0, [0.0, 0.0]
@@ -112,26 +67,23 @@ def estimate_difference(pair: Pair, estimator: str) -> Estimate:
         "range": bounds.range,
         "bias_part": part,
     }
-    extra["weight_max_given"] = pair.stated.largest_weight is not None
-    gap = (cut[0] - cut[1]) * reward
-    influence = gap - float(np.mean(gap))
-    resting = None if same else deviations_of(influence, pair.clusters, ours).resting()
-    spread = spread_facts(ours, resting, bounds, along_length_of(influence, pair.clusters, ours))
+    extra["weight_max_given"] = stated.largest_weight is not None
+    spread = spread_facts(ours, None if same else _of_gaps(pair).resting(), bounds, _along_length(pair))
     verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)
     other = judge(
-        diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / n, "same": True}
+        diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / theirs.rows, "same": True}
         | {"weight_max_given": extra["weight_max_given"], "range": bounds.range},
         estimator,
     )  # fmt: skip
     verdict = _joined(verdict, other)
-    return Estimate(value, low, high, pair.level, method, n, min(ours.ess, theirs.ess), facts, verdict, estimator)
+    return Estimate(value, low, high, level, method, ours.rows, min(ours.ess, theirs.ess), facts, verdict, estimator)
 
 
-def _value(weight: Floats, reward: Floats, estimator: str) -> float:
+def _value(moments: Moments, estimator: str) -> float:
     if estimator != "snips":
-        return float(weight @ reward) / reward.size
-    total = float(weight.sum())
-    return float(weight @ reward) / total if total > 0.0 else 0.0
+        return moments.sum("y") / moments.rows
+    total = moments.sum("w")
+    return moments.sum("x") / total if total > 0.0 else 0.0
 
 
 def _whole_range(bounds: Bounds, moments: Moments) -> Interval:
@@ -139,46 +91,83 @@ def _whole_range(bounds: Bounds, moments: Moments) -> Interval:
     return Interval(-bounds.range, bounds.range, f"no interval: {reason}")
 
 
-def _limits(
-    pair: Pair, estimator: str, weights: list[Floats], reward: Floats, both: list[Moments], clip: float
-) -> Interval:
-    """Limits of the mean of (w_t - w_b) r from those of its gains and losses, or of the difference of two ratios."""
-    words, one = unit(both[0]), Bounds.of(both[0], pair.stated).one_reward(both[0])
-    largest = [max(largest_weight(m, pair.stated, clip), float(np.max(w))) for m, w in zip(both, weights, strict=True)]
-    if estimator == "snips":
-        weights = [w / (float(np.mean(w)) or 1.0) for w in weights]
-        largest = [max(a, float(np.max(w))) for a, w in zip(largest, weights, strict=True)]
-        values = [float(np.mean(w * reward)) for w in weights]
-        scores = weights[0] * (reward - values[0]) - weights[1] * (reward - values[1])
-        spread = deviations_of(scores, pair.clusters, both[0]).spread(
-            reward.size,
-            largest[0] * one + largest[1] * values[1],
-            largest[1] * one + largest[0] * values[0],
-            pair.level,
+def _gap(pair: PairMoments) -> tuple[float, float, float]:
+    """A user's part in the difference of cut weights less its rows times the mean, in the numbers of ``cut``."""
+    return -pair.cut.of((0.0, 1.0, -1.0)) / pair.ours.rows, 1.0, -1.0
+
+
+def _of_gaps(pair: PairMoments) -> Deviations:
+    return pair.cut.deviations(_gap(pair), pair.ours)
+
+
+def _along_length(pair: PairMoments) -> float:
+    """As :func:`recsim_mnar.estimators.off_policy.sampling.along_length`, of the difference."""
+    if not (pair.ours.clustered and pair.ours.users < pair.ours.rows):
+        return 0.0
+    length, gap = (1.0, 0.0, 0.0), _gap(pair)
+    square = pair.cut.of(length, length, gap, gap)
+    most = pair.cut.of(length, length, (0.0, 1.0, 0.0), (0.0, 1.0, 0.0))
+    most += pair.cut.of(length, length, (0.0, 0.0, 1.0), (0.0, 0.0, 1.0))
+    return pair.cut.of(length, gap) / math.sqrt(square) if square > ROUNDING * most else 0.0
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Limits from sample size alone."""
+
+    pair: PairMoments
+    stated: Stated
+    level: float
+    one_reward: float
+
+    def of_ratios(self) -> Interval:
+        """Of the difference of two ratios: one more of the heaviest rows may be fully rewarded, or not at all."""
+        both = (self.pair.ours, self.pair.theirs)
+        n = both[0].rows
+        means = [m.sum("w") / n or 1.0 for m in both]
+        largest = [largest_weight(m, self.stated) for m in both]
+        largest = [max(most, m.weight_max / mean) for most, m, mean in zip(largest, both, means, strict=True)]
+        values = [m.sum("x") / n / mean for m, mean in zip(both, means, strict=True)]
+        ours, theirs = (1.0 / mean for mean in means)
+        # w (r - v) of the one less that of the other, in numbers that are small where the policies are nearly the same.
+        form = (ours, ours - theirs, -values[0] * ours, values[1] * theirs - values[0] * ours)
+        spread = self.pair.ratio.deviations(form, both[0]).spread(
+            n,
+            largest[0] * self.one_reward + largest[1] * values[1],
+            largest[1] * self.one_reward + largest[0] * values[0],
+            self.level,
         )
-        less, more = spread.reaches(pair.level)
+        less, more = spread.reaches(self.level)
         value = values[0] - values[1]
-        return Interval(value - less, value + more, f"{words} Student with the heaviest step")
-    gap = weights[0] - weights[1]
-    parts = [np.maximum(gap, 0.0), np.maximum(-gap, 0.0)]
-    means = [float(np.mean(part * reward)) for part in parts]
-    ends = []
-    for part, most in zip(parts, largest, strict=True):
-        ends.append(
-            gamma_of_rows(part * reward, part, pair.clusters, both[0], level=pair.level, one_reward=one, largest=most)
-        )
-    sums = [user_sums(part * reward - mean, pair.clusters) for part, mean in zip(parts, means, strict=True)]
-    scale = math.sqrt(float(sums[0] @ sums[0]) * float(sums[1] @ sums[1]))
-    together = float(sums[0] @ sums[1]) / scale if scale > 0.0 else 0.0
+        return Interval(value - less, value + more, f"{unit(both[0])} Student with the heaviest step")
 
-    def reach(gain: float, loss: float) -> float:
-        """Zou & Donner's (2008) variance estimates recovery, with the correlation of the two parts over users."""
-        return math.sqrt(max(gain**2 + loss**2 - 2.0 * together * gain * loss, 0.0))
+    def of_means(self, *, clipped: bool) -> Interval:
+        """Of the mean of (w - b) r from those of its gains and losses."""
+        pair, moments = self.pair, self.pair.ours
+        products, clip = (pair.cut, moments.clip) if clipped else (pair.plain, math.inf)
+        excesses = pair.excesses[2:] if clipped else pair.excesses[:2]
+        n = moments.rows
+        means = [products.of(unit) / n for unit in ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0))]
+        forms = [(-means[0], 1.0, 0.0), (-means[1], 0.0, 1.0)]
+        ends, spreads = [], []
+        for each, form, mean, excess in zip((pair.ours, pair.theirs), forms, means, excesses.tolist(), strict=True):
+            largest = largest_weight(each, self.stated, clip)
+            with_it = max(excess - (largest - 1.0), 0.0)
+            step = largest * self.one_reward + with_it * max(moments.sum("r") / n, 0.0)
+            found = products.deviations(form, moments)
+            spreads.append(found.second)
+            ends.append(positive_limits(mean, found.spread(n, step, max(mean, 0.0), self.level), self.level))
+        scale = math.sqrt(spreads[0] * spreads[1])
+        together = products.of(*forms) / scale if scale > 0.0 else 0.0
 
-    value = means[0] - means[1]
-    down = reach(means[0] - ends[0][0], ends[1][1] - means[1])
-    up = reach(ends[0][1] - means[0], means[1] - ends[1][0])
-    return Interval(value - down, value + up, f"gamma (Fay-Feuer) of gains and losses, {words}")
+        def reach(gain: float, loss: float) -> float:
+            """Zou & Donner's (2008) variance estimates recovery, with the correlation of the two parts over users."""
+            return math.sqrt(max(gain**2 + loss**2 - 2.0 * together * gain * loss, 0.0))
+
+        value = means[0] - means[1]
+        down = reach(means[0] - ends[0][0], ends[1][1] - means[1])
+        up = reach(ends[0][1] - means[0], means[1] - ends[1][0])
+        return Interval(value - down, value + up, f"gamma (Fay-Feuer) of gains and losses, {unit(moments)}")
 
 
 def _joined(ours: Verdict, theirs: Verdict) -> Verdict:

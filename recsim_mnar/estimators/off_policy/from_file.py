@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
+from recsim_mnar.estimators.off_policy.from_blocks import BlockQuestion, Gathered, gather_blocks, needs_all_rows
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
-from recsim_mnar.log.column_files import LogColumns, column_names, provenance_of, read_columns
+from recsim_mnar.log.column_files import LogColumns, LogFile, column_names
+from recsim_mnar.log.parts import Parts
+from recsim_mnar.numerics.memory import MemoryLimit
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Record = dict[str, Any]
+Gather = Callable[[LogFile, BlockQuestion, int], Gathered | None]
 
 UNSUPPORTED = "_unsupported"
+
+_BLOCK_ROWS = 1 << 19
+"""Rows that are read at a time."""
+_LEAST_ROWS = 1 << 15
+_ROW_BYTES = 56
+"""Of a number of a row while it is decoded, picked and cut: some copies, and what allocators keep (measured)."""
+_KEPT_BYTES = 28
+"""Of a number of a row where all rows are held (measured)."""
+_SORTED_BYTES = 3 << 28
+"""Of rows that are sorted at a time where users come in no order, and nobody says how much memory there is."""
 
 
 def estimate_file(
@@ -39,12 +53,18 @@ def estimate_file(
     q_logged: str | None = None,
     q_target: str | None = None,
     unsupported: Sequence[str] = (),
+    limit: MemoryLimit | None = None,
+    gather: Gather | None = None,
     **stated: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from a log file.
 
     Only the columns named are read; ids of a CSV file that are not 64-bit integers are compared as text. Where the file
     has a column ``event`` its bandit rows are used, otherwise all rows.
+
+    Parquet and Arrow files are read in blocks of rows where moments suffice (ips, clipped_ips, snips and differences):
+    memory does not grow with the log, and the estimates have the bits of all rows at once. Other estimators need all
+    rows in memory.
 
     Args:
         path: a Parquet or CSV file, or a folder of such parts (of one kind; read in the order of their names).
@@ -63,6 +83,9 @@ def estimate_file(
         unsupported: columns of the targets' mass where the logging probability is 0, in the order of the targets and
             then the baseline; without them a column named as the target with ``_unsupported`` behind it is taken where
             there is one (`recsim-mnar replay` writes it).
+        limit: of the memory that the process may take; None for what the machine has left.
+        gather: reads parts side by side where moments suffice, see
+            :func:`recsim_mnar.estimators.off_policy.from_parts.gather_parts`.
         **stated: full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, as
             :func:`recsim_mnar.estimators.estimate_value`.
 
@@ -81,8 +104,21 @@ def estimate_file(
     known = Stated(**stated)
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
     extra = [name for name in (q_logged, q_target) if name is not None]
-    lost = _missing_columns(path, policies, unsupported)
-    log = read_columns(path, [*policies, *extra, *lost.values()], cluster=cluster, reward=reward, propensity=propensity)
+    parts = Parts.of(path)
+    lost = _missing_columns(parts, policies, unsupported)
+    file = LogFile.open(
+        parts, [*policies, *extra, *lost.values()], cluster=cluster, reward=reward, propensity=propensity
+    )
+    limit = limit or MemoryLimit()
+    reason = _why_whole(file, estimators, interval)
+    if not reason:
+        compared = [] if baseline is None else [name for name in targets if name != baseline]
+        question = BlockQuestion(
+            reward, propensity, policies, baseline, compared, check_clip(clip), lost, known, file.cluster is not None
+        )
+        return _from_blocks(file, question, estimators, level, interval, limit, gather)
+    limit.hold(_bytes_of_all(file), f"{path}: {reason} needs all rows in memory, and")
+    log = file.read()
     for name in policies:
         check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
         known.check(log.others[name], log.propensity, (name, propensity), log.numbers)
@@ -99,9 +135,51 @@ def estimate_file(
         interval=interval,
         models=dict.fromkeys(policies, models),
         missing={name: log.others[lost[name]] for name in lost},
-        made=provenance_of(path),
+        made=file.provenance,
         **stated,
     )
+
+
+def _why_whole(file: LogFile, estimators: Sequence[str], interval: str) -> str:
+    """What needs all rows of a file in memory, in words; empty where it can be read in blocks."""
+    return needs_all_rows(estimators, interval) or ("" if file.in_blocks else "a file of this kind")
+
+
+def _bytes_of_all(file: LogFile) -> float:
+    """About what all rows take while they are estimated from."""
+    rows = file.n_rows
+    if rows is None:
+        return 3.0 * sum(part.stat().st_size for part in file.parts.files)
+    return rows * _KEPT_BYTES * (len(file.names) + 3.0)
+
+
+def _from_blocks(
+    file: LogFile,
+    question: BlockQuestion,
+    estimators: Sequence[str],
+    level: float,
+    interval: str,
+    limit: MemoryLimit,
+    gather: Gather | None,
+) -> list[Record]:
+    """The records of :func:`estimate_file`, block by block."""
+    a_row = _ROW_BYTES * (len(file.names) + 3.0)
+    rows = limit.count(a_row, _LEAST_ROWS, _BLOCK_ROWS, f"estimate {file.path}")
+    sorted_rows = limit.count(a_row, _LEAST_ROWS, int(_SORTED_BYTES / a_row), f"estimate {file.path}")
+    found = None if gather is None else gather(file, question, rows)
+    found = found or gather_blocks(lambda: file.blocks(rows), question, sorted_rows)
+    made = file.provenance
+    records = []
+    for name in question.policies:
+        for estimator in estimators:
+            estimate = found.value(name, estimator, level=level, interval=interval)
+            records.append(record_of(name, with_adaptive_findings(estimate, made)))
+    for name in question.compared:
+        for estimator in estimators:
+            estimate = with_adaptive_findings(found.difference(name, estimator, level=level), made)
+            record = record_of(f"{name} - {question.baseline}", estimate)
+            records.append(record | {"baseline": question.baseline})
+    return records
 
 
 def estimate_columns(
@@ -189,14 +267,14 @@ def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: 
         )
 
 
-def _missing_columns(path: str | Path, policies: Sequence[str], named: Sequence[str]) -> dict[str, str]:
+def _missing_columns(parts: Parts, policies: Sequence[str], named: Sequence[str]) -> dict[str, str]:
     """The column of each policy's missing mass, where there is one.
 
     Raises:
         UserError: another number of columns than policies.
     """
     if not named:
-        known = column_names(path)
+        known = column_names(parts)
         return {name: name + UNSUPPORTED for name in policies if name + UNSUPPORTED in known}
     if len(named) != len(policies):
         raise UserError(
@@ -208,6 +286,7 @@ def _missing_columns(path: str | Path, policies: Sequence[str], named: Sequence[
 
 def records_table(records: Sequence[Record]) -> Table:
     """The records as a table for a person, one line a policy and estimator, best value first as given."""
+    from rich.markup import escape
     from rich.table import Table
 
     level = f"{records[0]['level'] * 100:g} %" if records else "level"
@@ -221,17 +300,17 @@ def records_table(records: Sequence[Record]) -> Table:
     for record in records:
         grade = record["verdict_level"]
         table.add_row(
-            record["policy"],
-            record["estimator"],
+            escape(printable(record["policy"])),
+            escape(printable(record["estimator"])),
             *(f"{record[key]:.4g}" for key in ("value", "low", "high")),
             f"{record['n']:,}",
             f"{record['ess']:,.0f}",
-            record["verdict"],
+            escape(printable(record["verdict"])),
             style=colours.get(grade),
         )
     without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
     if without and any("baseline" in record for record in records):
-        names = ", ".join(dict.fromkeys(without))
+        names = escape(printable(", ".join(dict.fromkeys(without))))
         table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(known_to_differ())}."
         table.caption_justify = "left"
     return table

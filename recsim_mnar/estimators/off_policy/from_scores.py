@@ -56,7 +56,7 @@ class Case:
 
     @property
     def largest(self) -> float:
-        """The largest of them possible: as given and where none changes it, else the largest seen."""
+        """The largest of them possible, as given and where none changes it; else the largest seen."""
         seen = float(np.max(self.used))
         given = self.stated.largest_weight
         if given is None or self.scores.other_weights:

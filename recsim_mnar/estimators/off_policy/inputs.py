@@ -8,6 +8,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, refuse_rows
+from recsim_mnar.numerics.checks import level_of
 
 HIGHEST_TARGET = 1.0 + 1e-6
 """A softmax in float32 may pass 1 by a rounding."""
@@ -58,11 +59,7 @@ def check_rows(
 
 def check_level(level: float) -> float:
     """``level`` as a float in (0, 1), or UserError."""
-    if not (isinstance(level, (int, float, np.number)) and 0.0 < float(level) < 1.0):
-        percent = isinstance(level, (int, float)) and 1.0 < float(level) < 100.0
-        hint = f"this looks like percent: {float(level) / 100.0:g}" if percent else "0.95 is usual"
-        raise UserError(f"level must lie strictly between 0 and 1, got {level!r}; {hint}")
-    return float(level)
+    return level_of(level)
 
 
 def check_clip(clip: float | None) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_rows
 from recsim_mnar.estimators.off_policy.stated import check_range, missing_column, refuse_outside
-from recsim_mnar.log.columns import Clusters, Floats, column, user_sums
+from recsim_mnar.log.columns import Clusters, Floats, column
 
 N_SUMS, N_POWERS, N_TOP, N_TOP_REWARDS = 13, 35, 8, 21
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr"))}
@@ -43,13 +43,6 @@ def _refuse_overflow(reward: Floats, propensity: Floats, names: tuple[str, str, 
     )
 
 
-def _missing_sums(missing: Floats, clusters: Clusters | None) -> NDArray[np.float64]:
-    """Sum of the missing mass, and over users the square of their sums and its product with their rows."""
-    sums = user_sums(missing, clusters)
-    lengths = user_sums(np.ones(missing.size), clusters)
-    return np.array([float(np.sum(missing)), float(sums @ sums), float(sums @ lengths)])
-
-
 def _largest(values: Floats, number: int) -> Floats:
     """The (number,) largest values, downwards; 0 where there are fewer."""
     least = min(number, values.size)
@@ -74,6 +67,7 @@ class Moments:
         rows: number of rows.
         users: number of users (of rows where none were given).
         shift: the least reward possible as given, else the least one of the log where that is negative, else 0.
+        counts_losses: whether rewards below 0 are counted as losses, because ``shift`` is the least one of the log.
         rewarded: rows with a reward other than ``shift``.
         supported: rows whose action the target could take.
         clipped: rows whose weight is above ``clip``.
@@ -94,6 +88,7 @@ class Moments:
     clip: float = float("inf")
     clustered: bool = False
     shift: float = 0.0
+    counts_losses: bool = False
     _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_SUMS)), repr=False)
     _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_POWERS)), repr=False)
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
@@ -133,7 +128,7 @@ class Moments:
 
         Raises:
             UserError: a range that is reversed or that a reward lies outside of, columns of different length, values
-            that are no data (with the row), ``clip`` not positive.
+                that are no data (with the row), ``clip`` not positive.
         """
         r = column(reward, names[0])
         p = column(propensity, names[1], rows=r.size)
@@ -146,14 +141,68 @@ class Moments:
         if moments.rows and moments.reward_min < shift:
             if least is not None or not np.isfinite(moments.reward_min):
                 refuse_outside(r, shift, None, names[0])
-            moments = Moments(moments.clip, moments.clustered, moments.reward_min)
-            moments._gather(r - moments.shift, p, t, clusters, names)
-            moments.top_losses = _largest(np.maximum(-r, 0.0), N_TOP_REWARDS)
+            moments = Moments(moments.clip, moments.clustered, moments.reward_min, counts_losses=True)
+            moments.extend(r, p, t, clusters, names)
         if largest is not None and moments.rows and moments.reward_max > largest:
             refuse_outside(r, None, largest, names[0])
         if unsupported is not None:
-            moments._missing = _missing_sums(missing_column(unsupported, t), clusters)
+            moments._add_missing(missing_column(unsupported, t), clusters)
         return moments
+
+    def extend(
+        self,
+        r: Floats,
+        p: Floats,
+        t: Floats,
+        clusters: Clusters | None,
+        names: tuple[str, str, str] = ("reward", "propensity", "target"),
+        missing: Floats | None = None,
+    ) -> None:
+        """Add further rows, (n,) columns that :func:`recsim_mnar.log.columns.column` has made, in place.
+
+        The bits are those of all rows gathered at once where what came before is a multiple of 16,384 rows or, with
+        clusters, where users come in ascending order and none is in two blocks.
+
+        Args:
+            r: rewards.
+            p: propensities.
+            t: the target's probabilities.
+            clusters: users; given where the moments are ``clustered``.
+            names: of the columns, for messages.
+            missing: the target's mass on actions whose logging probability is 0.
+
+        Raises:
+            UserError: as :meth:`of`; the moments are of no use then.
+        """
+        self._gather(r if self.shift == 0.0 else r - self.shift, p, t, clusters, names)
+        self._numbers = None
+        if self.counts_losses:
+            self.top_losses = _largest(
+                np.concatenate([self.top_losses, _largest(np.maximum(-r, 0.0), N_TOP_REWARDS)]), N_TOP_REWARDS
+            )
+        if missing is not None:
+            self._add_missing(missing_column(missing, t), clusters)
+
+    def _add_missing(self, missing: Floats, clusters: Clusters | None) -> None:
+        from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
+
+        if self._missing is None:
+            self._missing = np.zeros((2, 3))
+        together = missing if clusters is None else clusters.together(missing)
+        users = np.empty(0, np.int64) if clusters is None else clusters.together(clusters.codes)
+        kernels.gather_missing(together, users, clusters is not None, self._missing, np.empty(3))
+
+    def unclipped(self) -> Moments:
+        """The moments of the same rows without clipping: every product of a clipped weight is that of the weight."""
+        if math.isinf(self.clip):
+            return self
+        same = self.scaled(1.0)
+        same.clip = math.inf
+        for pairs, places in ((same._sums, _SUMS), (same._powers, _POWERS)):
+            for name, place in places.items():
+                pairs[:, place] = pairs[:, places[name.replace("c", "w").replace("y", "x")]]
+        same._counts[4] = 0
+        return same
 
     def _gather(self, r: Floats, p: Floats, t: Floats, clusters: Clusters | None, names: tuple[str, str, str]) -> None:
         from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
@@ -199,9 +248,12 @@ class Moments:
             )
         if (self._missing is None) != (other._missing is None):
             raise UserError("moments merge only where all shards have the column unsupported, or none")
-        merged = Moments(self.clip, self.clustered, self.shift, self._sums.copy(), self._powers.copy())
+        losses = self.counts_losses or other.counts_losses
+        merged = Moments(self.clip, self.clustered, self.shift, losses, self._sums.copy(), self._powers.copy())
         if self._missing is not None and other._missing is not None:
-            merged._missing = self._missing + other._missing
+            merged._missing = self._missing.copy()
+            kernels.add_exactly(merged._missing[0], merged._missing[1], other._missing[0])
+            merged._missing[1] += other._missing[1]
         for pairs, more in ((merged._sums, other._sums), (merged._powers, other._powers)):
             kernels.add_exactly(pairs[0], pairs[1], more[0])
             pairs[1] += more[1]
@@ -223,7 +275,8 @@ class Moments:
         """
         if not (math.isfinite(factor) and factor > 0.0):
             raise UserError(f"factor must be positive and finite, got {factor!r}")
-        grown = Moments(self.clip, self.clustered, self.shift, self._sums * factor, self._powers * factor)
+        sums, powers = self._sums * factor, self._powers * factor
+        grown = Moments(self.clip, self.clustered, self.shift, self.counts_losses, sums, powers)
         grown._counts = np.maximum(np.rint(self._counts * factor), np.minimum(self._counts, 1)).astype(np.int64)
         grown._extremes = self._extremes.copy()
         for name in ("top_weights", "top_rewards", "top_losses"):
@@ -309,13 +362,13 @@ class Moments:
 
     @property
     def missing(self) -> float | None:  # noqa: D102
-        return None if self._missing is None else float(self._missing[0])
+        return None if self._missing is None else float(self._missing[:, 0].sum())
 
     def missing_error(self) -> float:
         """Standard error, by user, of the mean of the target's missing mass."""
         if self._missing is None or self.users < 2:
             return 0.0
-        total, square, cross = self._missing.tolist()
+        total, square, cross = self._missing.sum(axis=0).tolist()
         mean = total / self.rows
         spread = square - 2.0 * mean * cross + mean**2 * self.power("ll")
         return math.sqrt(max(spread, 0.0) * self.users / (self.users - 1.0)) / self.rows

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError, described, nearest
+from recsim_mnar.errors import UserError, described
 from recsim_mnar.estimators.off_policy import scores
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores
 from recsim_mnar.estimators.verdict import CAUTION, Finding
-from recsim_mnar.plugins import announced, imported
+from recsim_mnar.plugins import announced, imported, unknown
 
 GROUP = "recsim_mnar.estimators"
 """Entry-point group in which a package announces its estimators."""
@@ -139,10 +139,7 @@ def check_name(name: str) -> EstimatorInfo:
         return _own(name, imported("estimator", name))
     if isinstance(name, str) and name in announced(GROUP):
         return _own(name, announced(GROUP)[name].load())
-    raise UserError(
-        f"no estimator {name!r}; {nearest(str(name), {**ESTIMATORS, **announced(GROUP)})} (one of your own: "
-        "package.module:function)"
-    )
+    raise UserError(unknown("estimator", str(name), {**ESTIMATORS, **announced(GROUP)}, "function"))
 
 
 def known_to_differ() -> tuple[str, ...]:

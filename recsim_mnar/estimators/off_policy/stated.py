@@ -128,18 +128,18 @@ def refuse_outside(
         raise UserError(f"column {name!r}, {row_in_words(row, numbers)}: {reward[row]:g} is {what}")
 
 
-def missing_column(values: Any, target: Floats) -> Floats:
-    """The target's mass where the logging probability is 0, (n,), checked.
+def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> Floats:
+    """The target's mass where the logging probability is 0, (n,), checked; ``numbers`` are its rows in a file.
 
     Raises:
         UserError: a value outside [0, 1], or one that the logged action's own probability leaves no room for.
     """
-    array = finite_column(values, "unsupported", target.size)
+    array = finite_column(values, "unsupported", target.size, numbers)
     bad = ~((array >= 0.0) & (array + target <= HIGHEST_TARGET))
     if bad.any():
         row = int(np.argmax(bad))
         raise UserError(
-            f"column 'unsupported', row {row} (counted from 0): {array[row]:g} is no mass beside the logged action's "
+            f"column 'unsupported', {row_in_words(row, numbers)}: {array[row]:g} is no mass beside the logged action's "
             f"{target[row]:g}; it must lie in [0, 1 - target]"
         )
     return array

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -203,7 +202,8 @@ def difference(
     Raises:
         UserError: as :func:`estimate_value`.
     """
-    from recsim_mnar.estimators.off_policy.difference import Pair, estimate_difference
+    from recsim_mnar.estimators.off_policy.difference import NAMES, estimate_difference
+    from recsim_mnar.estimators.off_policy.pairs import PairMoments
 
     info = check_name(estimator)
     if not info.from_moments:
@@ -214,14 +214,26 @@ def difference(
     rewards = column(reward, "reward")
     if rewards.size == 0:
         raise UserError("the log has no rows; give at least one")
-    pair = Pair(
-        reward=rewards,
-        propensity=propensity,
-        policies=(target, baseline),
-        unsupported=(unsupported, baseline_unsupported),
-        clip=check_clip(clip) if info.clips else math.inf,
-        clusters=Clusters.of(cluster, rewards.size),
-        stated=Stated(**stated),
-        level=check_level(level),
-    )
-    return estimate_difference(pair, estimator)
+    facts, level = Stated(**stated), check_level(level)
+    clusters = Clusters.of(cluster, rewards.size)
+    policies = [column(policy, name, rows=rewards.size) for policy, name in zip((target, baseline), NAMES, strict=True)]
+    p = column(propensity, "propensity", rows=rewards.size)
+    both = [
+        Moments.of(
+            rewards,
+            p,
+            policy,
+            clip=clip if info.clips else None,
+            cluster=clusters,
+            names=("reward", "propensity", name),
+            reward_min=facts.reward_min,
+            reward_max=facts.reward_max,
+            unsupported=missing,
+        )
+        for policy, missing, name in zip(policies, (unsupported, baseline_unsupported), NAMES, strict=True)
+    ]
+    for policy, name in zip(policies, NAMES, strict=True):
+        facts.check(policy, p, (name, "propensity"))
+    pair = PairMoments(both[0], both[1])
+    pair.extend(rewards, p, policies[0], policies[1], clusters)
+    return estimate_difference(pair, estimator, level=level, stated=facts)

@@ -30,7 +30,7 @@ class Leaders:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """The first and the others: the set that holds the best agent."""
+        """The first and the others, the set that holds the best agent."""
         return (self.first, *self.others)
 
 

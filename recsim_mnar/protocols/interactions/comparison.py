@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log.views import Views
+from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy.adapting import as_learner, fitted
 from recsim_mnar.policy.base import Learner
+from recsim_mnar.policy.needs import check_needs
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.decisions import HIT_RATES
 from recsim_mnar.protocols.experiment import Picture
@@ -84,6 +86,11 @@ def compare_interactions(
     if candidates not in CANDIDATES:
         raise UserError(f"candidates must be one of {', '.join(CANDIDATES)}, got {candidates!r}")
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
+    for name, learner in learners.items():
+        check_needs(name, learner, (), "a file of interactions (users, items and times)")
+    level_of(level)
+    if data.n_users < 2:
+        raise UserError("the interactions are of one user: intervals come from users, give those of two or more")
     facts = facts_of(data)
     repeats = facts["repeats"] > 0
     unseen = candidates == "unseen" or (candidates == "auto" and not repeats)
@@ -259,6 +266,11 @@ def _notes(facts: dict[str, Any], unseen: bool, split: dict[str, Any] | None) ->
         notes.append(
             f"Only {share:.2%} of the rows meet an item again, and yet items that a user has met are candidates: "
             "--candidates unseen leaves them out."
+        )
+    if facts["duplicates"]:
+        notes.append(
+            f"{facts['duplicates']:,} rows repeat an earlier row (user, item and time alike) and count as "
+            "further views: remove them if they are copies."
         )
     if split is not None:
         lost = split["rows_after_of_new_users"], split["rows_after_of_new_items"]

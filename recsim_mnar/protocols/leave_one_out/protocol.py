@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log.table import Log
-from recsim_mnar.log.views import Views
+from recsim_mnar.log.views import Views, sharing_counts
+from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy.adapting import as_learner, fitted
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.policy.capabilities import ChoosesSettings, able, rewrapped
+from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks, ranks_of
 from recsim_mnar.protocols.records import Record
@@ -135,9 +137,13 @@ def fold_ranks(
     seed = check_seed(seed)
     views, eligible, unseen = _held_from(log, n_items, candidates)
     ready, choosing = _with_choices(log, learners, n_items, seed)
-    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, seed)
+    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, seed, in_python=True)
     jobs = (functools.partial(one_fold, fold) for fold in range(folds))
-    results = list(run_in_order(jobs, executor))
+    advance = counted(folds, "folds")
+    results = []
+    for result in run_in_order(jobs, executor):
+        results.append(result)
+        advance(1)
     ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(learners)}
     seconds = {name: choosing[index] + sum(times[index] for _, times in results) for index, name in enumerate(learners)}
     details = {**_details(views, eligible, unseen), "folds": folds, "held_out": folds * len(eligible)}
@@ -153,7 +159,7 @@ def _held_from(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bo
     if len(eligible) == 0:
         raise UserError(
             f"leave-one-out needs users with at least two views; none of {len(views.users)} users has "
-            "them: name other protocols, off_policy or ab_test"
+            "them: name other protocols, off_policy or ab_test in a world, by_time or lists on interactions"
         )
     if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
         raise UserError(f"leave-one-out: items must lie in 0..{n_items - 1}, the log has {int(views.items.max())}")
@@ -172,8 +178,7 @@ def _check_arguments(n_items: int, folds: int, ks: Sequence[int], level: float, 
         raise UserError(f"leave-one-out: folds must be a whole number of at least 1, got {folds}")
     if not ks or any(isinstance(k, bool) or int(k) != k or k < 1 for k in ks):
         raise UserError(f"leave-one-out: ks must be whole numbers of at least 1, got {list(ks)}")
-    if not 0.0 < level < 1.0:
-        raise UserError(f"leave-one-out: level must lie in (0, 1), got {level}")
+    level_of(level, "leave-one-out: level")
     if candidates not in CANDIDATES:
         raise UserError(f"leave-one-out: candidates must be one of {', '.join(CANDIDATES)}, got {candidates!r}")
 
@@ -222,12 +227,13 @@ def _fold(
     train = log.select(kept)
     tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
     ranks, seconds = [], []
-    for name, learner in learners.items():
-        began = time.perf_counter()
-        policy = fitted(learner, train, n_items=n_items, seed=derive_seed(seed, "fit"))
-        above, n_tied = ranks_of(name, policy, views, eligible, held, unseen)
-        ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
-        seconds.append(time.perf_counter() - began)
+    with sharing_counts(train):
+        for name, learner in learners.items():
+            began = time.perf_counter()
+            policy = fitted(learner, train, n_items=n_items, seed=derive_seed(seed, "fit"))
+            above, n_tied = ranks_of(name, policy, views, eligible, held, unseen)
+            ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
+            seconds.append(time.perf_counter() - began)
     return ranks, seconds
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log.table import Log
+from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.protocols.base import Trial
@@ -69,8 +70,7 @@ class RatingsSettings(Params):
             )
         if self.clip != 0 and not self.clip >= 1:
             raise UserError(f"clip must be at least 1, the smallest inverse propensity, or 0, got {self.clip:g}")
-        if not 0 < self.level < 1:
-            raise UserError(f"level must lie in (0, 1), got {self.level:g}")
+        level_of(self.level)
 
 
 class RatingsExperiment(Experiment):

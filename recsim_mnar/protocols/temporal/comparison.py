@@ -12,6 +12,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.protocols.base import Trial
@@ -59,8 +60,7 @@ class CampaignsSettings(Params):
                 raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
         if not 0 < self.random_share <= 1:
             raise UserError(f"random_share must lie in (0, 1], got {self.random_share:g}")
-        if not 0 < self.level < 1:
-            raise UserError(f"level must lie in (0, 1), got {self.level:g}")
+        level_of(self.level)
 
 
 class CampaignsExperiment(Experiment):

@@ -92,7 +92,7 @@ class Divergence:
 
 
 def most_moved(before: Floats, after: Floats, p: int) -> NDArray[np.int64]:
-    """The p items of largest |P_t0(i) - P_t1(i)|, largest first, equal ones by index."""
+    """The p items of largest ``|P_t0(i) - P_t1(i)|``, largest first, equal ones by index."""
     return np.argsort(-np.abs(after - before), kind="stable")[:p]
 
 

@@ -14,6 +14,7 @@ from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
+from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy.adapting import as_learner, fitted
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.policy.capabilities import CountsLeaveOneOut, able
@@ -73,8 +74,7 @@ def weighted_leave_one_out(
         raise UserError(f"k must be a whole number of at least 1, got {k}")
     if samples is not None and (isinstance(samples, bool) or int(samples) != samples or samples < 1):
         raise UserError(f"samples must be a whole number of at least 1, got {samples}")
-    if not 0.0 < level < 1.0:
-        raise UserError(f"level must lie in (0, 1), got {level}")
+    level_of(level)
     if len(times) == 0 or not references:
         raise UserError("name at least one reference time and one time")
     if min(times) < max(references):

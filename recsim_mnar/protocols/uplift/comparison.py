@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_precision, check_length, top_items
+from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
@@ -78,8 +79,7 @@ class UpliftSettings(Params):
             raise UserError(f"test_periods must be at least 1, got {self.test_periods}")
         if self.clip != 0 and not self.clip >= 1:
             raise UserError(f"clip must be at least 1, the smallest inverse propensity, or 0, got {self.clip:g}")
-        if not 0 < self.level < 1:
-            raise UserError(f"level must lie in (0, 1), got {self.level:g}")
+        level_of(self.level)
         for metric in self.metrics.split(","):
             if metric not in LIST_METRICS:
                 raise UserError(f"metrics: unknown metric {metric!r}; {nearest(metric, LIST_METRICS)}")

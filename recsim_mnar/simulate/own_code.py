@@ -16,6 +16,11 @@ _ENDS_US = ("recsim_mnar.", "click.")
 """Packages that may end the process."""
 
 
+def of_own_code(error: BaseException) -> str | None:
+    """What code of the user's own did, where it raised an exception or ended the process; None where it did not."""
+    return left_by_own_code(error) if isinstance(error, SystemExit) else raised_by_own_code(error)
+
+
 def raised_by_own_code(error: BaseException) -> str | None:
     """What, method and exception, where it came out of a class that is not this package's; else None."""
     # An exception that a generator or another library turned into one of its own is the cause of that.

@@ -1,0 +1,324 @@
+"""One run, one set of bytes, whoever does the work: digests of the files of a run by threads, processes and clusters.
+
+    python benchmarks/reproducibility/faces.py [--quick] [--only FACE] [--json FILE] [--compare FILE]
+
+Each face does the same work: two logs (users in kernels; an agent that acts) with their truth as parts in a folder, a
+replay, estimates from files, a comparison and a study of two catalogues. What must be alike: every byte of every file
+but the times of a run. ``--json`` writes ``{sizes, made_with, digests: {face: {what: digest}}}``.
+
+``--compare FILE`` holds this run against one of other versions of the libraries: logs (``Log.digest()``) and replays by
+their digests, estimates, comparison and judgements of the study by their numbers, to a relative 1e-8 (SciPy's own
+functions round otherwise from version to version); not the bytes of files, which say their versions.
+
+Dask is an extra, and a network namespace needs rights: a face that cannot be shown is named and left out. Ends with
+status 1 where two faces differ, or two versions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.from_file import estimate_file
+from recsim_mnar.log.files import write_json
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.protocols.records import plain
+from recsim_mnar.protocols.setup import Setup
+from recsim_mnar.replay import replay_with_support
+from recsim_mnar.report.files import untimed
+from recsim_mnar.simulate.items import simulate
+from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.studies import run_study
+from recsim_mnar.worlds import make_world
+
+FULL = {"users": 20_000, "items": 60, "compared": 300}
+QUICK = {"users": 9_000, "items": 20, "compared": 40}
+AGENTS = ("random", "user-popularity", "item-knn", "svd+rank=5")
+ROUNDING = 1e-8
+"""Relative difference of numbers that libraries round otherwise; ends of intervals are found by iteration."""
+Digests = dict[str, str]
+
+
+class NotHereError(Exception):
+    """A face that cannot be shown on this machine, and why."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", action="append", metavar="FACE", help="this face alone; may be repeated")
+    parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--compare", type=Path, default=None, metavar="FILE", help="of other versions of libraries")
+    options = parser.parse_args()
+    sizes = QUICK if options.quick else FULL
+    names = options.only or [name for name, face in FACES.items() if face.quick or not options.quick]
+    unknown = sorted({*names} - {*FACES})
+    if unknown:
+        parser.error(f"--only {unknown[0]!r}: the faces are {', '.join(FACES)}")
+    digests: dict[str, Digests] = {}
+    results: dict[str, Any] = {}
+    for name in names:
+        began = time.perf_counter()
+        try:
+            with tempfile.TemporaryDirectory(prefix="faces-") as folder, FACES[name].start(Path(folder)) as executor:
+                found, results = done(executor, Path(folder), sizes)
+                digests[name] = found
+        except NotHereError as error:
+            print(f"{name:<40} left out: {error}", flush=True)
+            continue
+        together = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+        print(f"{name:<40} {together}  {len(found)} digests, {time.perf_counter() - began:.0f} s", flush=True)
+    good = alike(digests)
+    if options.json:
+        numbers = {what: list(leaves(value)) for what, value in results.items()}
+        write_json(options.json, {"sizes": sizes, "made_with": made_with(), "digests": digests, "numbers": numbers})
+    if options.compare:
+        good &= across(json.loads(options.compare.read_text()), sizes, digests, results)
+    sys.exit(0 if good else 1)
+
+
+def done(executor: Executor | None, folder: Path, sizes: dict[str, int]) -> tuple[Digests, dict[str, Any]]:
+    """All the work by one executor: a digest of each result and of each file, and the results that hold numbers."""
+    n_items = sizes["items"]
+    world: Any = make_world("sessions", None, [f"n_items={n_items}", f"n_flips={n_items // 4}"])
+    uniform = registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
+    train = simulate(world, uniform, 500, 9, executor=executor)
+    knn = registry.learner("item-knn+epsilon=0.2").fit(train, n_items=n_items, seed=1)
+    found: Digests = {"log of 500 users": train.digest()}
+    for name, policy in (("uniform", uniform), ("acting", knn)):
+        simulate_to(folder / name, world, policy, sizes["users"], 3, keep_truth=True, executor=executor)
+        found[f"log {name}"] = Log.read(folder / name).digest()
+    log = Log.read(folder / "uniform")
+    probability, missing = replay_with_support(log, knn, uniform, executor=executor)
+    found["replay"] = hashlib.sha256(probability.tobytes() + missing.tobytes()).hexdigest()
+    log.with_column("knn", probability).write(folder / "replayed")
+    records = estimate_file(folder / "replayed", ["knn"], estimators=("ips", "clipped_ips", "snips"))
+    few = dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), sizes["compared"])
+    setup = Setup(agents=AGENTS, preset="quick", params={"n_items": n_items, "n_flips": 5}, options=few)
+    compared = setup.resolved().run(4, executor=executor)
+    study = run_study([setup], seeds=2, seed=5, folder=folder / "study", executor=executor)
+    results = {
+        "estimates": plain(records),
+        "comparison": plain([untimed(r) for r in compared.records] + compared.summary()["judgements"]),
+        "study": plain(study.judgements()),
+    }
+    found |= {what: digest(value) for what, value in results.items()}
+    return found | {f"file {name}": value for name, value in files_of(folder).items()}, results
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Numbers and texts of a value of JSON types, in the order of their names."""
+    if isinstance(value, dict):
+        for name in sorted(value):
+            yield from leaves(value[name])
+    elif isinstance(value, list):
+        for each in value:
+            yield from leaves(each)
+    else:
+        yield value
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def files_of(folder: Path) -> Digests:
+    """Sha256 of every file; what a run took, and what of a worker lies there, are no part of it."""
+    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and "dask" not in p.parts and p.suffix != ".tmp"]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def alike(digests: dict[str, Digests]) -> bool:
+    """Whether all faces have the digests of the first, which is said."""
+    (first, wanted), *others = digests.items()
+    good = True
+    for name, found in others:
+        differ = sorted(what for what in {*found, *wanted} if found.get(what) != wanted.get(what))
+        good &= not differ
+        if differ:
+            print(f"NOT ALIKE: {name} and {first}: {', '.join(differ[:6])}")
+    print(f"{len(digests)} faces {'alike' if good else 'NOT alike'}: {len(wanted)} digests each")
+    return good
+
+
+def across(before: dict[str, Any], sizes: dict[str, int], digests: dict[str, Digests], results: dict[str, Any]) -> bool:
+    """Whether results, not files, are those of a run with other versions, which is said."""
+    if before["sizes"] != sizes:
+        raise SystemExit(f"--compare: it was made with {before['sizes']}, this run is of {sizes}")
+    old, new = next(iter(before["digests"].values())), next(iter(digests.values()))
+    versions = {name: (value, made_with().get(name)) for name, value in before["made_with"].items()}
+    print("versions there and here:", {n: v for n, v in versions.items() if v[0] != v[1]} or "the same")
+    good = True
+    for what in (what for what in new if not what.startswith("file ")):
+        verdict = "same" if old[what] == new[what] else "DIFFERS"
+        if verdict == "DIFFERS" and what in results:
+            most = largest_difference(before.get("numbers", {}).get(what, []), list(leaves(results[what])))
+            verdict = f"numbers differ by {most:.1e} at most" if most <= ROUNDING else "DIFFERS"
+        good &= verdict != "DIFFERS"
+        print(f"  {what:<20} {old[what][:16]} {new[what][:16]} {verdict}")
+    return good
+
+
+def largest_difference(before: list[Any], here: list[Any]) -> float:
+    """Between numbers, relative to them; infinite where texts differ."""
+    if len(before) != len(here):
+        return math.inf
+    most = 0.0
+    for a, b in zip(before, here, strict=True):
+        numbers = all(isinstance(each, float | int) and not isinstance(each, bool) for each in (a, b))
+        if numbers and a != b:
+            most = max(most, abs(a - b) / max(abs(a), abs(b)))
+        elif a != b:
+            print(f"    {a!r} there, {b!r} here")
+            return math.inf
+    return most
+
+
+@dataclass(frozen=True)
+class Face:
+    """One way in which work is done.
+
+    Attributes:
+        start: an executor, given a folder; None where this process does the work.
+        quick: whether it has part in a quick run.
+    """
+
+    start: Callable[[Path], contextlib.AbstractContextManager[Executor | None]]
+    quick: bool = False
+
+
+def threads(n: int) -> Callable[[Path], Any]:
+    return lambda folder: ThreadPoolExecutor(n)
+
+
+def processes(n: int, method: str) -> Callable[[Path], Any]:
+    return lambda folder: ProcessPoolExecutor(n, mp_context=get_context(method))
+
+
+def dask(n: int, *, apart: bool = False) -> Callable[[Path], Any]:
+    @contextlib.contextmanager
+    def start(folder: Path) -> Iterator[Executor]:
+        try:
+            import distributed  # noqa: F401
+        except ImportError:
+            raise NotHereError("dask is not installed (pip install 'recsim-mnar[cluster]')") from None
+        from recsim_mnar.cluster import cluster
+
+        (folder / "dask").mkdir()
+        with namespaces(n) if apart else contextlib.nullcontext([[]] * (n + 1)) as prefixes:
+            host = "10.213.7.2" if apart else "127.0.0.1"
+            hosts = [f"10.213.7.{3 + k}" for k in range(n)] if apart else [host] * n
+            with (
+                dask_processes(folder / "dask", host, hosts, prefixes) as address,
+                cluster(address, folder, warn=print) as executor,
+            ):
+                yield executor
+
+    return start
+
+
+@contextlib.contextmanager
+def dask_processes(folder: Path, host: str, hosts: list[str], prefixes: list[list[str]]) -> Iterator[str]:
+    """A scheduler and workers as processes of their own; hands out the address."""
+    port = 20_000 + os.getpid() % 20_000
+    address = f"tcp://{host}:{port}"
+    base = [sys.executable, "-m", "dask"]
+    here = ["--no-dashboard", "--host"]
+    ways = [[*prefixes[0], *base, "scheduler", *here, host, "--port", str(port)]]
+    for prefix, own in zip(prefixes[1:], hosts, strict=True):
+        ways.append([*prefix, *base, "worker", address, *here, own, "--nthreads", "1", "--death-timeout", "60"])
+    with contextlib.ExitStack() as stack:
+        said = stack.enter_context((folder / "said.txt").open("w"))
+        started: list[subprocess.Popen[bytes]] = []
+        try:
+            # Each a group of its own: a worker has a nanny above it.
+            own: dict[str, Any] = {"stdout": said, "stderr": said, "cwd": folder, "start_new_session": True}
+            started += [subprocess.Popen(way, **own) for way in ways]
+            yield address
+        finally:
+            for process in reversed(started):
+                process.terminate()
+            for process in started:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=10)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, 9)
+
+
+@contextlib.contextmanager
+def namespaces(n_workers: int) -> Iterator[list[list[str]]]:
+    """Network namespaces on one bridge, one for a scheduler and one for each worker: how commands are run in each."""
+    mark = f"rm{os.getpid() % 10_000}"
+    bridge, names = f"{mark}b", [f"{mark}n{k}" for k in range(n_workers + 1)]
+    try:
+        with ip_commands() as ip:
+            ip("link", "add", bridge, "type", "bridge")
+            ip("addr", "add", "10.213.7.1/24", "dev", bridge)
+            ip("link", "set", bridge, "up")
+            for k, name in enumerate(names):
+                ip("netns", "add", name)
+                ip("link", "add", f"{name}v", "type", "veth", "peer", "name", "eth0", "netns", name)
+                ip("link", "set", f"{name}v", "master", bridge, "up")
+                ip("-n", name, "addr", "add", f"10.213.7.{2 + k}/24", "dev", "eth0")
+                ip("-n", name, "link", "set", "eth0", "up")
+                ip("-n", name, "link", "set", "lo", "up")
+        yield [["ip", "netns", "exec", name] for name in names]
+    finally:
+        for command in (*(["netns", "del", name] for name in names), ["link", "del", bridge]):
+            with contextlib.suppress(OSError):
+                subprocess.run(["ip", *command], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def ip_commands() -> Iterator[Callable[..., None]]:
+    def ip(*words: str) -> None:
+        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NotHereError(f"network namespaces cannot be made: {done.stderr.strip()}")
+
+    try:
+        yield ip
+    except OSError as error:
+        raise NotHereError(f"network namespaces cannot be made: {error}") from None
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    yield None
+
+
+FACES = {
+    "1 process": Face(alone, quick=True),
+    "2 threads": Face(threads(2), quick=True),
+    "7 threads": Face(threads(7)),
+    "2 processes, spawned": Face(processes(2, "spawn"), quick=True),
+    "7 processes, spawned": Face(processes(7, "spawn")),
+    "2 processes, from a server": Face(processes(2, "forkserver")),
+    "Dask, 1 worker": Face(dask(1)),
+    "Dask, 2 workers": Face(dask(2), quick=True),
+    "Dask, 2 workers, each in a network of its own": Face(dask(2, apart=True)),
+}
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

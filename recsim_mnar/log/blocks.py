@@ -1,0 +1,273 @@
+"""A log as it lies in Parquet or Arrow files, met a block of whole users at a time: memory does not grow with it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
+from recsim_mnar.log.arrow import schema_of
+from recsim_mnar.log.column_files import provenance_of
+from recsim_mnar.log.files import SEPARATORS
+from recsim_mnar.log.parts import Parts, read_blocks, read_rows, rows_in, rows_to_read
+from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.table import Log
+
+READ_ROWS = 1 << 18
+"""Rows that are decoded at a time."""
+_MOST_IN_A_PART = 1 << 24
+"""Rows of a part whose users are looked at together."""
+_READ_TOO = 3
+"""Times a block's rows that may be decoded to read it alone."""
+
+Columns = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What must be known of a log before it is gone through.
+
+    Attributes:
+        n_rows: of all kinds.
+        n_users: how many.
+        highest_item: the largest item or action, -1 where there is none.
+        all_bandit: whether no row is organic.
+        shared_users: users that another log has, too.
+        with_gaps: columns of whole numbers of which some are missing.
+    """
+
+    n_rows: int
+    n_users: int
+    highest_item: int
+    all_bandit: bool
+    shared_users: int
+    with_gaps: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a block lies, so that another process can read it.
+
+    Attributes:
+        file: a part.
+        first: its first row there, from 0.
+        n_rows: how many.
+        number: of its first row in the log, from 0.
+        before: the user before it; None for the first block.
+    """
+
+    file: Path
+    first: int
+    n_rows: int
+    number: int
+    before: int | None
+
+
+@dataclass(frozen=True)
+class LogBlocks:
+    """A log in files.
+
+    Attributes:
+        path: what the user named.
+        parts: its files.
+        read_rows: rows that are decoded at a time.
+    """
+
+    path: Path
+    parts: Parts
+    read_rows: int = READ_ROWS
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], read_rows: int = READ_ROWS) -> LogBlocks | None:
+        """The log of a path; None where its rows must be read at once: text tables, and columns of other types.
+
+        Raises:
+            UserError: nothing there, or not the files that were written.
+        """
+        parts = Parts.of(path)
+        if any(part.suffix.lower() in SEPARATORS for part in parts.files):
+            return None
+        blocks = cls(Path(path), parts, read_rows)
+        return blocks if blocks._plain() else None
+
+    def _plain(self) -> bool:
+        """Whether all parts have the same columns, and those beyond the schema's are numbers."""
+        import pyarrow as pa
+
+        try:
+            kinds = [dict(zip(each.names, each.types, strict=True)) for each in map(schema_of, self.parts.files)]
+        except (OSError, ValueError, pa.ArrowException):
+            return False
+        known = (*schema.BY_NAME, *schema.OPTIONAL)
+        further = [kind for name, kind in kinds[0].items() if name not in known]
+        further += [kinds[0][name] for name in ("user", "item", "action") if name in kinds[0]]
+        numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in further)
+        return numbers and all(each == kinds[0] for each in kinds)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """How the log was made, as its first part says."""
+        return provenance_of(self.parts)
+
+    def survey(self, others: NDArray[np.int64] | None = None) -> Survey:
+        """Go through the columns that say what must be known first; ``others`` are the users of another log, sorted.
+
+        Raises:
+            UserError: a file that cannot be read, or is no log.
+        """
+        import pyarrow as pa
+
+        kinds = schema_of(self.parts.files[0])
+        further = [n for n in kinds.names if n not in schema.BY_NAME and n not in schema.OPTIONAL]
+        whole = [name for name in further if pa.types.is_integer(kinds.field(name).type)]
+        names = [name for name in ("user", "event", "item", "action", *whole) if name in kinds.names]
+        n_rows = n_users = shared = 0
+        highest, all_bandit, last, gaps = -1, True, None, set()
+        for table, _, _ in self._tables(names):
+            user = table.column("user").to_numpy() if "user" in table.column_names else np.zeros(0, np.int64)
+            starts = user[user_begins(user)]
+            starts = starts[1:] if last is not None and len(starts) and starts[0] == last else starts
+            last = user[-1] if len(user) else last
+            n_rows, n_users = n_rows + len(table), n_users + len(starts)
+            shared += int(np.isin(starts, others).sum()) if others is not None else 0
+            highest = max(highest, *(_highest(table, name) for name in ("item", "action")))
+            all_bandit = all_bandit and not _any_organic(table)
+            gaps |= {name for name in whole if table.column(name).null_count}
+        return Survey(n_rows, n_users, highest, all_bandit, shared, frozenset(gaps))
+
+    def blocks(self, users: int, with_gaps: frozenset[str] = frozenset()) -> Iterator[Log]:
+        """All rows, checked, so many users at a time (the last block: those that are left).
+
+        Args:
+            users: of a block.
+            with_gaps: columns of whole numbers of which some are missing, which become floats as a whole.
+
+        Raises:
+            UserError: a file that cannot be read, or rows that break a rule of the schema, which are named.
+        """
+        kept: list[Columns] = []
+        done, last = 0, None
+        for read in self._logs(with_gaps):
+            kept.append(read.columns)
+            columns = _together(kept)
+            starts = user_starts(columns["user"])
+            n_whole = max(len(starts) - 1, 0) // users * users  # of the last user more rows may follow
+            for first in range(0, n_whole, users):
+                a, b = int(starts[first]), int(starts[first + users])
+                yield _checked({name: values[a:b] for name, values in columns.items()}, done + a, last)
+                last = int(columns["user"][b - 1])
+            cut = int(starts[n_whole]) if n_whole else 0
+            kept = [{name: values[cut:].copy() if cut else values for name, values in columns.items()}]
+            done += cut
+        columns = _together(kept)
+        if len(columns.get("user", ())):
+            yield _checked(columns, done, last)
+
+    def places(self, users: int) -> list[Place] | None:
+        """Where the blocks of :meth:`blocks` lie, by the users alone.
+
+        Returns:
+            None where a block lies in two parts, or one can only be read with many others.
+
+        Raises:
+            UserError: a file that cannot be read.
+        """
+        found: list[Place] = []
+        number, before = 0, None
+        for part in self.parts:
+            if rows_in(part) > _MOST_IN_A_PART:
+                return None
+            held = self.parts.index is not None
+            tables = read_blocks(part, self.read_rows, ["user"], held=held)
+            user = np.concatenate([table.column("user").to_numpy() for table in tables])
+            edges = [*user_starts(user)[::users].tolist(), len(user)] if len(user) else []
+            for first, last in itertools.pairwise(edges):
+                if rows_to_read(part, first, last - first) > _READ_TOO * (last - first):
+                    return None
+                found.append(Place(part.absolute(), first, last - first, number + first, before))
+                before = int(user[last - 1])
+            if len(user) and part != self.parts.files[-1] and len(user_starts(user)) % users:
+                return None  # its last block goes on in the next part
+            number += len(user)
+        return found
+
+    def _logs(self, with_gaps: frozenset[str]) -> Iterator[Log]:
+        names: list[str] = []
+        for table, part, first in self._tables(None):
+            log = _log_of(table, part, first, with_gaps)
+            names = names or list(log.columns)
+            yield Log({name: log.columns[name] for name in names})
+
+    def _tables(self, names: list[str] | None) -> Iterator[tuple[Any, Path, int]]:
+        """Tables of these columns, the part that each is of, and the number of its first row there, from 1."""
+        for part in self.parts:
+            first = 1
+            for table in read_blocks(part, self.read_rows, names, held=self.parts.index is not None):
+                yield table, part, first
+                first += len(table)
+
+
+def read_place(place: Place, with_gaps: frozenset[str] = frozenset()) -> Log:
+    """The rows of a block, checked as :meth:`LogBlocks.blocks` does; pages are held against their checksums.
+
+    Args:
+        place: where they lie.
+        with_gaps: as there.
+
+    Raises:
+        UserError: as there.
+    """
+    table = read_rows(place.file, place.first, place.n_rows)
+    log = _log_of(table, place.file, place.first + 1, with_gaps)
+    return _checked(log.columns, place.number, place.before)
+
+
+def _log_of(table: Any, part: Path, first_row: int, with_gaps: frozenset[str]) -> Log:
+    import pyarrow as pa
+
+    for name in with_gaps:
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table.column(name).cast(pa.float64()))
+    return Log.from_arrow(table.replace_schema_metadata(None), str(part), first_row=first_row)
+
+
+def _checked(columns: Columns, first: int, last: int | None) -> Log:
+    """A block whose first row is number ``first`` of the log, after the user ``last``."""
+    log = Log(columns)
+    if last is not None and int(columns["user"][0]) <= last:
+        raise UserError(
+            f"row {first + 1}: user is out of order: sort the rows by (user, step), got {int(columns['user'][0])}"
+        )
+    return log.validate(first_row=first + 1)
+
+
+def _together(pieces: list[Columns]) -> Columns:
+    if not pieces:
+        return {}
+    if len(pieces) == 1:
+        return pieces[0]
+    if len(pieces[0]["user"]) == 0:
+        return _together(pieces[1:])
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def _highest(table: Any, name: str) -> int:
+    import pyarrow.compute as pc
+
+    found = pc.max(table.column(name)).as_py() if name in table.column_names else None
+    return -1 if found is None else int(found)
+
+
+def _any_organic(table: Any) -> bool:
+    """Whether a table may hold rows that are no recommendations."""
+    from recsim_mnar.log.event_column import bandit_rows
+
+    return not ("event" in table.column_names and bool(bandit_rows(table.column("event")).all()))

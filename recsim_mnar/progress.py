@@ -1,0 +1,56 @@
+"""How far work has come: who does it counts, and who watches is told."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+
+class Watcher(Protocol):
+    """Who is told of work."""
+
+    def begins(self, total: int, unit: str) -> None:
+        """Work of so many units begins."""
+
+    def advance(self, amount: int) -> None:
+        """So many more units are done."""
+
+
+class _Watched:
+    """Work that is watched: of work within work the outermost."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.left = 0
+
+    def advance(self, amount: int) -> None:
+        self.left -= amount
+        self.watcher.advance(amount)
+
+
+_watched: contextvars.ContextVar[_Watched | None] = contextvars.ContextVar("watched", default=None)
+
+
+@contextlib.contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Within the block ``watcher`` is told of work that is counted in this thread."""
+    before = _watched.set(_Watched(watcher))
+    try:
+        yield
+    finally:
+        _watched.reset(before)
+
+
+def counted(total: int, unit: str) -> Callable[[int], None]:
+    """Say that work of ``total`` units begins; call what is returned with the units that were done since.
+
+    Where other work that was counted is under way, of which this is a part, nobody is told.
+    """
+    watched = _watched.get()
+    if watched is None or watched.left > 0 or total < 1:
+        return lambda amount: None
+    watched.left = total
+    watched.watcher.begins(total, unit)
+    return watched.advance

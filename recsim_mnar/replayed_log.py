@@ -1,0 +1,157 @@
+"""A log with policies' probabilities beside its columns, in a file or in a folder of parts, made block by block."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.log.blocks import Columns, LogBlocks, Place, Survey, read_place
+from recsim_mnar.log.files import part_path
+from recsim_mnar.log.filled_folder import FilledFolder, filling
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.packing import Packed, packed, record_part, write_stream
+from recsim_mnar.log.parts import REPLAY_MANIFEST, Parts, write_file
+from recsim_mnar.log.receipts import INDEX, digest_of, file_digest
+from recsim_mnar.replay import UNSUPPORTED, Replayed, replay_blocks
+from recsim_mnar.simulate.executor import SHARD_USERS
+from recsim_mnar.simulate.origin import origin_of
+from recsim_mnar.simulate.run_folder import PART_SHARDS, begin_run, claimed
+
+_FORM = "parquet"
+
+
+@dataclass(frozen=True)
+class ReplayRun:
+    """A log, and the policies that are replayed on it.
+
+    Attributes:
+        log: in files.
+        survey: of it.
+        replayed: policies.
+        executor: to spread blocks of users over.
+        progress: called with the number of rows done since the last call.
+    """
+
+    log: LogBlocks
+    survey: Survey
+    replayed: Sequence[Replayed]
+    executor: Executor | None = None
+    progress: Callable[[int], None] = lambda rows: None
+
+    def __post_init__(self) -> None:
+        """Refuse policies that cannot be replayed on this log.
+
+        Raises:
+            UserError: there is one.
+        """
+        for each in self.replayed:
+            each.check(self.survey.highest_item)
+
+    def _blocks(self) -> Iterator[Columns]:
+        return (block.columns for block in self.log.blocks(SHARD_USERS, self.survey.with_gaps))
+
+    def to_file(self, out: Path, form: str) -> None:
+        """Write one file, as the rows at once would be written, and its receipt.
+
+        Args:
+            out: the file.
+            form: as :func:`recsim_mnar.log.packing.write_stream`.
+
+        Raises:
+            UserError: the log cannot be read, or is none, or a policy answers with what is no probability.
+            OSError: the file cannot be written.
+        """
+
+        def write(path: Path) -> None:
+            write_stream(path, self._columns(), self.log.provenance, form)
+
+        if form == "csv":
+            write(out)
+        else:
+            write_file(out, self.survey.n_rows, write)
+
+    def _columns(self) -> Iterator[Columns]:
+        """The columns of each block, those of the policies behind the log's own."""
+        waiting: collections.deque[Columns] = collections.deque()
+
+        def kept() -> Iterator[Columns]:
+            for block in self._blocks():
+                waiting.append(block)
+                yield block
+
+        added = functools.partial(_added, frozenset(each.name for each in self.replayed))
+        for found in replay_blocks(kept(), self.replayed, added, self.executor):
+            columns = waiting.popleft()
+            self.progress(len(columns["user"]))
+            yield {**columns, **found}
+
+    def to_folder(self, out: Path, asked: dict[str, Any], *, resume: bool = False) -> int:
+        """Write a folder: ``log/`` with parts of 8,192 users and their receipts, ``replay.json`` and ``index.json``.
+
+        Args:
+            out: a new folder, or with ``resume`` that of an interrupted run.
+            asked: what was asked for, for the manifest; JSON types only.
+            resume: keep the parts that are what their receipts say, and make the others.
+
+        Returns:
+            how many parts were kept.
+
+        Raises:
+            UserError: as :meth:`to_file`; or the folder holds something else, or what was made otherwise.
+        """
+        n_parts = -(-self.survey.n_users // (SHARD_USERS * PART_SHARDS))
+        run_config = {**asked, "log": digest_of_files(self.log.parts), "format": _FORM}
+        code = origin_of(*(each.policy for each in self.replayed))
+        with claimed(out, resume=resume, what="--out") as into:
+            made = begin_run(into, run_config, code, n_parts, resume=resume, name=REPLAY_MANIFEST)
+            with filling(out / "log", resume=resume) as parts:
+                if resume:
+                    parts.take_up()
+                parts.begin(made, made_with())
+                kept = self._fill(parts, n_parts)
+            into.record(f"log/{INDEX}")
+        return kept
+
+    def _to_read(self) -> Iterator[Columns | Callable[[], Columns]]:
+        """The blocks or, for workers, where they lie: then rows are decoded side by side, and cross to nobody."""
+        places = None if self.executor is None else self.log.places(SHARD_USERS)
+        if places is None:
+            yield from self._blocks()
+        else:
+            yield from (functools.partial(_read, place, self.survey.with_gaps) for place in places)
+
+    def _fill(self, parts: FilledFolder, n_parts: int) -> int:
+        lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]
+        blocks = (block for i, block in enumerate(self._to_read()) if lacks[i // PART_SHARDS])
+        found = replay_blocks(blocks, self.replayed, _packed, self.executor)
+        n_blocks = -(-self.survey.n_users // SHARD_USERS)
+        for i in (i for i in range(n_parts) if lacks[i]):
+            rows = list(itertools.islice(found, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
+            record_part(parts, i, rows, self.log.provenance, _FORM)
+            self.progress(sum(each.n_rows for each in rows))
+        return n_parts - sum(lacks)
+
+
+def _read(place: Place, with_gaps: frozenset[str]) -> Columns:
+    return read_place(place, with_gaps).columns
+
+
+def _added(names: frozenset[str], columns: Columns) -> Columns:
+    """The columns of the policies alone."""
+    return {name: values for name, values in columns.items() if name.removesuffix(UNSUPPORTED) in names}
+
+
+def _packed(columns: Columns) -> Packed:
+    return packed(columns, _FORM)
+
+
+def digest_of_files(parts: Parts) -> str:
+    """A digest of the bytes of a log."""
+    known = {} if parts.index is None else parts.index.receipts
+    return digest_of([known[file.name].sha256 if file.name in known else file_digest(file) for file in parts.files])

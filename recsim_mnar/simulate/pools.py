@@ -1,0 +1,161 @@
+"""Pools of this machine's own workers: threads, processes, and which of them pays."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.simulate.executor import carried_by
+from recsim_mnar.simulate.origin import has_own_code
+from recsim_mnar.simulate.own_code import of_own_code
+
+T = TypeVar("T")
+
+FEW_THREADS = 3
+"""Threads that share the interpreter well: this package's agents hold its lock for .3 to .4 of the time that they act
+(``docs/cluster.md``), so that beyond these they wait for each other."""
+PAYS_AFTER = 5.0
+"""CPU seconds of work in Python after which processes are started: what lasted so long may last as long again."""
+
+
+class Pool(Executor):
+    """So many workers for whatever comes: threads, or processes where those would wait for each other.
+
+    Compiled kernels run without the interpreter's lock, and threads start in no time and share memory. Work in Python
+    (``in_python`` of :class:`recsim_mnar.simulate.executor.Carried`) goes to processes once it has lasted for as long
+    as it takes to start them, if its jobs can be pickled. No result depends on it.
+    """
+
+    def __init__(self, n: int, *, pays_after: float = PAYS_AFTER) -> None:
+        self._max_workers = n
+        self._threads = ThreadPoolExecutor(n)
+        self._processes: Executor | None = None
+        self._pays_after = pays_after
+        self._lock = threading.Lock()
+        self._began: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """What has worked, for a record of the run."""
+        return "threads" if self._processes is None else "threads and processes"
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """See :meth:`concurrent.futures.Executor.submit`."""
+        if any(carried.in_python for carried in carried_by(fn)) and self._processes_pay(fn):
+            assert self._processes is not None
+            return self._processes.submit(said_here, fn, *args, **kwargs)
+        return self._threads.submit(fn, *args, **kwargs)
+
+    def _processes_pay(self, job: Callable[..., Any]) -> bool:
+        with self._lock:
+            if self._processes is not None:
+                return True
+            if self._max_workers <= FEW_THREADS and not _is_own_code(job):
+                return False
+            if self._began is None:
+                self._began = time.process_time()
+            if time.process_time() - self._began < self._pays_after or not _can_travel(job):
+                return False
+            self._processes = _started(self._max_workers)
+            return True
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """See :meth:`concurrent.futures.Executor.shutdown`."""
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        if self._processes is not None:
+            self._processes.shutdown(wait, cancel_futures=cancel_futures)
+
+
+@contextlib.contextmanager
+def pool(n: int) -> Iterator[Pool | None]:
+    """A :class:`Pool` of ``n`` workers; None for one.
+
+    Processes are started afresh (spawned), so a program that calls this needs ``if __name__ == "__main__"``.
+
+    Raises:
+        UserError: ``n`` is below 1.
+    """
+    if n < 1:
+        raise UserError(f"the number of workers must be at least 1, got {n}")
+    if n == 1:
+        yield None
+        return
+    with Pool(n) as made:
+        yield made
+
+
+def processes(n: int) -> Any:
+    """An executor of so many fresh processes; None where one suffices.
+
+    Processes and not threads: agents learn in Python, which lets one thread at a time.
+    """
+    return contextlib.nullcontext() if n == 1 else _started(n)
+
+
+def _started(n: int) -> ProcessPoolExecutor:
+    import multiprocessing
+
+    return ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _is_own_code(job: Callable[..., Any]) -> bool:
+    """Whether agents or worlds of the user's own have part in a job: they may hold the lock all the time."""
+    return has_own_code(*(thing for carried in carried_by(job) for thing in _flat(carried.value[1])))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """What lists and tables hold, however deep."""
+    if isinstance(value, (list, tuple, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _flat(each)
+    else:
+        yield value
+
+
+def _can_travel(job: Callable[..., Any]) -> bool:
+    """Whether a job can be pickled: an agent may hold what cannot, such as a lock or an open file."""
+    try:
+        for carried in carried_by(job):
+            carried.store()
+        pickle.dumps(job)
+    except Exception:
+        return False
+    return True
+
+
+def said_here(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Do a job in a process whose frames end with it: what code of the user's own raised is said here.
+
+    Raises:
+        UserError: an agent, a world or a protocol of the user's own raised an exception, or ended the process.
+    """
+    try:
+        return job(*args, **kwargs)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        own = of_own_code(error)
+        if own is None:
+            raise
+        raise UserError(own) from error
+
+
+def _end_with_parent() -> None:
+    """In a worker: end when the process that started it has gone, killed or not; a pool's own workers wait for ever."""
+    import multiprocessing
+    import os
+
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,103 @@
+"""Estimates whose parts are read side by side, with the bits of one part after another."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from recsim_mnar import cli
+from recsim_mnar.estimators.off_policy.from_file import estimate_file
+from recsim_mnar.estimators.off_policy.from_parts import gather_parts
+from recsim_mnar.log import schema
+from recsim_mnar.log.files import write_table
+from recsim_mnar.log.table import Log
+from recsim_mnar.simulate.executor import run_in_order
+
+
+def log_of(first, n_users, rng, lowest=0.0):
+    """Six decisions a user, with two policies' probabilities."""
+    n = 6 * n_users
+    columns = {
+        "user": np.repeat(np.arange(first, first + n_users), 6),
+        "step": np.tile(np.arange(6, dtype=np.int32), n_users),
+        "event": np.full(n, schema.BANDIT, np.int8),
+        "item": np.full(n, -1, np.int32),
+        "action": rng.integers(0, 5, n).astype(np.int32),
+        "propensity": rng.uniform(0.05, 1.0, n),
+        "reward": rng.uniform(lowest, 1.0, n),
+        "target": rng.uniform(0.0, 1.0, n),
+        "other": rng.uniform(0.0, 1.0, n),
+    }
+    return Log({"time": np.tile(np.arange(6.0), n_users), **columns})
+
+
+def estimates(folder, gather=None, **more):
+    asked = {"baseline": "other", "estimators": ("ips", "clipped_ips", "snips"), "clip": 3.0, **more}
+    found = estimate_file(folder, ["target"], gather=gather, **asked)
+    return json.dumps(found)
+
+
+@pytest.fixture
+def side_by_side():
+    asked = []
+
+    def gather(*args):
+        found = gather_parts(*args, executor=threads, run_in_order=run_in_order)
+        asked.append(found is not None)
+        return found
+
+    with ThreadPoolExecutor(3) as threads:
+        yield gather, asked
+
+
+@pytest.mark.parametrize("lowest", [0.0, -2.0])
+def test_the_bits_of_one_part_after_another(tmp_path, side_by_side, lowest):
+    gather, asked = side_by_side
+    rng = np.random.default_rng(3)
+    for k in range(5):
+        write_table(log_of(1000 * k, 40 + 30 * k, rng, lowest).to_arrow(), tmp_path / f"p{k}.parquet")
+    assert estimates(tmp_path, gather) == estimates(tmp_path)
+    assert asked == [True]
+
+
+@pytest.mark.parametrize("second", [5, 0])
+def test_users_in_two_parts_or_out_of_order_are_read_one_after_another(tmp_path, side_by_side, second):
+    gather, asked = side_by_side
+    rng = np.random.default_rng(4)
+    write_table(log_of(0 if second else 100, 6, rng).to_arrow(), tmp_path / "p0.parquet")
+    write_table(log_of(second, 6, rng).to_arrow(), tmp_path / "p1.parquet")
+    assert estimates(tmp_path, gather) == estimates(tmp_path)
+    assert asked == [False]
+
+
+def test_a_row_that_is_no_data_is_named_by_its_number(tmp_path, side_by_side):
+    from recsim_mnar.errors import UserError
+
+    gather, _ = side_by_side
+    rng = np.random.default_rng(5)
+    write_table(log_of(0, 10, rng).to_arrow(), tmp_path / "p0.parquet")
+    wrong = log_of(100, 10, rng)
+    wrong.columns["target"][7] = 1.5
+    write_table(wrong.to_arrow(), tmp_path / "p1.parquet")
+    said = []
+    for each in (gather, None):
+        with pytest.raises(UserError) as raised:
+            estimates(tmp_path, each)
+        said.append(str(raised.value))
+    assert said[0] == said[1]
+    assert "68" in said[0]
+
+
+def test_the_command_says_the_same_with_workers(tmp_path, capsys):
+    rng = np.random.default_rng(6)
+    for k in range(3):
+        write_table(log_of(1000 * k, 40, rng).to_arrow(), tmp_path / "log" / f"p{k}.parquet")
+    for n in (1, 2):
+        words = ("estimate", tmp_path / "log", "--target", "target", "--workers", n, "--json", tmp_path / f"{n}.json")
+        with pytest.raises(SystemExit) as left:
+            cli.main([str(word) for word in words])
+        assert left.value.code == 0
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()

@@ -1,0 +1,161 @@
+"""The long-run rate from lives that halt at occasions, held against lives that are lived in full."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.protocols import long_run as module
+from recsim_mnar.protocols.ab_test import run_arm
+from recsim_mnar.protocols.judgement import HALF_WIDTHS, half_width, ratio_influence
+from recsim_mnar.protocols.long_run import asks_at_occasions, interval, long_run, without_controls
+from recsim_mnar.protocols.truth import SHARE, truth
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.policies import OrderReader
+
+AGENTS = ("random", "popularity", "user-popularity", "svd", "item-knn", "user-knn")
+SMALL = SessionsParams(n_items=40, n_flips=20, sigma_mu_organic=0.1, sigma_omega=0.05)
+
+
+def fitted(world, *names):
+    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+    log = simulate(world, uniform, 300, 77)
+    return {name: registry.learner(name).fit(log, n_items=world.n_items, seed=0) for name in names}
+
+
+@pytest.fixture(scope="module")
+def world():
+    return SessionsWorld(SMALL)
+
+
+@pytest.fixture(scope="module")
+def policies(world):
+    return fitted(world, *AGENTS)
+
+
+def live_in_full(world, policy, n_users, seed):
+    """Columns of plain lives with the truth, and the uniform of every answer."""
+    from recsim_mnar.rng import Stream, uniforms
+
+    log = simulate(world, policy, n_users, seed, keep_truth=True)
+    shown = log.is_bandit
+    user = log["user"][shown]
+    first = np.searchsorted(user, user, side="left")
+    decision = np.arange(len(user)) - first
+    drawn = uniforms(seed, Stream.RESPONSE, user, decision)
+    return log, shown, user, drawn
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SMALL,
+        SessionsParams(n_items=40, clock="normal", sigma_omega=0.2),
+        SessionsParams(n_items=40, drift_in_bandit=True),
+    ],
+    ids=["unit", "normal clock", "drift in bandit"],
+)
+def test_occasions_are_the_decisions_of_plain_lives_that_a_click_could_follow(params, monkeypatch):
+    monkeypatch.setattr(module, "_DRAWS", 1)  # what is shown alone
+    world = SessionsWorld(params)
+    policy = fitted(world, "svd")["svd"]
+    log, shown, user, drawn = live_in_full(world, policy, 200, 5)
+    share = world.open_occasions(1, views=True).share
+    at = drawn < share
+    expected = np.bincount(user[at], log["click_probability"][shown][at], minlength=200)
+    sums = module._lives(world, policy, 5, np.arange(200))
+    np.testing.assert_allclose(sums[0], expected, rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(sums[1], np.bincount(user[at], minlength=200))
+    assert log["reward"][shown][~at].sum() == 0
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("name", AGENTS)
+def test_control_variates_have_expectation_zero(world, policies, name):
+    sums = module._lives(world, policies[name], 11, np.arange(20_000))
+    controls = sums[2:]
+    z = controls.mean(axis=1) / (controls.std(axis=1) / np.sqrt(controls.shape[1]))
+    assert np.abs(z).max() < 4.3  # of 45: one in 1,300 by chance
+    assert (z * z).mean() < 2.0
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("name", AGENTS)
+def test_the_rate_is_that_of_plain_lives_and_its_interval_no_wider(world, policies, name):
+    n = 12_000
+    arm = run_arm(world, policies[name], n, 21)
+    plain = arm.means.sum() / arm.decisions.sum()
+    spread = ratio_influence(arm.means, arm.decisions).std() / np.sqrt(n)
+    found = long_run(world, policies[name], int(SHARE * n), 22)
+    low, high = interval(found, 0.95)
+    half = (high - low) / 2.0
+    assert abs(found.value - plain) < 4.0 * np.hypot(spread, half / 1.96)
+    assert half < 1.96 * spread * 1.03
+
+
+@pytest.mark.verify
+def test_intervals_hold_the_rate(world, policies):
+    policy = policies["svd"]
+    value = long_run(world, policy, 60_000, 1).value
+    held = 0
+    for seed in range(100, 160):
+        low, high = interval(long_run(world, policy, 1000, seed), 0.95)
+        held += low <= value <= high
+    assert held >= 51  # of 60 at 95 %: fewer once in 1,000
+
+
+def test_it_does_not_depend_on_the_executor(world, policies, monkeypatch):
+    alone = long_run(world, policies["user-knn"], 600, 3)
+    monkeypatch.setattr(module, "users_at_once", lambda world: 128)
+    with ThreadPoolExecutor(2) as executor:
+        shared = long_run(world, policies["user-knn"], 600, 3, executor=executor)
+    assert alone.value == shared.value
+    np.testing.assert_array_equal(alone.influence, shared.influence)
+
+
+def test_who_is_asked_at_occasions(world, policies):
+    class Own(SessionsWorld):
+        pass
+
+    assert all(asks_at_occasions(world, policy) for policy in policies.values())
+    assert not asks_at_occasions(Own(SMALL), policies["svd"])
+    assert not asks_at_occasions(world, OrderReader(40))
+    assert not asks_at_occasions(make_world("ratings"), policies["svd"])
+
+
+def test_policies_of_both_kinds_stand_side_by_side(world, policies):
+    known = {
+        r.agent: r
+        for r in truth(
+            world, {"svd": policies["svd"], "item-knn": policies["item-knn"], "order": OrderReader(40)}, 1000, 4
+        )
+    }
+    assert known["svd"].details["method"] == "occasions"
+    assert known["order"].details["method"] == "lives"
+    assert set(known["svd"].details[HALF_WIDTHS]) == {"item-knn"}
+    assert half_width(known["svd"], known["order"]) > 0.0
+
+
+def test_fewer_users_live_plainly(world, policies):
+    (record,) = truth(world, {"svd": policies["svd"]}, 200, 4)
+    assert (record.details["method"], record.details["users"]) == ("lives", 200)
+
+
+def test_controls_are_left_alone_where_values_are_few():
+    values = np.arange(12.0)
+    left, n = without_controls(values, np.ones((2, 12)))
+    assert n == 0
+    np.testing.assert_array_equal(left, values)
+
+
+def test_controls_that_explain_everything_leave_nothing():
+    control = np.random.default_rng(0).normal(size=(2, 400))
+    left, n = without_controls(3.0 * control[0] - control[1], control)
+    assert n == 2
+    np.testing.assert_allclose(left, 0.0, atol=1e-12)

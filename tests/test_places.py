@@ -1,0 +1,69 @@
+"""Where blocks of a log lie: what a worker reads by path is what one process reads on its way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar.log import schema
+from recsim_mnar.log.blocks import LogBlocks, read_place
+from recsim_mnar.log.files import write_table
+from recsim_mnar.log.packing import packed, write_part
+from recsim_mnar.log.table import Log
+
+
+def log_of(first, n_users):
+    n = 3 * n_users
+    return Log(
+        {
+            "user": np.repeat(np.arange(first, first + n_users), 3),
+            "step": np.tile(np.arange(3, dtype=np.int32), n_users),
+            "time": np.tile(np.arange(3.0), n_users),
+            "event": np.full(n, schema.BANDIT, np.int8),
+            "item": np.full(n, -1, np.int32),
+            "action": (np.arange(n) % 5).astype(np.int32),
+            "propensity": np.full(n, 0.2),
+            "reward": (np.arange(n) % 2).astype(np.float64),
+        }
+    )
+
+
+def parts_of(folder, ending, users=(0, 20, 40), size=10):
+    """Parts of 20 users, in row groups of ``size``."""
+    folder.mkdir()
+    for i, first in enumerate(users):
+        rows = [packed(log_of(k, size).columns, ending) for k in range(first, first + 20, size)]
+        write_part(folder / f"p{i}.{ending}", rows, {})
+    return LogBlocks.open(folder)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_block_is_read_where_it_lies(tmp_path, ending):
+    blocks = parts_of(tmp_path / "log", ending)
+    places = blocks.places(10)
+    assert [(place.file.name, place.n_rows, place.number) for place in places[:3]] == [
+        (f"p0.{ending}", 30, 0),
+        (f"p0.{ending}", 30, 30),
+        (f"p1.{ending}", 30, 60),
+    ]
+    assert all(place.file.is_absolute() for place in places)
+    for place, block in zip(places, blocks.blocks(10), strict=True):
+        assert read_place(place).digest() == block.digest()
+
+
+def test_blocks_that_lie_in_two_parts_or_among_many_rows_are_read_on_the_way(tmp_path):
+    assert parts_of(tmp_path / "in-two", "parquet").places(15) is None
+    write_table(log_of(0, 100).to_arrow(), tmp_path / "one-group.parquet")
+    assert LogBlocks.open(tmp_path / "one-group.parquet").places(10) is None
+
+
+def test_users_out_of_order_are_named_as_on_the_way(tmp_path):
+    from recsim_mnar.errors import UserError
+
+    blocks = parts_of(tmp_path / "log", "parquet", users=(0, 40, 20))
+    said = []
+    for read in (lambda: list(blocks.blocks(10)), lambda: [read_place(place) for place in blocks.places(10)]):
+        with pytest.raises(UserError) as raised:
+            read()
+        said.append(str(raised.value))
+    assert said[0] == said[1]

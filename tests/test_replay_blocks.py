@@ -1,0 +1,233 @@
+"""Replaying a log block by block: the bytes of all rows at once, in one file and in a folder that resumes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from recsim_mnar import cli
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log, blocks, packing, parquet
+from recsim_mnar.log.blocks import LogBlocks
+from recsim_mnar.log.packing import packed, write_part, write_stream
+from recsim_mnar.log.parts import rows_in
+from recsim_mnar.log.verifying import verify
+from recsim_mnar.policy import registry
+from recsim_mnar.replay import Replayed, replay_with_support
+from recsim_mnar.replayed_log import ReplayRun
+from recsim_mnar.simulate import simulate
+from recsim_mnar.simulate.executor import workers
+from recsim_mnar.worlds import make_world
+
+N_ITEMS = 10
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world("sessions", None, {"n_items": N_ITEMS})
+
+
+@pytest.fixture(scope="module")
+def policies(world):
+    random = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
+    train = simulate(world, random, 40, 7)
+    names = ("user-popularity", "item-knn", "random")
+    return {name: registry.learner(name).fit(train, n_items=N_ITEMS, seed=0) for name in names}
+
+
+@pytest.fixture(scope="module")
+def log(world, policies):
+    found = simulate(world, policies["user-popularity"], 60, 1)
+    return found.with_column("hour", (np.arange(len(found)) % 24).astype(np.int64))
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Blocks of 5 users, parts of 15."""
+    from recsim_mnar import replay, replayed_log
+
+    for module in (replay, replayed_log):
+        monkeypatch.setattr(module, "SHARD_USERS", 5)
+    monkeypatch.setattr(replayed_log, "PART_SHARDS", 3)
+    monkeypatch.setattr(blocks, "READ_ROWS", 300)
+
+
+def in_parts(path, log: Log, n_parts: int):
+    """The log in parts that divide users."""
+    path.mkdir()
+    edges = np.linspace(0, len(log), n_parts + 1).astype(int)
+    for i, (a, b) in enumerate(itertools.pairwise(edges)):
+        part = log.select(np.arange(a, b))
+        write_part(path / f"piece-{i}.parquet", [packed(part.columns)], log.provenance)
+    return path
+
+
+def run_on(path, policies, logging=None, executor=None) -> ReplayRun:
+    found = LogBlocks.open(path, read_rows=300)
+    assert found is not None
+    replayed = [Replayed(name, policy, logging) for name, policy in policies.items()]
+    return ReplayRun(found, found.survey(), replayed, executor)
+
+
+def at_once(log: Log, policies, logging) -> Log:
+    """The plain twin: all rows in memory."""
+    for name, policy in policies.items():
+        probability, missing = replay_with_support(log, policy, logging)
+        log = log.with_column(name, probability).with_column(f"{name}_unsupported", missing)
+    return log
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 7])
+def test_one_file_has_the_bytes_of_all_rows_at_once(tmp_path, small, log, policies, n_parts):
+    logging = policies["user-popularity"]
+    expected = at_once(log, policies, logging)
+    write_part(tmp_path / "expected.parquet", [packed(expected.columns)], log.provenance)
+    expected.write_csv(tmp_path / "expected.csv")
+    path = in_parts(tmp_path / "log", log, n_parts)
+    for n in (1, 2):
+        with workers(n) as executor:
+            run = run_on(path, policies, logging, executor)
+            run.to_file(tmp_path / f"{n}.parquet", "parquet")
+            run.to_file(tmp_path / f"{n}.csv", "csv")
+            run.to_file(tmp_path / f"{n}.arrow", "arrow")
+        assert (tmp_path / f"{n}.parquet").read_bytes() == (tmp_path / "expected.parquet").read_bytes()
+        assert (tmp_path / f"{n}.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
+    found = Log.read(tmp_path / "2.arrow")
+    assert found.columns.keys() == expected.columns.keys()
+    for name, values in expected.columns.items():
+        np.testing.assert_array_equal(found[name], values)
+    assert (tmp_path / "1.arrow").read_bytes() == (tmp_path / "2.arrow").read_bytes()
+
+
+def test_a_survey_says_what_the_log_holds(tmp_path, log):
+    path = in_parts(tmp_path / "log", log, 7)
+    found = LogBlocks.open(path, read_rows=100)
+    assert found is not None
+    survey = found.survey(np.array([3, 5, 1000]))
+    assert (survey.n_rows, survey.n_users, survey.shared_users) == (len(log), len(log.users()), 2)
+    assert survey.highest_item == max(log["item"].max(), log["action"].max())
+    assert not survey.all_bandit
+    users = [block.users() for block in found.blocks(7)]
+    np.testing.assert_array_equal(np.concatenate(users), log.users())
+    assert {len(each) for each in users[:-1]} == {7}
+
+
+def test_bad_rows_are_named_as_in_the_log(tmp_path, log):
+    bad = log.select(np.arange(len(log)))
+    row = int(np.flatnonzero(bad.is_bandit)[-3])
+    bad["propensity"][row] = 1.5
+    found = LogBlocks.open(in_parts(tmp_path / "bad", bad, 2), read_rows=200)
+    assert found is not None
+    with pytest.raises(UserError, match=f"row {row + 1}: propensity must lie"):
+        list(found.blocks(5))
+    swapped = Log.concat([log.select(log["user"] >= 30), log.select(log["user"] < 30)])
+    found = LogBlocks.open(in_parts(tmp_path / "swapped", swapped, 1), read_rows=200)
+    assert found is not None
+    first = int(np.flatnonzero(np.diff(swapped["user"]) < 0)[0]) + 2
+    with pytest.raises(UserError, match=f"row {first}: user is out of order"):
+        list(found.blocks(5))
+
+
+def test_a_stream_has_the_bytes_of_its_rows_at_once(tmp_path):
+    n = 2 * parquet.GROUP_ROWS + 777
+    rng = np.random.default_rng(0)
+    user = np.sort(rng.integers(0, 1000, n))
+    bandit = rng.random(n) < 0.5
+    log = Log(
+        {
+            "user": user,
+            "step": np.arange(n),
+            "time": np.arange(n) * 1.0,
+            "event": bandit.astype(np.int8),
+            "item": np.where(bandit, -1, 3),
+            "action": np.where(bandit, 4, -1),
+            "propensity": np.where(bandit, 0.5, np.nan),
+            "reward": np.where(bandit, 1.0, np.nan),
+            "svd": rng.random(n),
+        }
+    )
+    write_part(tmp_path / "whole.parquet", [packed(log.columns)], {"seed": 1})
+    edges = [0, 1, 50_000, parquet.GROUP_ROWS, parquet.GROUP_ROWS + 5, n - 3, n]
+    pieces = [log.select(np.arange(a, b)).columns for a, b in itertools.pairwise(edges)]
+    write_stream(tmp_path / "stream.parquet", pieces, {"seed": 1}, "parquet")
+    assert (tmp_path / "stream.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_streams_of_other_types_are_written_by_pyarrow(tmp_path, monkeypatch, log):
+    monkeypatch.setattr(packing, "BATCH_ROWS", 1 << 20)
+    odd = log.with_column("hour", log["hour"].astype(np.float32))
+    write_part(tmp_path / "whole.parquet", [packed(odd.columns)], {})
+    pieces = [odd.select(np.arange(len(odd))[i::1][:500]).columns for i in range(0, len(odd), 500)]
+    write_stream(tmp_path / "stream.parquet", pieces, {}, "parquet")
+    assert (tmp_path / "stream.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_a_folder_has_parts_and_receipts_and_resumes(tmp_path, small, log, policies):
+    path = in_parts(tmp_path / "log", log, 2)
+    asked = {"replayed": list(policies), "seed": 0}
+    run = run_on(path, policies)
+    out = tmp_path / "out"
+    assert run.to_folder(out, asked) == 0
+    whole = {file.name: file.read_bytes() for file in sorted((out / "log").iterdir())}
+    assert len(whole) == 5  # four parts and their index
+    assert verify(out).faults == []
+    expected = log
+    for name, policy in policies.items():
+        expected = expected.with_column(name, replay_with_support(log, policy, policy)[0])
+    found = Log.read(out)
+    assert all(np.array_equal(found[name], expected[name], equal_nan=True) for name in expected.columns)
+    part = out / "log" / "part-00002.parquet"
+    part.write_bytes(part.read_bytes()[:-9])
+    (out / "log" / "part-00001.parquet").unlink()
+    assert run.to_folder(out, asked, resume=True) == 2
+    assert {file.name: file.read_bytes() for file in sorted((out / "log").iterdir())} == whole
+    with pytest.raises(UserError, match="differs in seed"):
+        run.to_folder(out, {**asked, "seed": 1}, resume=True)
+    with pytest.raises(UserError, match="not empty"):
+        run.to_folder(out, asked)
+
+
+def run(capsys, *arguments) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(each) for each in arguments])
+    return (ended.value.code, *capsys.readouterr())
+
+
+def test_the_command_line(tmp_path, capsys):
+    made = ("--world", "sessions", "--policy", "random", "--users", "30")
+    log, train, parts, file = (tmp_path / name for name in ("log", "train", "parts", "file.parquet"))
+    fit = ("--policy", "user-popularity,random", "--train", train)
+    for command in (
+        ("simulate", *made, "--max-memory", "3GB", "--out", log),
+        ("simulate", *made, "--seed", "3", "--out", train),
+        ("replay", log, *fit, "--max-memory", "3GB", "--out", f"{parts}/"),
+        ("replay", log, *fit, "--out", parts, "--resume"),
+        ("replay", log, *fit, "--out", file),
+    ):
+        assert run(capsys, *command)[0] == 0
+    asked = ("--target", "user-popularity", "--baseline", "random", "--max-memory", "3GB", "--json", "-")
+    found = [json.loads(run(capsys, "estimate", path, *asked)[1]) for path in (parts, file)]
+    assert found[0] == found[1]
+    assert rows_in(file) == sum(map(rows_in, (parts / "log").glob("*.parquet")))
+
+
+def test_what_does_not_fit_is_refused_in_a_line(tmp_path, capsys, log):
+    path = in_parts(tmp_path / "log", log, 1)
+    out, little = tmp_path / "x", ("--max-memory", "1MB")
+    made = ("--world", "sessions", "--policy", "random", "--users", "30")
+    for command, words in (
+        (("estimate", path, "--target", "propensity", *little), "needs at least"),
+        (("replay", path, "--policy", "random", *little, "--out", out), "needs at least"),
+        (("simulate", *made, *little, "--out", out), "needs at least"),
+        (("estimate", path, "--target", "propensity", "--max-memory", "much"), "is no size"),
+        (("replay", path, "--policy", "random", "--resume", "--out", f"{out}.parquet"), "--resume"),
+        (("replay", path, "--policy", "random", "--out", f"{out}.txt"), "--out"),
+    ):
+        status, _, err = run(capsys, *command)
+        assert status == 2
+        assert words in err.splitlines()[-1]
+        assert err.splitlines()[-1].startswith("error: ")
+        assert not out.exists()
