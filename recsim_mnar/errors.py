@@ -19,6 +19,28 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+_LONGEST = 300
+"""Characters of one word that a line shows whole."""
+
+
+def printable(text: str) -> str:
+    """A text that a terminal shows as it is, in one line: control characters and marks of direction as escapes.
+
+    So a name of the user's can neither move the cursor nor turn the line around. Words beyond all measure are cut in
+    their middle.
+    """
+    return " ".join(_cut(word) for word in visible(text).split(" "))
+
+
+def visible(text: str, keep: str = "") -> str:
+    """A text with control characters and marks of direction as escapes, but for those in ``keep``."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= _LONGEST else f"{word[:120]}...({len(word) - 180:,} more)...{word[-60:]}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` for the known name closest to ``name``, or the list of all known names."""
     names = sorted(known)

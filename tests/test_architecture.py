@@ -21,12 +21,13 @@ CORE = Path(recsim_mnar.__file__).parent
 AGENTS = Path(recsim_mnar.agents.__file__).parent
 ROOT = "recsim_mnar"
 
-GROUND = {"errors", "numerics", "rng"}
+GROUND = {"errors", "progress", "numerics", "rng"}
 # What each place may import, from the ground up: a folder, a module of the root, or one module of a folder. A place may
 # always import itself; what is not named here is a breach, and so is a module that belongs to no place.
 MAY = {
     "errors": set(),
     "plugins": {"errors"},
+    "progress": set(),
     "numerics": {"errors"},
     "rng": {"errors", "numerics"},
     "log": GROUND,
@@ -38,9 +39,11 @@ MAY = {
     "models": GROUND | {"log", "estimators.ratings"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"log", "policy", "worlds"},
+    "cluster": GROUND | {"log", "policy", "worlds", "simulate", "replay"},
     "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "envs"},
     "installation": GROUND,
     "replay": GROUND | {"log", "policy", "simulate.executor"},
+    "replayed_log": GROUND | {"log", "policy", "simulate", "replay"},
     "export": GROUND | {"log", "policy", "replay"},
     "integrations": GROUND | {"log", "policy"},
     "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
@@ -65,11 +68,17 @@ MAY = {
         "protocols",
         "studies",
     },
-    "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log"},
+    # Above the files that people bring, which it reads.
+    "calibration": GROUND | {"log", "datasets", "worlds", "own_log"},
+    "validation": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "protocols", "calibration"},
+    "advice": GROUND | {"log", "worlds", "protocols", "studies", "calibration", "validation"},
+    "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "validation", "advice"},
     "cli": GROUND
+    | {"calibration"}
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
     | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
-    | {"_start"},
+    | {"cluster", "replayed_log"}
+    | {"_start", "validation", "advice"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
@@ -83,6 +92,7 @@ NEVER = {
     "worlds": {"policy", "simulate", "replay", "truth", "envs", "protocols"},
     "envs": {"protocols", "truth", "replay", "report", "cli"},
     "replay": {"worlds", "truth", "envs", "protocols"},
+    "replayed_log": {"truth", "envs", "protocols"},
     "export": {"truth", "envs", "estimators", "protocols"},
     "integrations": {"worlds", "simulate", "replay", "truth", "envs", "estimators", "protocols"},
     "agents": {"worlds", "simulate", "replay", "truth", "envs", "protocols", "studies", "report", "cli", "testing"},

@@ -73,7 +73,7 @@ def test_compare_writes_what_it_promises(capsys, tmp_path):
     }
     assert all(r["low"] <= r["value"] <= r["high"] for r in records)
     page = (out / "report.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 6
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )
@@ -361,7 +361,7 @@ def test_estimates_never_replace_the_log(capsys, tmp_path):
 @pytest.mark.parametrize(("sign", "words"), [(";", "semicolons"), ("|", "bars"), ("\t", "tabs")])
 def test_other_separators_are_read_and_said(capsys, tmp_path, sign, words):
     log = tmp_path / "log.csv"
-    log.write_text("\n".join([sign.join(["propensity", "reward", "t"]), sign.join([".5", "1", ".5"])]))
+    log.write_text("\n".join([sign.join(["propensity", "reward", "t"]), *[sign.join([".5", "1", ".5"])] * 2]))
     status, out, _ = run(capsys, "estimate", log, "--target", "t")
     assert status == 0
-    assert out.startswith(f"{log}: 1 row (separated by {words})\ntaken: reward: reward; propensity: propensity\n")
+    assert out.startswith(f"{log}: 2 rows (separated by {words})\ntaken: reward: reward; propensity: propensity\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -129,3 +130,15 @@ def test_a_checkout_hides_a_foreign_package_agents(tmp_path):
 def test_our_agents_replaced_by_others_are_a_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "_is_ours", lambda folder: False)
     assert checks()["agents"].level == PROBLEM
+
+
+def test_the_workflow_runs_every_python_that_is_supported():
+    root = Path(__file__).parents[1]
+    supported = re.findall(r"Python :: (3\.\d+)", (root / "pyproject.toml").read_text())
+    workflow = root / ".github" / "workflows" / "ci.yml"
+    if not workflow.exists():
+        pytest.skip("the workflow is not where the tests are: they run against a wheel")
+    text = workflow.read_text()
+    assert re.search(r"python: (\[.*\])", text)[1] == str(supported).replace("'", '"')
+    assert "bash .ci/run" in text
+    assert "\nUSER recsim\n" in (root / "Dockerfile").read_text()

@@ -207,9 +207,12 @@ def odd(tmp_path, monkeypatch):
         (("--agents", "mine_odd:Exits,random"), "policy 'mine_odd:Exits': its probabilities() raised SystemExit: 0"),
         (("--agents", "mine_odd:Stops,random"), "its probabilities() raised StopIteration"),
         (("--agents", "mine_exit:Any,random"), "importing 'mine_exit' raised SystemExit: 0"),
-        (("--agents", "random", "--protocols", "mine_odd:Judge"), "its judge() raised IndexError: no such agent"),
-        (("--agents", "random", "--protocols", "mine_odd:Nothing"), "must return a list of"),
-        (("--agents", "random", "--protocols", "mine_odd:Numbers"), "got one with 1"),
+        (
+            ("--agents", "random,popularity", "--protocols", "mine_odd:Judge"),
+            "its judge() raised IndexError: no such agent",
+        ),
+        (("--agents", "random,popularity", "--protocols", "mine_odd:Nothing"), "must return a list of"),
+        (("--agents", "random,popularity", "--protocols", "mine_odd:Numbers"), "got one with 1"),
     ],
 )
 def test_code_that_exits_or_judges_wrongly_is_one_line(capsys, odd, arguments, words):

@@ -55,7 +55,7 @@ def test_what_clipping_may_hide_stands_in_the_page(tmp_path):
     write_page(tmp_path / "page.html", comparison_of(RATES, 2, **details), {})
     page = (tmp_path / "page.html").read_text()
     assert "clipping may hide up to" in page
-    assert page.count("<td>.93750</td>") == 2
+    assert page.count(">.93750</td>") == 2
 
 
 def test_every_metric_has_a_heading_and_none_is_told_twice():

@@ -46,8 +46,13 @@ def simulated(folder, world, policy=None, **more):
     return simulate_to(folder, world, policy or uniform(), given.pop("n_users"), given.pop("seed"), **given)
 
 
+RUN = "run.json"  # what a run took: no two are alike
+
+
 def bytes_of(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.name != RUN
+    }
 
 
 def inodes_of(folder):

@@ -5,6 +5,7 @@ A module a command, or a few that belong together; here is what they have in com
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -14,19 +15,27 @@ from typing import Any
 
 import click
 
+from recsim_mnar.cli.advise import advise
+from recsim_mnar.cli.calibrate import calibrate
 from recsim_mnar.cli.check import check
 from recsim_mnar.cli.compare import compare
+from recsim_mnar.cli.describe import describe
 from recsim_mnar.cli.doctor import doctor
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
 from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
+from recsim_mnar.cli.output import quiet_option
 from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.simulate import simulate
 from recsim_mnar.cli.study import study
+from recsim_mnar.cli.validate import validate
 from recsim_mnar.cli.verify import verify
 from recsim_mnar.cli.warm import warm
-from recsim_mnar.protocols.own_code import left_by_own_code
+from recsim_mnar.errors import printable
+from recsim_mnar.simulate.own_code import left_by_own_code
 
+CLOSED_PIPE = 141
+"""Exit status where whoever read our output has gone, as shells report it."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -43,7 +52,10 @@ for command in (
     replay,
     estimate,
     doctor,
+    advise,
+    calibrate,
     plan,
+    validate,
     verify,
     check,
     worlds,
@@ -51,9 +63,10 @@ for command in (
     estimators,
     protocols,
     presets,
+    describe,
     warm,
 ):
-    cli.add_command(command)
+    cli.add_command(quiet_option(command))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -61,12 +74,17 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     # A console script does not look in the folder it is called from, where a user's own ``module:Class`` lies.
     sys.path.insert(0, os.getcwd())
+    _accept_any_character()
     interrupts = _watch_interrupts()
+    written = sys.stdout
     try:
         status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         _leave_interrupted()
     except SystemExit as left:
+        # Click takes the error of a closed pipe away, and leaves a stream in its place that complains of nothing.
+        if sys.stdout is not written or isinstance(left.__context__, BrokenPipeError):
+            _leave_closed_pipe()
         own = left_by_own_code(left)
         if own is not None:
             _fail(own)
@@ -79,12 +97,17 @@ def main(arguments: list[str] | None = None) -> None:
             # An extension module that is interrupted half-way may raise something else in the interrupt's place.
             _leave_interrupted()
         if isinstance(error, BrokenPipeError):
-            # The reader of our output has gone; Python would complain again when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(141)
+            _leave_closed_pipe()
         raise
     else:
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _accept_any_character() -> None:
+    """What the terminal's encoding has no sign for (``LANG=C``) is written as an escape, and is no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _watch_interrupts() -> list[int]:
@@ -93,6 +116,7 @@ def _watch_interrupts() -> list[int]:
 
     def handler(number: int, frame: Any) -> None:
         seen.append(number)
+        threading.excepthook = lambda complaint: None  # threads of pools whose work is given up
         signal.default_int_handler(number, frame)
 
     # Only the main thread may set a handler; elsewhere a caller keeps its own.
@@ -108,8 +132,14 @@ def _leave_interrupted() -> None:
     os._exit(130)
 
 
+def _leave_closed_pipe() -> None:
+    """The reader of our output has gone; Python would complain again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(CLOSED_PIPE)
+
+
 def _fail(message: str) -> None:
     if wants_traceback():
         traceback.print_exc()
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(2)

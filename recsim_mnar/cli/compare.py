@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.console import console, progress
-from recsim_mnar.cli.shared import WHOLE, checked_seed, clock, n_workers, names_of
+from recsim_mnar.cli.console import progress
+from recsim_mnar.cli.json_output import JsonOutput, json_option
+from recsim_mnar.cli.shared import NEW_PATH, NUMBER, READ_PATH, WHOLE, checked_seed, clock, names_of
+from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -26,14 +28,17 @@ OPTION_FLAGS = (
 
 _COLUMNS = ("user_column", "item_column", "time_column")
 _OF_INTERACTIONS = (*_COLUMNS, "test_share", "candidates")
-_OWN_DATA = ("interactions", "agents", "protocols", "folds", "level", "seed", "workers", "out", *_OF_INTERACTIONS)
+_WHO = ("workers", "scheduler")
+_OWN_DATA = ("interactions", "agents", "protocols", "folds", "level", "seed", "out", *_WHO, *_OF_INTERACTIONS)
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 _FLAGS = {"params": "set"}
 
 
 @click.command(short_help="Judge agents by protocols, protocols by the truth.")
 @click.option("--world", default=None, help="A world's name, or package.module:Class.  [default: sessions]")
-@click.option("--preset", default=None, help="Of the world; the comparison's own unless named (sessions: jeunen2019).")
+@click.option(
+    "--preset", default=None, help="A preset of the world; the comparison's own unless named (sessions: jeunen2019)."
+)
 @click.option(
     "--agents", default=None, help="Names or package.module:Class, with commas; the world's list unless named."
 )
@@ -46,9 +51,9 @@ _FLAGS = {"params": "set"}
     "--option", "options", multiple=True, metavar="NAME=VALUE",
     help="An option of this world's comparison (`recsim-mnar protocols` lists them); may be repeated."
 )  # fmt: skip
-@click.option("--tie", type=float, default=None, help="A cost up to this share of the best true value is none.")
+@click.option("--tie", type=NUMBER, default=None, help="A cost up to this share of the best true value is none.")
 @click.option("--logging", default=None, help="Sessions: the logging policy.  [default: user-popularity]")
-@click.option("--clip", type=float, default=None, help="Largest weight of clipped IPS.  [default: 15; purchases: none]")
+@click.option("--clip", type=NUMBER, default=None, help="Largest weight of clipped IPS. [default: 15; purchases: none]")
 @click.option("--length", type=WHOLE, default=None, help="Purchases: items of a list, N.  [default: 10]")
 @click.option("--metrics", default=None, help="Purchases: precision,uplift,uplift_snips,uplift_ips unless named.")
 @click.option("--test-periods", type=WHOLE, default=None, help="Purchases: further periods that the metrics read.")
@@ -56,10 +61,10 @@ _FLAGS = {"params": "set"}
 @click.option("--test-users", type=WHOLE, default=None, help="Users whose log leave-one-out and IPS read.")
 @click.option("--arm-users", type=WHOLE, default=None, help="Users of each arm of the A/B test.")
 @click.option("--truth-users", type=WHOLE, default=None, help="Users over whom the truth is averaged.")
-@click.option("--folds", type=WHOLE, default=None, help="Of leave-one-out.  [default: 10]")
+@click.option("--folds", type=WHOLE, default=None, help="Folds of leave-one-out.  [default: 10]")
 @click.option("--paired", is_flag=True, default=None, help="All arms of the A/B test share their users.")
-@click.option("--level", type=float, default=None, help="Coverage of the intervals.  [default: 0.95]")
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of everything but the catalogue.")
+@click.option("--level", type=NUMBER, default=None, help="Coverage of the intervals.  [default: 0.95]")
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Seed of everything but the catalogue.")
 @click.option("--catalogues", type=WHOLE, default=None, help="A study: so many catalogues, each with users of its own.")
 @click.option(
     "--first-seed", type=WHOLE, default=None,
@@ -68,20 +73,24 @@ _FLAGS = {"params": "set"}
 @click.option(
     "--resume", is_flag=True, help="With --catalogues: take up the study in --out, which may get more catalogues."
 )
-@click.option("--workers", type=WHOLE, default=None, help="Threads, or processes of a study; as many as processors.")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
-@click.option("--interactions", type=click.Path(path_type=Path), default=None, help="Your own interactions: a file.")
-@click.option("--user-column", default=None, help="Of that file.")
-@click.option("--item-column", default=None, help="Of that file.")
-@click.option("--time-column", default=None, help="Of that file.")
+@worker_options
+@click.option("--out", type=NEW_PATH, default=None, help="A new folder; under ./runs unless named.")
+@click.option("--interactions", type=READ_PATH, default=None, help="Your own interactions: a file.")
+@click.option("--user-column", default=None, help="Column of users in --interactions; recognised unless named.")
+@click.option("--item-column", default=None, help="Column of items in --interactions; recognised unless named.")
+@click.option("--time-column", default=None, help="Column of times in --interactions; recognised unless named.")
 @click.option(
-    "--test-share", type=float, default=None, help="Share of its rows that the split by time holds out.  [default: 0.2]"
+    "--test-share",
+    type=NUMBER,
+    default=None,
+    help="Share of the rows of --interactions, the latest, that the split by time holds out.  [default: 0.2]",
 )
 @click.option(
     "--candidates", type=click.Choice(["auto", "all", "unseen"]), default=None,
-    help="Its items that are ranked for a user; auto: unseen where no user meets an item twice."
+    help="Items of --interactions that are ranked for a user; auto: unseen where no user meets an item twice."
 )  # fmt: skip
-def compare(**options: Any) -> None:
+@json_option("records, judgements and notes")
+def compare(json_output: JsonOutput, **options: Any) -> None:
     """Judge agents by protocols, and the protocols by the truth.
 
     In the sessions world by leave-one-out, off-policy estimates and an A/B test; in the purchases world by precision
@@ -89,19 +98,21 @@ def compare(**options: Any) -> None:
     from revealed ratings; in the campaigns world by leave-one-out, unweighted and weighted. On your own --interactions
     by leave-one-out and by a split by time, and beside them what is recommended.
     """
+    json_output.check(options["interactions"])
     checked_seed(options["seed"])
+    refuse_both(options["workers"], options["scheduler"])
     if options["interactions"] is not None:
         _check_flags(
             options, [n for n in options if n not in _OWN_DATA], "is of a world: with --interactions there is none"
         )
-        _in_folder(options, _compare_interactions)
+        _in_folder(options, _compare_interactions, json_output)
         return
     _check_flags(options, _COLUMNS, "names a column of --interactions FILE: give that too")
     _check_flags(options, _OF_INTERACTIONS, "is of --interactions FILE: give that too")
     setup = setup_of(options)
     if options["catalogues"] is None:
         _check_flags(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
-        _in_folder(options, lambda o, report: _compare(setup, o, report))
+        _in_folder(options, lambda o, report: _compare(setup, o, report), json_output)
         return
     from recsim_mnar.cli.study import run_to_folder
 
@@ -112,7 +123,8 @@ def compare(**options: Any) -> None:
         first_seed=options["first_seed"],
         out=options["out"],
         resume=options["resume"],
-        workers=n_workers(options["workers"]),
+        json_output=json_output,
+        **{name: options[name] for name in _WHO},
     )
 
 
@@ -179,34 +191,46 @@ def _check_flags(options: dict[str, Any], names: Any, why: str) -> None:
             raise UserError(f"--{_FLAGS.get(name, name).replace('_', '-')} {why}")
 
 
-def _in_folder(options: dict[str, Any], job: Callable[[dict[str, Any], Report], tuple[Comparison, Any]]) -> None:
+def _in_folder(
+    options: dict[str, Any],
+    job: Callable[[dict[str, Any], Report], tuple[Comparison, Any]],
+    json_output: JsonOutput,
+) -> None:
     """Run a comparison, write its folder and print what it says."""
-    from recsim_mnar.report.files import write_comparison
+    from recsim_mnar.report.files import results_of, write_comparison
     from recsim_mnar.simulate.run_folder import claimed, new_folder
 
     folder = new_folder(options["out"], "compare", what="--out")
     elapsed = clock()
+    record = RunRecord("compare")
     with claimed(folder, what="--out"), progress() as report:
-        comparison, run_config = job(options, report)
+        comparison, run_config = job({**options, "out": folder, "record": record}, report)
         report("write the report")
         write_comparison(folder, comparison, run_config, elapsed())
-    _print_comparison(comparison, folder)
+        record.write(folder / RUN)
+    _print_comparison(comparison, folder, json_output)
+    json_output.write(results_of(comparison, folder))
 
 
 def _compare(setup: Setup, options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
-    from recsim_mnar.simulate.executor import workers
+    from recsim_mnar.protocols.records import plain
 
     resolved = setup.resolved()
-    with workers(n_workers(options["workers"])) as executor:
-        comparison = resolved.run(options["seed"], executor=executor, report=report)
-    return comparison, resolved.run_config(options["seed"])
+    run_config = resolved.run_config(options["seed"])
+    with _executor(options, named=[plain(run_config), options["world"] or ""]) as found:
+        comparison = resolved.run(options["seed"], executor=found, report=report)
+    return comparison, run_config
+
+
+def _executor(options: dict[str, Any], named: list[Any]) -> Any:
+    return executor(options["workers"], options["scheduler"], options["record"], folder=options["out"], named=named)
 
 
 def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policy import registry
+    from recsim_mnar.protocols.compare import check_comparable
     from recsim_mnar.protocols.interactions import compare_interactions
-    from recsim_mnar.simulate.executor import workers
 
     protocols = _named(options["protocols"], "--protocols")
     share = options["test_share"]
@@ -217,13 +241,14 @@ def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comp
     report(f"read {options['interactions']}")
     data = read_interactions(options["interactions"], **{name: options[name] for name in _COLUMNS})
     learners = {name: registry.learner(name) for name in agents}
+    check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
     given: dict[str, Any] = {
         name: value if options[name] is None else options[name] for name, value in defaults.items()
     }
-    with workers(n_workers(options["workers"])) as executor:
+    with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
-            data, learners, protocols=protocols, seed=options["seed"], executor=executor, report=report, **given
+            data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given
         )
     run_config = {
         "interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"], **given
@@ -248,11 +273,21 @@ def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
             )
 
 
-def _print_comparison(comparison: Comparison, folder: Path) -> None:
+def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOutput) -> None:
     from recsim_mnar.report.tables import comparison_table
 
-    screen = console()
-    screen.print(comparison_table(comparison))
-    for sentence in [*comparison.sentences(), *comparison.notes]:
-        screen.print(sentence, soft_wrap=True)
-    screen.print(f"Report: {folder / 'report.html'}", soft_wrap=True, highlight=False)
+    json_output.show(comparison_table(comparison))
+    for sentence in comparison.sentences():
+        json_output.sentence(sentence)
+    for note in comparison.notes:
+        json_output.sentence(note, remark=True)
+    doubted = [
+        r.agent
+        for r in comparison.records
+        if (r.protocol, r.metric) == ("off_policy", "clipped_ips") and r.details.get("verdict_level") == "do_not_use"
+    ]
+    if doubted:
+        json_output.sentence(f"Do not use clipped IPS of {', '.join(doubted)}: the report says why.", remark=True)
+    if comparison.again and comparison.judgements:
+        json_output.sentence(f"One run is an anecdote; how often each is right: {comparison.again}", remark=True)
+    json_output.say(f"Report: {folder / 'report.html'}")

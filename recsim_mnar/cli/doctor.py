@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.shared import names_of
+from recsim_mnar.cli.shared import READ_PATH, WHOLE, names_of
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ _MOST_NAMES = 12
 
 
 @click.command(short_help="What a file holds, its faults, the line to type.")
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=READ_PATH, required=False)
 @click.option("--target", default=None, help="Columns of target policies' probabilities of the logged action.")
-@click.option("--actions", type=int, default=None, help="How many actions (items) there are in all.")
-@click.option("--user-column", default=None, help="Of FILE, recognised unless named; so with the others.")
-@click.option("--item-column", default=None, help="What a user met of their own accord.")
-@click.option("--action-column", default=None, help="What a user was shown.")
-@click.option("--reward-column", default=None, help="What came of it.")
-@click.option("--propensity-column", default=None, help="With which probability it was shown.")
-@click.option("--time-column", default=None, help="When.")
-@click.option("--logger-column", default=None, help="By which policy, where there are several.")
+@click.option("--actions", type=WHOLE, default=None, help="How many actions (items) there are in all.")
+@click.option("--user-column", default=None, help="Column of users; recognised unless named, as the others are.")
+@click.option("--item-column", default=None, help="Column of what a user met of their own accord.")
+@click.option("--action-column", default=None, help="Column of what a user was shown.")
+@click.option("--reward-column", default=None, help="Column of what came of it (clicks, ...).")
+@click.option("--propensity-column", default=None, help="Column of the probability with which it was shown.")
+@click.option("--time-column", default=None, help="Column of times: numbers or dates.")
+@click.option("--logger-column", default=None, help="Column of the policy that chose it, where there are several.")
 @json_option("all that is found")
 def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """Say what FILE holds, what is wrong with it, and which commands fit, with the line to type.
@@ -48,7 +48,7 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
             raise UserError(f"--{given[0].replace('_', '-')} is of a file: name FILE too")
         found, written = _installation()
     for line in found:
-        json_output.say(line)
+        json_output.answer(line)
     json_output.write(written)
 
 

@@ -7,12 +7,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.shared import checked_file, writing
+from recsim_mnar.cli.output import answer, is_quiet, say, sentence, show_table
+from recsim_mnar.cli.shared import NEW_PATH, checked_file, writing
 from recsim_mnar.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
@@ -58,9 +62,24 @@ class JsonOutput:
             checked_file(self.path, "--json")
 
     def say(self, line: str) -> None:
-        """A line for a person."""
+        """A line for a person, which ``--quiet`` leaves away."""
         if not self.alone:
-            click.echo(line)
+            say(line)
+
+    def answer(self, line: str) -> None:
+        """A line of the answer itself."""
+        if not self.alone:
+            answer(line)
+
+    def sentence(self, line: str, *, remark: bool = False) -> None:
+        """A sentence of the answer, or a remark beside it, which ``--quiet`` leaves away."""
+        if not (self.alone or (remark and is_quiet())):
+            sentence(line)
+
+    def show(self, table: Table) -> None:
+        """A table of the answer."""
+        if not self.alone:
+            show_table(table)
 
     def write(self, content: Any) -> None:
         """Write it, as plain JSON types."""
@@ -100,7 +119,7 @@ def json_option(what: str) -> Callable[[Any], Any]:
     return click.option(
         "--json",
         "json_output",
-        type=click.Path(path_type=Path),
+        type=NEW_PATH,
         callback=made,
         metavar="FILE",
         help=f"Write {what} there too; with - to standard output, and nothing else.",

@@ -2,62 +2,96 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from recsim_mnar.cli.console import print_list
+from recsim_mnar.cli.json_output import JsonOutput, json_option
+from recsim_mnar.cli.output import answer, is_quiet, say, show_pairs
+
+_LIST = json_option("the list")
 
 
-@click.command()
-def worlds() -> None:
-    """List the worlds."""
+def _show(rows: list[tuple[str, str]], content: Any, json_output: JsonOutput) -> None:
+    """A name and a text a line, names alone with ``--quiet``; and the list as JSON."""
+    json_output.check()
+    if not json_output.alone and is_quiet():
+        for name, _ in rows:
+            answer(name)
+    elif not json_output.alone:
+        show_pairs(rows)
+    json_output.write(content)
+
+
+@click.command(short_help="List the worlds.")
+@_LIST
+def worlds(json_output: JsonOutput) -> None:
+    """List the worlds; `describe world NAME` has their parameters."""
     from recsim_mnar.worlds.registry import listed
 
-    print_list(listed())
+    rows = listed()
+    _show(rows, [{"name": name, "summary": text} for name, text in rows], json_output)
 
 
 @click.command(short_help="List the agents, and the worlds they are for.")
-def agents() -> None:
-    """List the agents, and the worlds that those are for which need more than views."""
+@_LIST
+def agents(json_output: JsonOutput) -> None:
+    """List the agents, and the worlds that each is for; `describe agent NAME` has its parameters."""
     from recsim_mnar.policy import registry
     from recsim_mnar.protocols.compare import worlds_for
+    from recsim_mnar.worlds.registry import worlds as known_worlds
 
-    rows = []
+    rows, content = [], []
     for name, text in registry.agents():
         where = worlds_for(registry.needs_of_agent(name))
-        rows.append((name, text if where is None else f"{text.removesuffix('.')} ({', '.join(where)})."))
-    print_list(rows)
+        rows.append((name, f"{text.removesuffix('.')} ({', '.join(where or ['every world'])})."))
+        content.append({"name": name, "summary": text, "worlds": where or sorted(known_worlds())})
+    _show(rows, content, json_output)
 
 
-@click.command()
-def estimators() -> None:
-    """List the estimators."""
+@click.command(short_help="List the estimators.")
+@_LIST
+def estimators(json_output: JsonOutput) -> None:
+    """List the estimators; `describe estimator NAME` says what each needs."""
     from recsim_mnar.estimators.off_policy.registry import known_estimators
 
-    print_list(list(known_estimators().items()))
+    rows = list(known_estimators().items())
+    _show(rows, [{"name": name, "summary": text} for name, text in rows], json_output)
 
 
 @click.command(short_help="List the protocols and the options of comparisons.")
-def protocols() -> None:
-    """List the protocols, and the options of each world's comparison."""
+@_LIST
+def protocols(json_output: JsonOutput) -> None:
+    """List the protocols, and the options of each world's comparison; `describe protocol NAME` has more."""
     from recsim_mnar.protocols.base import known_protocols, summary_of
     from recsim_mnar.protocols.compare import experiment_of
     from recsim_mnar.worlds.registry import WORLDS
 
     worlds = {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
-    rows = [(name, summary_of(name)) for name in known_protocols()]
+    found = [{"name": name, "world": None, "summary": summary_of(name)} for name in known_protocols()]
     for world, experiment in worlds.items():
-        rows += [(f"{world}: {name}", summary_of(name, experiment.own_protocols)) for name in experiment.own_protocols]
-    print_list(rows)
-    print()
-    for world, experiment in worlds.items():
-        settings = experiment.settings(experiment.preset)
-        options = ", ".join(f"{name}={value}" for name, value in settings.to_dict().items())
-        print(f"--option of --world {world}: {options}")
+        found += [
+            {"name": name, "world": world, "summary": summary_of(name, experiment.own_protocols)}
+            for name in experiment.own_protocols
+        ]
+    options = {name: own.settings(own.preset).to_dict() for name, own in worlds.items()}
+    rows = [
+        (f"{one['world']}: {one['name']}" if one["world"] else f"{one['name']}", f"{one['summary']}") for one in found
+    ]
+    _show(rows, {"protocols": found, "options": options}, json_output)
+    if json_output.alone:
+        return
+    say("")
+    for world, values in options.items():
+        say(f"--option of --world {world}: {', '.join(f'{name}={value}' for name, value in values.items())}")
 
 
-@click.command()
-def presets() -> None:
-    """List the presets of every world."""
+@click.command(short_help="List the presets of every world.")
+@_LIST
+def presets(json_output: JsonOutput) -> None:
+    """List the presets of every world; `describe preset NAME` has their parameters."""
     from recsim_mnar.worlds.registry import listed_presets
 
-    print_list(listed_presets())
+    rows = listed_presets()
+    content = [{"world": name.split()[0], "name": name.split()[1], "summary": text} for name, text in rows]
+    _show(rows, content, json_output)

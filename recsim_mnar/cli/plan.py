@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.console import console
 from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.own_log_options import own_log_options, reading_of
-from recsim_mnar.cli.shared import checked_file, names_of, writing
+from recsim_mnar.cli.shared import NEW_PATH, NUMBER, READ_PATH, WHOLE, checked_file, names_of, writing
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ def plan() -> None:
 
 
 @plan.command(short_help="Users and days of an A/B test.")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=READ_PATH)
 @click.option("--lift", default=None, help="To find: 5% of the log's mean reward, or an amount in its unit.")
-@click.option("--users", type=int, default=None, help="Users an arm that you have: adds the least lift they find.")
-@click.option("--power", type=float, default=0.8, show_default=True, help="Probability of finding the lift.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the difference's interval.")
-@click.option("--users-per-day", type=float, default=None, help="Who enter the test, both arms; else the log's dates.")
+@click.option("--users", type=WHOLE, default=None, help="Users an arm that you have: adds the least lift they find.")
+@click.option("--power", type=NUMBER, default=0.8, show_default=True, help="Probability of finding the lift.")
+@click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the difference's interval.")
+@click.option("--users-per-day", type=NUMBER, default=None, help="Who enter the test, both arms; else the log's dates.")
 @click.option("--target", default=None, help="Column of a policy: adds the rows of such a log that tell as much.")
 @click.option("--baseline", default=None, help="Such a column, that the target is compared with; else the logger.")
 @own_log_options("reward", "propensity", "user", "time")
@@ -40,22 +40,22 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     json_output.check(log)
     columns = reading_of(options)
     found = plan_ab(log, columns=columns, **options)
-    _show(json_output, found.to_dict(), _ab_lines(found))
+    _show(json_output, found.to_dict(), found.reading, _ab_lines(found))
 
 
 @plan.command("logging", short_help="What to log under, and at what cost.")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=READ_PATH)
 @click.option("--targets", required=True, help="Columns of the candidates' probabilities of the logged actions.")
 @click.option("--deployed", default=None, help="Such a column of today's policy; else the one that logged LOG.")
 @click.option("--width", default=None, help="Half width of the intervals: 10% of the value, or an amount.")
-@click.option("--rows", type=int, default=None, help="Decisions to log; as many as LOG has unless named.")
+@click.option("--rows", type=WHOLE, default=None, help="Decisions to log; as many as LOG has unless named.")
 @click.option("--cost", default=None, help="Share of decisions that may differ from today's policy: 2% or 0.02.")
 @click.option("--estimator", default="ips", show_default=True, help="ips or snips: whose interval is planned.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals.")
-@click.option("--actions", type=int, default=None, help="How many there are: compares with uniform exploration.")
+@click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the intervals.")
+@click.option("--actions", type=WHOLE, default=None, help="How many there are: compares with uniform exploration.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=NEW_PATH,
     default=None,
     help="Write the policy: a .json that simulate --policy runs.",
 )
@@ -75,26 +75,26 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
             raise UserError(f"--out {out}: the policy's file ends in .json")
     columns = reading_of(options)
     found = plan_logging(log, names_of(targets, "--targets"), columns=columns, **options)
-    _show(json_output, found.to_dict(), _logging_lines(found))
+    _show(json_output, found.to_dict(), found.reading, _logging_lines(found))
     if out is not None:
         with writing(out, "--out"):
             found.write(out)
-        _say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it", json_output)
+        json_output.say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it")
 
 
 @plan.command(short_help="Rows until a verdict turns.")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=READ_PATH)
 @click.option("--target", required=True, help="Columns of the policies' probabilities of the logged actions.")
-@click.option("--rows", type=int, default=None, help="Adds the width and the verdict from so many rows.")
+@click.option("--rows", type=WHOLE, default=None, help="Adds the width and the verdict from so many rows.")
 @click.option("--estimator", default="clipped_ips", show_default=True, help="ips, clipped_ips or snips.")
-@click.option("--clip", type=float, default=15.0, show_default=True, help="Largest weight of clipped_ips.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Coverage of the interval.")
+@click.option("--clip", type=NUMBER, default=15.0, show_default=True, help="Largest weight of clipped_ips.")
+@click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the interval.")
 @click.option("--full-support", is_flag=True, help="States that the logging policy can take what the target can.")
 @click.option("--unsupported", default=None, help="Column of the target's mass where the logging probability is 0.")
-@click.option("--reward-min", type=float, default=None, help="Least reward possible.")
-@click.option("--reward-max", type=float, default=None, help="Largest reward possible.")
-@click.option("--weight-max", type=float, default=None, help="No weight target / propensity can be larger.")
-@click.option("--propensity-min", type=float, default=None, help="No action has a smaller propensity.")
+@click.option("--reward-min", type=NUMBER, default=None, help="Least reward possible.")
+@click.option("--reward-max", type=NUMBER, default=None, help="Largest reward possible.")
+@click.option("--weight-max", type=NUMBER, default=None, help="No weight target / propensity can be larger.")
+@click.option("--propensity-min", type=NUMBER, default=None, help="No action has a smaller propensity.")
 @own_log_options("reward", "propensity", "user")
 @json_option("the plan")
 def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) -> None:
@@ -107,19 +107,20 @@ def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) ->
     if options["unsupported"] is not None and len(names) > 1:
         raise UserError("--unsupported is one target's: name one target at a time")
     found = [plan_estimate(log, name, columns=columns, **options) for name in names]
-    lines = [*found[0].reading, *(line for each in found for line in _estimate_lines(each))]
-    _show(json_output, [each.to_dict() for each in found], lines)
+    lines = [line for each in found for line in _estimate_lines(each)]
+    _show(json_output, [each.to_dict() for each in found], found[0].reading, lines)
 
 
-def _show(json_output: JsonOutput, content: Any, lines: list[str]) -> None:
+_LONG = 366.0
+"""Days of an A/B test that nobody waits for."""
+
+
+def _show(json_output: JsonOutput, content: Any, remarks: Sequence[str], lines: list[str]) -> None:
+    for line in remarks:
+        json_output.say(line)
     for line in lines:
-        _say(line, json_output)
+        json_output.answer(line)
     json_output.write(content)
-
-
-def _say(line: str, json_output: JsonOutput) -> None:
-    if not json_output.alone:
-        console().print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _percent(share: float) -> str:
@@ -128,7 +129,6 @@ def _percent(share: float) -> str:
 
 def _ab_lines(found: ABPlan) -> list[str]:
     lines = [
-        *found.reading,
         f"log: {found.log_users:,} users, {found.decisions_a_user:.3g} decisions each, mean reward {found.value:.4g}; "
         f"decisions of a user depend: {found.design_effect:.3g} times the variance of independent ones",
     ]
@@ -146,7 +146,9 @@ def _ab_lines(found: ABPlan) -> list[str]:
     if found.least_lift is None:
         lines.append(f"{found.rows:,} decisions an arm; the difference's interval is +-{found.half_width:.3g}")
     if found.days is not None:
-        lines.append(f"days: {found.days:,.1f}, at {found.users_per_day:,.0f} users a day in both arms together")
+        lines.append(f"days: {found.days:,.1f}, at {found.users_per_day:,.3g} new users a day in both arms together")
+        if found.days > _LONG:
+            lines.append("that is more than a year: name the users who come with --users-per-day, or a larger --lift")
     if found.off_policy is not None:
         lines.append(f"a log like this one tells the difference as well from {found.off_policy:,} rows")
     return [*lines, *(f"note: {note}" for note in found.notes)]
@@ -155,7 +157,6 @@ def _ab_lines(found: ABPlan) -> list[str]:
 def _logging_lines(found: LoggingPlan) -> list[str]:
     parts = ", ".join(f"{name} {_percent(weight)}" for name, weight in found.weights.items())
     lines = [
-        *found.reading,
         f"log under: {parts}",
         f"cost: {_percent(found.cost)} of {found.rows:,} decisions differ from today's policy: {found.exploring:,}",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +59,13 @@ def checked_file(path: Path, flag: str) -> None:
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
         raise UserError(f"{flag} {path}: {above} is not a folder that can be written; name another file")
+    try:
+        os.lstat(above / path.name)
+        tempfile.TemporaryFile(dir=above).close()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UserError(f"{flag} {path} cannot be written: {error.strerror}; name another file") from None
 
 
 @contextlib.contextmanager
@@ -69,10 +77,44 @@ def writing(path: Path, flag: str) -> Iterator[None]:
         raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}; name another file") from error
 
 
+class _Memory(click.ParamType):
+    """A size, as what a process may take."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See :meth:`click.ParamType.convert`."""
+        from recsim_mnar.numerics.memory import MemoryLimit, parse_size
+
+        return value if isinstance(value, MemoryLimit) else MemoryLimit(parse_size(value, "--max-memory"))
+
+
+def memory_option(command: Any) -> Any:
+    """Add ``--max-memory`` to a command, handed to it as a :class:`recsim_mnar.numerics.memory.MemoryLimit`."""
+
+    def given(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        from recsim_mnar.numerics.memory import MemoryLimit
+
+        return value or MemoryLimit()
+
+    return click.option(
+        "--max-memory",
+        type=_Memory(),
+        default=None,
+        callback=given,
+        metavar="SIZE",
+        help="Most memory of the process, such as 1GB; what takes more is refused.",
+    )(command)
+
+
 class WholeNumber(click.ParamType):
     """An integer; one written with a point or an exponent is refused with the digits to write in its place."""
 
     name = "integer"
+
+    def cost_of(self, number: int) -> str:
+        """What so many would cost, in brackets; "" where that is no question."""
+        return ""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """See :meth:`click.ParamType.convert`."""
@@ -83,11 +125,93 @@ class WholeNumber(click.ParamType):
             number = float(value)
         right = "is not a whole number, such as 2000"
         if number.is_integer() and abs(number) < 1e18:
-            right = f"must be written in digits: {int(number)}"
+            right = f"must be written in digits: {int(number)}{self.cost_of(int(number))}"
         return self.fail(f"{value!r} {right}", param, ctx)
 
 
 WHOLE = WholeNumber()
+
+
+class NumberOfUsers(WholeNumber):
+    """Users of a simulation."""
+
+    def cost_of(self, number: int) -> str:
+        """Events and bytes of the sessions world's presets: some 100 events, .2 kB a user."""
+        return f" (in the sessions world some {100 * number:,} events, {number / 5e6:,.1f} GB)"
+
+
+USERS = NumberOfUsers()
+
+
+class Number(click.ParamType):
+    """A number; what is none is refused with an example, infinities and NaN too."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See :meth:`click.ParamType.convert`."""
+        number = math.nan
+        with contextlib.suppress(ValueError, TypeError):
+            number = float(value)
+        if math.isfinite(number):
+            return number
+        hint = ": write a decimal point" if "," in str(value) else ""
+        return self.fail(f"{value!r} is not a number, such as 0.95{hint}", param, ctx)
+
+
+NUMBER = Number()
+
+
+class NewPath(click.Path):
+    """A path that is to be written; one that no file system takes is refused before any work.
+
+    Args:
+        as_text: hand it on as it was typed, for a slash at its end.
+    """
+
+    def __init__(self, *, as_text: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self.as_text = as_text
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See :meth:`click.ParamType.convert`."""
+        from recsim_mnar.log.files import check_utf8
+
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        check_utf8(path)
+        flag = param.opts[0] if param is not None else "path"
+        if not str(value).strip():
+            raise UserError(f"{flag}: the path is empty; name one")
+        if "\0" in str(path):
+            raise UserError(f"{flag} {path}: a path has no NUL character in it; name another")
+        longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+        if longest > _LONGEST_NAME or len(os.fsencode(path)) > _LONGEST_PATH:
+            raise UserError(
+                f"{flag} {path}: the path is too long: a name has at most {_LONGEST_NAME} bytes, a path {_LONGEST_PATH}"
+            )
+        return str(value) if self.as_text else path
+
+
+_LONGEST_NAME, _LONGEST_PATH = 240, 4000  # temporary names have some bytes more
+NEW_PATH = NewPath()
+NEW_PLACE = NewPath(as_text=True)
+
+
+class ReadPath(click.Path):
+    """A path that is read; an empty one is no folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """See :meth:`click.ParamType.convert`."""
+        if not str(value).strip():
+            name = "path" if param is None else param.opts[0]
+            raise UserError(f"{name if name.startswith('-') else name.upper()}: the path is empty; name one")
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+READ_PATH = ReadPath()
 
 
 def clock() -> Callable[[], float]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.console import console, progress
-from recsim_mnar.cli.shared import WHOLE, checked_seed, n_workers
+from recsim_mnar.cli.console import progress
+from recsim_mnar.cli.json_output import JsonOutput, json_option
+from recsim_mnar.cli.shared import NEW_PATH, USERS, WHOLE, checked_seed, memory_option, n_workers
+from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
 
+if TYPE_CHECKING:
+    from recsim_mnar.numerics.memory import MemoryLimit
+    from recsim_mnar.worlds.base import World
+
 DEFAULT_TRAIN_USERS = 2000
+_SHARD_BYTES = 64 << 20
+"""Of the rows of a shard of users, while they are made, brought to order and packed."""
+_FEW_LANES = 16 << 20
+"""What the users of a shard who live side by side may take at least."""
+_PLATFORM_USER_BYTES = 4096
 
 
 @click.command(short_help="Users under a policy: a log in a folder.")
@@ -26,11 +36,15 @@ DEFAULT_TRAIN_USERS = 2000
     required=True,
     help="What recommends: a name, package.module:Class, or deployed (campaigns, purchases: the world's own).",
 )
-@click.option("--users", type=WHOLE, required=True, help="How many users.")
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of the users and the policy.")
-@click.option("--workers", type=WHOLE, default=None, help="Threads; as many as there are processors unless named.")
+@click.option("--users", type=USERS, required=True, help="How many users.")
+@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Seed of the users and the policy.")
+@worker_options
 @click.option(
-    "--train-users", type=WHOLE, default=DEFAULT_TRAIN_USERS, show_default=True, help="For a policy that learns."
+    "--train-users",
+    type=WHOLE,
+    default=DEFAULT_TRAIN_USERS,
+    show_default=True,
+    help="Users that a policy that learns is fitted on.",
 )
 @click.option("--truth", is_flag=True, help="Write truth.parquet and catalogue.npz beside the log.")
 @click.option(
@@ -39,21 +53,25 @@ DEFAULT_TRAIN_USERS = 2000
     type=click.Choice(["parquet", "arrow"]),
     default="parquet",
     show_default=True,
-    help="Of the parts: arrow is some fifteen times larger and is read without decoding.",
+    help="Format of the parts: arrow is some fifteen times larger and is read without decoding.",
 )
 @click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="A new folder.")
-def simulate(**options: Any) -> None:
+@memory_option
+@click.option("--out", type=NEW_PATH, required=True, help="A new folder.")
+@json_option("what was written")
+def simulate(json_output: JsonOutput, **options: Any) -> None:
     """Simulate users under a policy; writes OUT/log in Parquet or Arrow parts.
 
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
     what users hold then, or "deployed" for the platform's own weights.
     """
-    from recsim_mnar.simulate.executor import checked_users, workers
+    from recsim_mnar.simulate.executor import checked_users
     from recsim_mnar.simulate.named import Request
     from recsim_mnar.simulate.run_folder import claimed
 
-    n = n_workers(options["workers"])
+    json_output.check(options["out"])
+    workers, scheduler = options["workers"], options["scheduler"]
+    refuse_both(workers, scheduler)
     checked_users("--users", options["users"])
     checked_users("--train-users", options["train_users"])
     seed = checked_seed(options["seed"])
@@ -62,9 +80,16 @@ def simulate(**options: Any) -> None:
         raise UserError(f"--resume: the {entry.name} world is simulated whole, in one go; omit --resume")
     if options["form"] != "parquet" and not entry.world_class().in_parts:
         raise UserError(f"--format: the {entry.name} world is written as Parquet; omit --format")
+    record = RunRecord("simulate")
     with claimed(options["out"], resume=options["resume"], what="--out"):
         world = make_world(options["world"], options["preset"], options["settings"])
-        with workers(n) as executor, progress(total=options["users"], unit="users") as report:
+        n, lane_bytes = _fitting(options["max_memory"], n_workers(workers), world, options["users"])
+        named = [options["world"], options["policy"]]
+        with (
+            executor(n if scheduler is None else None, scheduler, record, folder=options["out"], named=named) as found,
+            progress(total=options["users"], unit="users") as report,
+        ):
+            first = iter([report.goes_on])  # what is told first are the users of parts that are there
             written = entry.simulator()(
                 world,
                 Request(
@@ -76,14 +101,37 @@ def simulate(**options: Any) -> None:
                     keep_truth=options["truth"],
                     form=options["form"],
                     resume=options["resume"],
-                    executor=executor,
-                    progress=report.advance,
+                    lane_bytes=lane_bytes,
+                    executor=found,
+                    progress=lambda users: next(first, report.advance)(users),
                 ),
             )
+        record.write(options["out"] / RUN)
     kept = f" ({written.n_kept} of {written.n_parts} parts were there already)" if written.n_kept else ""
     users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"
-    console().print(
-        f"{users}, {written.n_rows:,} events in {options['out'] / 'log'}{kept}",
-        soft_wrap=True,
-        highlight=False,
+    json_output.say(f"{users}, {written.n_rows:,} events in {options['out'] / 'log'}{kept}")
+    json_output.write(
+        {
+            "log": str(options["out"] / "log"),
+            "users": written.n_users,
+            "rows": written.n_rows,
+            "parts": written.n_parts,
+            "parts_kept": written.n_kept,
+        }
     )
+
+
+def _fitting(limit: MemoryLimit, workers: int, world: World, n_users: int) -> tuple[int, int]:
+    """How many workers there is memory for, and how much the users who live side by side in each may take."""
+    from recsim_mnar.simulate.executor import SHARD_USERS
+    from recsim_mnar.simulate.items import LANE_BYTES
+
+    what = f"simulate {world.name}"
+    if not world.in_parts:
+        limit.hold(n_users * _PLATFORM_USER_BYTES, f"{what}: a platform is simulated whole, which")
+        return workers, LANE_BYTES
+    lanes = min(4 * world.n_items * min(n_users, SHARD_USERS), LANE_BYTES)
+    n = limit.count(_SHARD_BYTES + min(lanes, _FEW_LANES), 1, workers, what)
+    if limit.size is None:
+        return n, LANE_BYTES
+    return n, max(min(LANE_BYTES, limit.room // n - _SHARD_BYTES), _FEW_LANES)

@@ -20,6 +20,7 @@ from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.records import Record as ProtocolRecord
 from recsim_mnar.protocols.records import plain
+from recsim_mnar.report.downloads import downloads_of
 from recsim_mnar.report.figures import Figure, axes_of, draw, svg_of
 from recsim_mnar.report.files import SCHEMA
 from recsim_mnar.report.template import write_from
@@ -107,6 +108,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         path,
         made_by,
         [figure for figure in (_values_figure(found, values), *_weight_figures(found)) if figure is not None],
+        downloads=downloads_of("estimates", (_row_of(record) for record in found.records)),
         source=found.source,
         answers=answers(found),
         facts=_facts(found),
@@ -120,6 +122,11 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         clip=found.clip,
         level=found.records[0]["level"],
     )
+
+
+def _row_of(record: Record) -> Record:
+    """A record as the page carries it: what only programs read is left out."""
+    return {name: plain(value) for name, value in record.items() if name != "findings"}
 
 
 @dataclass(frozen=True)

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from recsim_mnar.errors import visible
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.report.style import CYCLE, INK, LINE, TRUTH
 from recsim_mnar.report.tables import has_interval, heading
 
-_INK = "#1f2937"
 _COLOURS = {
     ("loocv", "hr"): "#4c6ef5",
     ("off_policy", "clipped_ips"): "#e8590c",
     ("off_policy", "ips"): "#c2255c",
     ("off_policy", "snips"): "#1971c2",
     ("ab_test", ""): "#2b8a3e",
-    ("truth", ""): "#111827",
+    ("truth", ""): TRUTH,
     ("uplift", "precision"): "#4c6ef5",
     ("uplift", "uplift"): "#c2255c",
     ("uplift", "uplift_snips"): "#9c36b5",
     ("uplift", "uplift_ips"): "#e8590c",
 }
-_CYCLE = ("#c2255c", "#9c36b5", "#e8590c", "#1971c2", "#2f9e44", "#f08c00", "#0c8599", "#6741d9", "#868e96")
+_LONGEST = 32
+"""Letters of a name in a figure."""
 _MARKERS = {"truth": "_", "ab_test": "s"}
 
 
@@ -72,7 +76,7 @@ def draw(comparison: Comparison, picture: Picture) -> str | None:
 def colour_of(key: tuple[str, str], place: int) -> str:
     """Of a (protocol, metric); by its place where it has none of its own."""
     protocol, metric = key[0], key[1].partition("@")[0]
-    return _COLOURS.get((protocol, metric)) or _COLOURS.get((protocol, "")) or _CYCLE[place % len(_CYCLE)]
+    return _COLOURS.get((protocol, metric)) or _COLOURS.get((protocol, "")) or CYCLE[place % len(CYCLE)]
 
 
 def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> str:
@@ -92,8 +96,8 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
         shift = apart * (k - (len(series) - 1) / 2)
         x = np.array([place[r.agent] + shift for r in records])
         values = np.array([r.value for r in records])
-        low = np.array([r.value - _sampling(r)[0] for r in records])
-        high = np.array([_sampling(r)[1] - r.value for r in records])
+        low = np.array([r.value - sampling_limits(r)[0] for r in records])
+        high = np.array([sampling_limits(r)[1] - r.value for r in records])
         axes.errorbar(
             x,
             values,
@@ -103,20 +107,20 @@ def _dots(series: Mapping[str, tuple[list[Record], str, str]], label: str) -> st
             capsize=3,
             linewidth=1.3,
             color=colour,
-            label=title,
+            label=label_of(title),
         )
         floor, ceiling = min(floor, float(np.min(values - low))), max(ceiling, float(np.max(values + high)))
     axes.set_ylim(floor * 1.08, ceiling * 1.08)
     if floor < 0:
-        axes.axhline(0, color=_INK, linewidth=0.8)
-    axes.set_xticks(range(len(agents)), agents, rotation=20, ha="right")
-    axes.set_ylabel(label)
+        axes.axhline(0, color=INK, linewidth=0.8)
+    axes.set_xticks(range(len(agents)), [label_of(a) for a in agents], rotation=20, ha="right")
+    axes.set_ylabel(label_of(label))
     axes.set_xlim(-0.6, len(agents) - 0.4)
     figure.legend(frameon=False, ncols=columns, loc="outside upper left")  # outside: room is made for it
     return svg_of(figure)
 
 
-def _sampling(record: Record) -> tuple[float, float]:
+def sampling_limits(record: Record) -> tuple[float, float]:
     """The interval from sample size alone, where the record tells it apart; the value itself where there is none."""
     details = record.details
     if not has_interval(record):
@@ -133,10 +137,10 @@ def _bars(records: Sequence[Record], label: str, colour: str) -> str:
     errors = np.array([[r.value - r.low for r in records], [r.high - r.value for r in records]])
     axes.bar(range(len(records)), values, width=0.6, color=colour, alpha=0.85)
     axes.errorbar(
-        range(len(records)), values, yerr=np.maximum(errors, 0), fmt="none", ecolor=_INK, capsize=4, linewidth=1.2
+        range(len(records)), values, yerr=np.maximum(errors, 0), fmt="none", ecolor=INK, capsize=4, linewidth=1.2
     )
-    axes.set_xticks(range(len(records)), [r.agent for r in records], rotation=20, ha="right")
-    axes.set_ylabel(label)
+    axes.set_xticks(range(len(records)), [label_of(r.agent) for r in records], rotation=20, ha="right")
+    axes.set_ylabel(label_of(label))
     axes.set_ylim(bottom=0)
     axes.set_xlim(-0.7, len(records) - 0.3)
     return svg_of(figure)
@@ -151,14 +155,22 @@ def axes_of(width: float, height: float):  # type: ignore[no-untyped-def]  # mat
     """A figure of so many inches, and its axes in the report's style."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
     axes = figure.subplots()
+    axes.set_facecolor("none")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
+    axes.grid(axis="y", color=LINE, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=_INK)
+    axes.tick_params(colors=INK)
     return figure, axes
+
+
+def label_of(name: str) -> str:
+    """A name as a figure has room for it, and as text: matplotlib reads dollar signs as formulas."""
+    name = visible(name)
+    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-(_LONGEST // 2 - 1) :]}"
+    return short.replace("$", r"\$")
 
 
 def svg_of(figure) -> str:  # type: ignore[no-untyped-def]  # same
@@ -167,7 +179,10 @@ def svg_of(figure) -> str:  # type: ignore[no-untyped-def]  # same
 
     buffer = io.StringIO()
     # A fixed salt and no date: the same results give the same bytes.
-    with matplotlib.rc_context({"svg.hashsalt": "recsim-mnar", "svg.fonttype": "none", "font.family": "sans-serif"}):
+    settings: Any = {"svg.hashsalt": "recsim-mnar", "svg.fonttype": "none", "font.family": "sans-serif"}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # Letters stay text, and the browser has more of them than the font that measures them here.
+        warnings.filterwarnings("ignore", "Glyph")
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]

@@ -44,9 +44,23 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str,
 
 def write_results(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write ``{schema, package, records}``."""
+    write_json(path, _headed(rows))
+
+
+def results_of(comparison: Comparison, folder: Path) -> dict[str, Any]:
+    """What ``results.json`` and ``summary.json`` hold, as one object, and the folder where they lie."""
+    return {
+        **_headed([untimed(r) for r in comparison.records]),
+        **comparison.summary(),
+        "sentences": comparison.sentences(),
+        "folder": str(folder),
+    }
+
+
+def _headed(rows: list[dict[str, Any]]) -> dict[str, Any]:
     from recsim_mnar import __version__
 
-    write_json(path, {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "records": rows})
+    return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "records": rows}
 
 
 def untimed(record: Record) -> dict[str, Any]:

@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.report.downloads import downloads_of
 from recsim_mnar.report.figures import figures_of
+from recsim_mnar.report.finding import finding_of
+from recsim_mnar.report.judged_figures import judged_figures
 from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import write_from
 
@@ -23,8 +27,11 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         "page.html",
         path,
         run_config,
-        figures_of(comparison),
+        [*figures_of(comparison), *judged_figures(comparison)],
+        downloads=downloads_of("results", (row_of(record) for record in comparison.records)),
         comparison=comparison,
+        finding=finding_of(comparison),
+        again=comparison.again,
         short=grid(comparison),
         full=grid(comparison, full=True),
         level=comparison.records[0].level if comparison.records else 0.95,
@@ -34,3 +41,9 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
             if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
         ],
     )
+
+
+def row_of(record: Record) -> dict[str, Any]:
+    """A record as the page carries it: without its time, which no two runs share, and what only programs read."""
+    row = record.to_dict()
+    return {name: row[name] for name in row if name not in ("seconds", "details")}

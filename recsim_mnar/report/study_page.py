@@ -5,18 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from recsim_mnar.errors import printable
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.protocols.judgement import BEST, COSTS, INDISTINGUISHABLE
-from recsim_mnar.report.figures import Figure, axes_of, svg_of
+from recsim_mnar.report.downloads import downloads_of
+from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
 from recsim_mnar.report.files import write_results
+from recsim_mnar.report.style import BEST_COLOUR, COSTS_COLOUR, LEVEL_COLOUR, TRUTH
 from recsim_mnar.report.template import write_from
 from recsim_mnar.studies.result import Study, percent
 
 OUTCOMES = {
-    BEST: ("picks the best", "#2b8a3e"),
-    INDISTINGUISHABLE: ("cannot be told from the best", "#f08c00"),
-    COSTS: ("costs", "#c92a2a"),
+    BEST: ("picks the best", BEST_COLOUR),
+    INDISTINGUISHABLE: ("cannot be told from the best", LEVEL_COLOUR),
+    COSTS: ("costs", COSTS_COLOUR),
 }
 
 
@@ -48,6 +51,7 @@ def _write_page(path: Path, study: Study) -> None:
         path,
         study.settings,
         figures_of(study),
+        downloads=downloads_of("judgements", study.judgements()),
         heads=HEADS,
         rows=[cells_of(row) for row in study.summary()],
         sentences=study.sentences(),
@@ -99,13 +103,14 @@ def _mean(row: dict[str, Any]) -> str:
 
 def study_table(study: Study) -> Any:
     """The summary as a rich table."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title="over catalogues [95% interval]", title_justify="left")
     for head in HEADS:
         table.add_column(head, justify="left" if head in ("study", "ranking") else "right")
     for row in study.summary():
-        table.add_row(*(cell.replace("[", r"\[") for cell in cells_of(row)))
+        table.add_row(*(escape(printable(cell)) for cell in cells_of(row)))
     return table
 
 
@@ -167,7 +172,7 @@ def outcomes_figure(judgements: list[dict[str, Any]]) -> str:
             width = sum(j["outcome"] == outcome for j in own) / len(own)
             axes.barh(place, width, left=left, color=colour, height=0.6)
             left += width
-    axes.set_yticks(range(len(groups)), list(groups))
+    axes.set_yticks(range(len(groups)), [label_of(title) for title in groups])
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_xlabel("share of catalogues")
@@ -189,8 +194,8 @@ def costs_figure(judgements: list[dict[str, Any]]) -> str:
         colours = [OUTCOMES[j["outcome"]][1] for j in own if j["cost_share"] is not None]
         axes.scatter(costs, spread, s=16, color=colours, alpha=0.8, linewidths=0)
         mean = sum(costs) / len(costs)
-        axes.plot([mean, mean], [place - 0.32, place + 0.32], color="#111827", linewidth=1.6)
-    axes.set_yticks(range(len(groups)), list(groups))
+        axes.plot([mean, mean], [place - 0.32, place + 0.32], color=TRUTH, linewidth=1.6)
+    axes.set_yticks(range(len(groups)), [label_of(title) for title in groups])
     axes.invert_yaxis()
     axes.set_xlim(left=-0.5)
     axes.set_xlabel("cost of the pick, % of the best agent's true value")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from recsim_mnar.errors import printable
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
 
@@ -68,6 +69,7 @@ def number(value: float) -> str:
 
 def comparison_table(comparison: Comparison) -> Any:
     """The comparison as a rich table, the best value of a column in bold."""
+    from rich.markup import escape
     from rich.table import Table
 
     cells = grid(comparison)
@@ -76,7 +78,7 @@ def comparison_table(comparison: Comparison) -> Any:
     table = Table(title=f"value [{level:.0%} interval]" if narrow else "value", title_justify="left")
     table.add_column("agent", no_wrap=True)
     for head in cells.heads:
-        table.add_column(head, justify="right", no_wrap=narrow)
+        table.add_column(escape(printable(head)), justify="right", no_wrap=narrow)
     for agent, row in cells.rows:
         shown = []
         for record, best in zip(row, cells.best, strict=True):
@@ -86,5 +88,5 @@ def comparison_table(comparison: Comparison) -> Any:
             limits = f" [dim]\\[{number(record.low)}, {number(record.high)}][/dim]"
             text = number(record.value) + (limits if narrow and has_interval(record) else "")
             shown.append(f"[bold]{text}[/bold]" if record.value == best else text)
-        table.add_row(agent, *shown)
+        table.add_row(escape(printable(agent)), *shown)
     return table

@@ -193,6 +193,10 @@ def test_readings_of_semi_synthetic_worlds_quickly(sato, capsys, tmp_path):
     assert sato["semi_readings"].main(["--quick", "--seeds", "2", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "oracle CP@5" in text
+    assert "| quick | ULBPR |" in text
+    assert sato["semi_readings"].main(["--quick", "--worlds-alone", "--out", str(tmp_path / "alone")]) == 0
+    sizes = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| quick |"))
+    assert sizes in text.splitlines()  # the world is the same, and nothing is fitted
     assert sato["semi_readings"].main(["--out", str(tmp_path)]) == 2
     assert "name --dunnhumby" in capsys.readouterr().err
 

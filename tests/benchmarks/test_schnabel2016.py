@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "schnabel2016"
 def study(monkeypatch):
     """The modules of the benchmark's folder, forgotten afterwards: other benchmarks have modules of these names."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("run", "tables", "semi_synthetic", "learning")
+    names = ("run", "tables", "semi_synthetic", "learning", "completed")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield {name: importlib.import_module(name) for name in names}
@@ -118,6 +118,20 @@ def test_the_marginals_are_what_the_paper_prints(study):
     p = alpha_propensities(truth, 0.25)
     shares = [p[truth == r].sum() / p.sum() for r in range(1, 6)]
     assert np.round(shares, 2).tolist() == told["revealed_shares"]
+
+
+def test_the_completed_matrix_before_it_is_reranked(study, tmp_path, capsys):
+    """Users rate what they like, so the completion is higher than the marginals that it is re-ranked to."""
+    g = np.random.default_rng(2)
+    rows = [(u, i, 3 + (u + i) % 3) for u in range(1, 31) for i in range(1, 21) if g.random() < 0.6]
+    (tmp_path / "u.data").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in rows))
+    assert study["completed"].main(["--ml100k", str(tmp_path), "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "% of the completed cells are 3 or more; 23.2% after re-ranking." in text
+    rated = next(line for line in text.splitlines() if line.startswith("| what users rated"))
+    assert rated.endswith(f"{np.mean([r for _, _, r in rows]):.3f} |")
+    assert study["completed"].main(["--ml100k", str(tmp_path / "none"), "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):

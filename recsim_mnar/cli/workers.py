@@ -1,0 +1,156 @@
+"""Who does a command's work (``--workers``, ``--scheduler``), and the record of what that took (``run.json``)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from recsim_mnar.cli.output import warn as remark
+from recsim_mnar.cli.shared import WHOLE, n_workers
+from recsim_mnar.errors import UserError
+
+RUN = "run.json"
+"""What a run took: outside the receipts, for two runs that write the same files differ in it."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def worker_options(function: F) -> F:
+    """Add ``--workers`` and ``--scheduler`` to a command."""
+    for option in (
+        click.option(
+            "--scheduler", default=None, metavar="tcp://HOST:PORT",
+            help="A Dask scheduler, whose workers do the work (docs/cluster.md)."
+        ),
+        click.option(
+            "--workers", type=WHOLE, default=None,
+            help="On this machine, threads or processes; as many as there are processors unless named."
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+class RunRecord:
+    """Host, versions, seconds and memory of a run.
+
+    Attributes:
+        workers: who did the work: kind, number, and what memory each held at most, where they say so.
+    """
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.workers: dict[str, Any] = {"kind": "this process", "number": 1}
+        self._began, self._clock = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.perf_counter()
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        from recsim_mnar.log.files import write_json
+        from recsim_mnar.log.made_with import made_with, peak_memory, peak_memory_of_a_child
+
+        write_json(
+            path,
+            {
+                "command": self.command,
+                "arguments": sys.argv[1:],
+                "host": socket.gethostname(),
+                "platform": platform.platform(),
+                "processors": os.cpu_count(),
+                "made_with": made_with(),
+                "began": self._began,
+                "seconds": round(time.perf_counter() - self._clock, 3),
+                "cpu_seconds": round(sum(os.times()[:4]), 3),
+                "peak_memory_bytes": peak_memory(),
+                "peak_memory_bytes_of_a_child": peak_memory_of_a_child(),
+                "workers": self.workers,
+            },
+        )
+
+
+def refuse_both(workers: int | None, scheduler: str | None) -> None:
+    """Raise UserError, before any work, for workers here and elsewhere, or an address that is none."""
+    n_workers(workers)
+    if scheduler is None:
+        return
+    if workers is not None:
+        raise UserError("--workers is of this machine, and --scheduler has workers of its own: give one of the two")
+    from recsim_mnar.cluster.connection import check_address
+
+    check_address(scheduler)
+
+
+@contextlib.contextmanager
+def executor(
+    workers: int | None,
+    scheduler: str | None,
+    record: RunRecord,
+    *,
+    folder: Path,
+    named: Any = (),
+    read_by_name: bool = False,
+    log: Path | None = None,
+    in_processes: bool = False,
+) -> Iterator[Executor | None]:
+    """Who does the work; None where this process alone does.
+
+    Args:
+        workers: as given.
+        scheduler: likewise.
+        record: is told who.
+        folder: that workers of a cluster share with this process.
+        named: names and settings, JSON types, whose modules travel to workers of a cluster.
+        read_by_name: workers read the files that are named, too.
+        log: that workers of a cluster read.
+        in_processes: the work is Python's throughout.
+    """
+    if scheduler is not None:
+        files = {} if log is None else _seen(log)
+        with _cluster(scheduler, folder, named, read_by_name, files) as found:
+            record.workers = {"kind": f"cluster {scheduler}", "number": len(found.peaks())}
+            yield found
+            record.workers["peak_memory_bytes"] = found.peaks()
+        return
+    from recsim_mnar.simulate.pools import pool, processes
+
+    n = n_workers(workers)
+    with processes(n) if in_processes else pool(n) as found:
+        if found is not None:
+            record.workers = {"kind": "processes", "number": n}
+        yield found
+        if found is not None and not in_processes:
+            record.workers["kind"] = found.kind
+
+
+def _seen(log: Path) -> dict[str, str]:
+    """A file by which workers can be asked whether they see a log: its receipts or, without, its first part."""
+    from recsim_mnar.log.parts import SIDECAR, Parts
+    from recsim_mnar.log.receipts import INDEX, file_digest
+
+    first = Parts.of(log).files[0].absolute()
+    known = (first.parent / INDEX, first.with_name(first.name + SIDECAR), first)
+    seen = next(path for path in known if path.is_file())
+    return {str(seen): file_digest(seen)}
+
+
+@contextlib.contextmanager
+def _cluster(scheduler: str, folder: Path, named: Any, read_by_name: bool, files: dict[str, str]) -> Iterator[Any]:
+    from recsim_mnar.cluster import cluster
+    from recsim_mnar.simulate.origin import files_named, modules_named
+
+    files = files | (files_named(named) if read_by_name else {})
+    modules = modules_named(named)
+
+    def warn(line: str) -> None:
+        remark(f"warning: --{line}")
+
+    with cluster(scheduler, folder, modules=modules, files=files, warn=warn) as found:
+        yield found

@@ -1,0 +1,53 @@
+"""Advice as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.advice import Advice
+from recsim_mnar.report.figures import Figure, axes_of, svg_of
+from recsim_mnar.report.template import write_from
+from recsim_mnar.studies.result import percent
+
+_LINE = "#111827"
+
+
+def write_advice(path: Path, found: Advice, made_by: dict[str, Any]) -> None:
+    """Write the page under a temporary name, then rename it.
+
+    Args:
+        path: of the page.
+        found: what it tells.
+        made_by: what was asked, shown at its foot; JSON types.
+    """
+    write_from(
+        "advice.html",
+        path,
+        made_by,
+        [_costs(found)] if found.ranked else [],
+        sentences=found.sentences(),
+        nothing=found.says_nothing_of_agents,
+        trust=found.trust(),
+        rows=[(r, percent(r.cost) if r.cost["mean"] is not None else "") for r in [*found.ranked, *found.exploring]],
+        identified=found.identified,
+        not_identified=found.not_identified,
+        doctor=found.doctor,
+    )
+
+
+def _costs(found: Advice) -> Figure:
+    rows = [r for r in found.ranked if r.cost["mean"] is not None]
+    figure, axes = axes_of(6.2, 0.8 + 0.4 * len(rows))
+    y = np.arange(len(rows))[::-1]
+    means = np.array([r.cost["mean"] for r in rows])
+    low = np.array([r.cost["low"] if r.cost["low"] is not None else r.cost["mean"] for r in rows])
+    high = np.array([r.cost["high"] if r.cost["high"] is not None else r.cost["mean"] for r in rows])
+    axes.errorbar(means, y, xerr=[means - low, high - means], fmt="o", color=_LINE, capsize=4)
+    axes.set_yticks(y, [r.title for r in rows])
+    axes.set_xlim(left=0)
+    axes.set_xlabel("share of the best agent's value that a choice by it costs, mean over worlds")
+    caption = "Whiskers: 95 %, over the worlds of the ensemble."
+    return Figure("What a choice costs", svg_of(figure), caption)

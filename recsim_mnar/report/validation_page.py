@@ -1,0 +1,156 @@
+"""A validation as a table on a terminal, and as one page with pictures."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.report.figures import Figure, axes_of, svg_of
+from recsim_mnar.report.template import write_from
+from recsim_mnar.validation import Check, Validation
+
+_REAL, _SIMULATED, _BAND = "#111827", "#e8590c", "#c7d2fe"
+_CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
+_MOST_TICKS = 9
+_FEW = 12
+WIDTH = 80
+
+
+def table_lines(found: Validation) -> Iterator[str]:
+    """The checks, a line each, within :data:`WIDTH` columns."""
+    yield f"{'check':<29}{'grade':<11}{'real':>10}{'simulated':>10}{'apart':>7}{'halves':>7}{'p':>6}"
+    for check in found.checks:
+        p = "" if check.p_adjusted is None else f"{check.p_adjusted:.3f}".removeprefix("0")
+        yield (
+            f"{check.name[:28]:<29}{check.grade:<11}{check.real:>10.4g}{check.simulated:>10.4g}"
+            f"{check.distance:>7.3f}{check.ceiling:>7.3f}{p:>6}"
+        )
+
+
+def sentence_lines(found: Validation) -> Iterator[str]:
+    """What it is valid for, and for what not, wrapped to :data:`WIDTH` columns."""
+    for _, head, questions in answers(found):
+        if questions:
+            yield f"{head}:"
+            for question in questions:
+                yield from textwrap.wrap(question, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    for note in found.notes:
+        yield from textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")
+
+
+def answers(found: Validation) -> list[tuple[str, str, list[str]]]:
+    """The four lists: the class that a page shows them in, the heading, the questions."""
+    return [
+        ("best", "valid for these questions", found.valid_for),
+        ("costs", "not valid for these", found.not_valid_for),
+        ("indistinguishable", "cannot say for these: too little to see a difference by", found.cannot_say),
+        ("", "not checked for those", found.not_checked),
+    ]
+
+
+def write_validation(path: Path, found: Validation, made_by: dict[str, Any]) -> None:
+    """Write the page under a temporary name, then rename it.
+
+    Args:
+        path: of the page.
+        found: what it tells.
+        made_by: what was asked, shown at its foot; JSON types.
+    """
+    write_from(
+        "validation.html",
+        path,
+        made_by,
+        [figure for figure in map(_figure, found.checks) if figure is not None],
+        answers=answers(found),
+        checks=found.checks,
+        classes=_CLASSES,
+        notes=found.notes,
+        facts=found.facts,
+        features=next((c.details["features"] for c in found.checks if c.kind == "classifier"), []),
+    )
+
+
+def _figure(check: Check) -> Figure | None:
+    picture = check.picture
+    kind = picture.get("kind")
+    if kind in ("cumulative", "scaled") or (kind == "shares" and len(picture["entries"]) <= _FEW):
+        svg, caption = (
+            _lines(picture),
+            "Black: real users; orange: simulated ones; the band: halves of the log (5 to 95 %).",
+        )
+    elif kind == "shares":
+        svg, caption = _scatter(picture), "A dot an item, of those with the largest shares; bars: halves of the log."
+    elif kind == "features":
+        svg, caption = _bars(picture["features"]), "How well single features tell real users from simulated ones."
+    elif kind == "agents":
+        svg, caption = _agents(picture), "Black: half of the log; grey: the other half; orange: simulated."
+    elif kind == "rates":
+        svg, caption = _rates(picture), "Whiskers: 95 %, of the log's sampling error and of the prediction's."
+    else:
+        return None
+    return Figure(f"{check.name}: {check.grade}", svg, f"{check.says}. {caption}")
+
+
+def _lines(picture: dict[str, Any]) -> str:
+    figure, axes = axes_of(6.2, 2.6)
+    x = np.arange(len(picture["entries"]))
+    axes.fill_between(x, picture["low"], picture["high"], color=_BAND, linewidth=0, step=None)
+    marker = "o" if len(x) <= _FEW else None
+    axes.plot(x, picture["real"], color=_REAL, linewidth=1.4, marker=marker, markersize=4, label="real")
+    axes.plot(x, picture["simulated"], color=_SIMULATED, linewidth=1.4, marker=marker, markersize=4, label="simulated")
+    ticks = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MOST_TICKS)).astype(int))
+    axes.set_xticks(ticks, [picture["entries"][i] for i in ticks], rotation=20 if len(x) <= _FEW else 0, ha="right")
+    axes.set_xlabel(picture["axis"])
+    axes.legend(frameon=False)
+    return svg_of(figure)
+
+
+def _scatter(picture: dict[str, Any]) -> str:
+    figure, axes = axes_of(4.6, 3.6)
+    real, simulated = np.array(picture["real"]), np.array(picture["simulated"])
+    low, high = np.array(picture["low"]), np.array(picture["high"])
+    axes.hlines(simulated, low, high, color=_BAND, linewidth=2)
+    axes.scatter(real, simulated, s=14, color=_SIMULATED, linewidths=0)
+    most = float(max(real.max(), simulated.max(), high.max()))
+    axes.plot([0, most], [0, most], color=_REAL, linewidth=0.8)
+    axes.set_xlabel(f"share of each {picture['axis']}, real")
+    axes.set_ylabel("simulated")
+    return svg_of(figure)
+
+
+def _bars(features: list[dict[str, Any]]) -> str:
+    figure, axes = axes_of(6.2, 0.8 + 0.34 * len(features))
+    names = [row["feature"] for row in features][::-1]
+    axes.barh(range(len(names)), [row["auc"] - 0.5 for row in features][::-1], left=0.5, color=_SIMULATED, height=0.6)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlim(0.5, 1.0)
+    axes.set_xlabel("area under the curve, by this feature alone")
+    return svg_of(figure)
+
+
+def _agents(picture: dict[str, Any]) -> str:
+    figure, axes = axes_of(6.2, 2.8)
+    x = np.arange(len(picture["agents"]))
+    axes.scatter(x - 0.12, picture["half"], color="#9ca3af", s=30, label="other half")
+    axes.scatter(x, picture["real"], color=_REAL, s=30, label="real")
+    axes.scatter(x + 0.12, picture["simulated"], color=_SIMULATED, s=30, label="simulated")
+    axes.set_xticks(x, picture["agents"], rotation=15, ha="right")
+    axes.set_ylabel("hit rate at 10")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    return svg_of(figure)
+
+
+def _rates(picture: dict[str, Any]) -> str:
+    figure, axes = axes_of(5.2, 2.6)
+    x = np.arange(len(picture["names"]))
+    axes.errorbar(x, picture["values"], yerr=picture["errors"], fmt="o", color=_REAL, capsize=4)
+    axes.set_xticks(x, picture["names"])
+    axes.set_xlim(-0.5, len(x) - 0.5)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("click rate")
+    return svg_of(figure)

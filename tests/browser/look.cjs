@@ -1,0 +1,55 @@
+// Opens pages in headless Chromium as a desk and a telephone, light and dark, and prints what is wrong with each as JSON.
+// node look.cjs BROWSER PAGE...; puppeteer-core and axe-core are found by NODE_PATH.
+const fs = require("fs");
+const puppeteer = require("puppeteer-core");
+const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const SERIOUS = ["serious", "critical"];
+
+async function look(browser, file, width, scheme) {
+  const page = await browser.newPage();
+  const faults = [];
+  page.on("console", (said) => said.type() === "error" && faults.push(`console: ${said.text()}`));
+  page.on("pageerror", (error) => faults.push(`script: ${error}`));
+  page.on("request", (one) => /^(file|data):/.test(one.url()) || faults.push(`request: ${one.url()}`));
+  await page.setViewport({ width, height: 900, isMobile: width < 600, hasTouch: width < 600 });
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+  await page.goto(`file://${file}`);
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  if (over > 0) faults.push(`the page scrolls sideways by ${over} px`);
+  await page.evaluate(axe);
+  const found = await page.evaluate(() => axe.run());
+  for (const one of found.violations.filter((v) => SERIOUS.includes(v.impact)))
+    faults.push(`${one.id}: ${one.nodes[0].html.slice(0, 200)}`);
+  await page.close();
+  return faults.map((fault) => ({ file, width, scheme, fault }));
+}
+
+async function printed(browser, file) {
+  const page = await browser.newPage();
+  await page.goto(`file://${file}`);
+  await page.setViewport({ width: 690, height: 1000 }); // what A4 leaves between its margins
+  await page.emulateMediaType("print");
+  const cut = await page.evaluate(() =>
+    [...document.querySelectorAll("main *:not(svg *)")]
+      .filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+      .map((one) => one.outerHTML.slice(0, 120)),
+  );
+  const bytes = (await page.pdf({ format: "A4" })).length;
+  await page.close();
+  const faults = cut.slice(0, 3).map((html) => `cut off in print: ${html}`);
+  if (bytes < 1000) faults.push("prints nothing");
+  return faults.map((fault) => ({ file, width: 690, scheme: "print", fault }));
+}
+
+(async () => {
+  const [executablePath, ...files] = process.argv.slice(2);
+  const browser = await puppeteer.launch({ executablePath, args: ["--no-sandbox"], headless: true });
+  const faults = [];
+  for (const file of files) {
+    for (const width of [1280, 390]) for (const scheme of ["light", "dark"]) faults.push(...(await look(browser, file, width, scheme)));
+    faults.push(...(await printed(browser, file)));
+  }
+  await browser.close();
+  console.log(JSON.stringify(faults));
+})();

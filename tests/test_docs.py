@@ -1,0 +1,133 @@
+"""The documentation site, without building it: every page is led to, every public name described, every file there."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+pytestmark = pytest.mark.skipif(not (ROOT / "recsim_mnar").is_dir(), reason="the reference is written from a checkout")
+
+PAGES = sorted(
+    path for path in DOCS.rglob("*.md") if path != DOCS / "README.md" and not {"_build", "api"} & set(path.parts)
+)
+WANTED = {
+    "": (
+        "start",
+        "your-own-log",
+        "estimators",
+        "protocols",
+        "verdict",
+        "worlds",
+        "reference",
+        "environments",
+        "online",
+    ),
+    ".": (
+        "learning",
+        "reproducibility",
+        "speed",
+        "scale",
+        "commands",
+        "json",
+        "coming-from",
+        "glossary",
+        "limits",
+        "house",
+    ),
+    "worlds": ("sessions", "ratings", "campaigns", "purchases"),
+    "write": ("agent", "estimator", "protocol"),
+    "studies": ("papers", "jeunen2019", "schnabel2016", "myttenaere2015", "sato2019"),
+    "notebooks": ("first-comparison", "my-bandit-log", "my-estimator", "my-agent"),
+    "./notebooks": ("jeunen2019", "schnabel2016", "myttenaere2015", "sato2019"),
+}
+
+
+@pytest.fixture(scope="module")
+def extensions():
+    sys.path.insert(0, str(DOCS / "extensions"))
+    import public_names
+    import reference_pages
+
+    yield public_names, reference_pages
+    sys.path.remove(str(DOCS / "extensions"))
+    for name in ("public_names", "reference_pages"):
+        del sys.modules[name]
+
+
+def led_to(page: Path) -> set[Path]:
+    """Pages that a page's toctrees name."""
+    found = set()
+    for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line and not line.startswith(":"):
+                name = re.sub(r"^.*<(.*)>$", r"\1", line)
+                found |= set(page.parent.glob("api/*")) if "*" in name else {(page.parent / f"{name}.md").resolve()}
+    return found
+
+
+def test_the_front_page_begins_with_the_question():
+    first = (DOCS / "index.md").read_text().splitlines()[0]
+    assert first == "# Which offline number can you trust when you choose a recommender?"
+
+
+def test_every_page_stands_in_a_toctree_and_every_toctree_names_pages():
+    reached, new = set(), {DOCS / "index.md"}
+    while new:
+        reached |= new
+        new = {page for path in new if path.suffix == ".md" for page in led_to(path)} - reached
+    missing = [path for path in reached if not path.exists()]
+    assert not missing
+    alone = [str(page.relative_to(DOCS)) for page in PAGES if page not in reached]
+    assert not alone, f"name them in a toctree, such as docs/index.md's: {alone}"
+
+
+def test_the_pages_that_a_reader_looks_for_are_there():
+    wanted = [DOCS / folder / f"{name}.md" for folder, names in WANTED.items() for name in names]
+    assert not [page for page in wanted if page not in PAGES]
+
+
+def test_every_page_says_what_it_is_and_brings_files_that_exist():
+    for page in PAGES:
+        text = page.read_text()
+        brought = re.findall(r"^% bring: (\S+)$", text, flags=re.MULTILINE)
+        assert all((page.parent / target).is_file() for target in brought), page
+        assert brought or re.search(r"^# ", text, flags=re.MULTILINE), page
+
+
+def test_links_between_pages_lead_to_files():
+    for page in PAGES:
+        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\((?!https?:|mailto:|#)([^)\s#]+)(?:#[^)]*)?\)", prose):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_the_reference_describes_every_public_name(extensions):
+    public_names, reference_pages = extensions
+    modules = public_names.modules()
+    text = "\n".join(reference_pages.pages(modules).values())
+    described = set(re.findall(r"^\.\. auto\w+:: (\S+)$", text, flags=re.MULTILINE))
+    for part in re.split(r"^\.\. automodule:: ", text, flags=re.MULTILINE)[1:]:
+        described |= {f"{part.split()[0]}.{name}" for name in re.findall(r"^\.\. py:data:: (\S+)$", part, re.MULTILINE)}
+    described |= {f"{module.name}.{name}" for module in modules for name in module.methods}  # with their classes
+    assert not set(public_names.public_names()) - described
+    assert not set(reference_pages.at_the_top().values()) - described
+    assert len(described) > 1000
+
+
+def test_every_public_module_class_and_function_has_a_docstring(extensions):
+    public_names, _ = extensions
+    bare = []
+    for name, path in public_names.sources():
+        tree = ast.parse(path.read_text())
+        kinds = (ast.ClassDef, ast.FunctionDef)
+        inside = [node for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+        bare += [name] if not ast.get_docstring(tree) else []
+        bare += [f"{name}.{node.name}" for node in inside if not ast.get_docstring(node)]
+    assert not bare

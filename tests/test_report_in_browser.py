@@ -1,0 +1,81 @@
+"""Report pages in a browser: nothing wrong at a desk, on a telephone, in the dark, in print, or for a screen reader."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.judgement import Ranking, Target, judge
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.report.page import write_page
+
+LOOK = Path(__file__).parent / "browser" / "look.cjs"
+TITLES = ["leave-one-out", "clipped IPS", "the A/B test"]
+HOSTILE = ["<script>alert(1)</script>", "a" * 300, "\u05d0\u05d1\u05d2", "quote\" ' &amp;", "$price$"]
+
+
+def browser() -> str:
+    found = next((path for name in ("chromium", "google-chrome", "chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine")
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    names = ["axe-core", "puppeteer-core"]
+    script = f"for (const name of {json.dumps(names)}) require.resolve(name)"
+    if subprocess.run(["node", "-e", script], capture_output=True, check=False).returncode:
+        pytest.skip("axe-core and puppeteer-core are not on NODE_PATH (npm install axe-core puppeteer-core)")
+    return found
+
+
+def comparison(agents: list[str]) -> Comparison:
+    keys = [("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")]
+    details = {"users": 50, "verdict": "trust", "ess": 5.0, "share_supported": 1.0, "value_on_log": 0.1}
+    records = [
+        Record(
+            world="sessions",
+            protocol=protocol,
+            agent=agent,
+            metric=metric,
+            value=0.1 + 0.01 * ((i * (k + 1)) % 5),
+            low=0.09,
+            high=0.16,
+            level=0.95,
+            n=100,
+            seconds=1.0,
+            details=details,
+        )
+        for k, (protocol, metric) in enumerate(keys)
+        for i, agent in enumerate(agents)
+    ]
+    target = Target("ctr", "CTR")
+    rankings = [Ranking(*key, title, target) for key, title in zip(keys[:3], TITLES, strict=True)]
+    wide = [(f"own-{i}", f"metric-{i}") for i in range(12)]
+    records += [
+        Record(
+            world="sessions", protocol=p, agent=a, metric=m, value=1.0, low=0.9, high=1.1, level=0.95, n=9, seconds=0.0
+        )
+        for p, m in wide
+        for a in agents
+    ]
+    return Comparison(records, judge(records, rankings), columns=keys, again="recsim-mnar compare --catalogues 20")
+
+
+@pytest.mark.slow
+def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
+    executable = browser()
+    pages = []
+    for name, agents in (("plain", ["random", "svd", "item-knn"]), ("hostile", HOSTILE)):
+        pages.append(tmp_path / f"{name}.html")
+        write_page(pages[-1], comparison(agents), {"seed": 0})
+    done = subprocess.run(
+        ["node", str(LOOK), executable, *map(str, pages)], capture_output=True, text=True, check=False, env=os.environ,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []

@@ -1,0 +1,309 @@
+"""What commands show: at 60, 80 and 120 columns and in a pipe, quietly, as JSON, without colours, in any encoding."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recsim_mnar import cli
+from recsim_mnar.cli import cli as group
+from recsim_mnar.cli import output
+from recsim_mnar.errors import printable
+
+SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
+SIZES = ("--train-users", "40", "--test-users", "40", "--arm-users", "40", "--truth-users", "40", "--folds", "2")
+HOSTILE = {
+    "<script>alert(1)</script>": "<script>alert(1)</script>",
+    "\u05e9\u05dc\u05d5\u05dd\u202eabc": "\u05e9\u05dc\u05d5\u05dd\\u202eabc",
+    "x\x1b[31mred\nline": "x\\x1b[31mred\\nline",
+    "[bold]b[/bold] 'a' \"q\"": "[bold]b[/bold] 'a' \"q\"",
+    "n" * 300: "n" * 300,
+}
+"""Names of policies, and how they are shown."""
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A simulated log, what it is replayed as, interactions and a table with names that nobody should have."""
+    folder = tmp_path_factory.mktemp("terminal")
+    for name, seed in (("sim", "5"), ("train", "7")):
+        with pytest.raises(SystemExit):
+            cli.main(["simulate", "--world", "sessions", *SMALL[2:], "--policy", "random", "--users", "60",
+                      "--seed", seed, "--out", str(folder / name), "--quiet"])  # fmt: skip
+    with pytest.raises(SystemExit):
+        cli.main(["replay", str(folder / "sim"), "--policy", "svd,popularity", "--train", str(folder / "train"),
+                  "--out", str(folder / "rep.parquet"), "--quiet"])  # fmt: skip
+    lines = "".join(f"u{i % 9},i{i * i % 7},{i}\n" for i in range(90))
+    (folder / "mine.csv").write_text("user_id,item_id,timestamp\n" + lines)
+    rng = np.random.default_rng(0)
+    columns = {"propensity": np.full(80, 0.5), "reward": rng.integers(0, 2, 80), "user": np.arange(80) // 4}
+    columns |= {name: rng.choice([0.3, 0.5], 80) for name in HOSTILE}
+    pq.write_table(pa.table(columns), folder / "hostile.parquet")
+    (folder / "study.toml").write_text(
+        'catalogues = 2\nagents = ["random", "popularity"]\n[[worlds]]\nworld = "sessions"\npreset = "quick"\n'
+        "[worlds.params]\nn_items = 20\nn_flips = 5\n"
+        + "[worlds.options]\n"
+        + "\n".join(f"{SIZES[i][2:].replace('-', '_')} = {SIZES[i + 1]}" for i in range(0, len(SIZES), 2))
+    )
+    return folder
+
+
+NUMBER = r"-?\d*\.\d+(e-\d+)?"
+TINY = ("sessions", *SMALL[2:], "--policy", "random", "--users", "5")
+INTERVAL = rf"{NUMBER}\s+\[{NUMBER},\s+{NUMBER}\]"
+SHARE = r"\d+%\s+\[\d+%,\s+\d+%\]"
+LEVEL = "trust|caution|do not use"
+COMMANDS = {
+    "compare": (
+        ("compare", *SMALL, *SIZES, "--agents", "random,popularity", "--out", "{out}"),
+        ["random", "popularity", "HR@1", "clipped IPS", "A/B CTR", "true CTR", INTERVAL, r"Leave-one-out\s+picks"],
+    ),
+    "interactions": (
+        ("compare", "--interactions", "mine.csv", "--agents", "random,popularity", "--out", "{out}"),
+        ["random", "popularity", "HR@10", "recall@10", "coverage@10", "popularity@10", INTERVAL],
+    ),
+    "study": (
+        ("study", "study.toml", "--workers", "1", "--out", "{out}"),
+        [
+            "leave-one-out",
+            "clipped IPS",
+            r"picks\s+the\s+best",
+            r"cannot\s+be\s+told",
+            "costs",
+            r"Kendall's\s+tau",
+            SHARE,
+        ],
+    ),
+    "simulate": (("simulate", "--world", *TINY, "--out", "{out}"), ["5 users", "events in"]),
+    "replay": (("replay", "sim", "--policy", "random", "--out", "{out}.csv"), ["rows with random over 20 items"]),
+    "estimate": (
+        ("estimate", "rep.parquet", "--target", "svd,popularity", "--baseline", "propensity"),
+        ["svd", "popularity", "clipped_ips", "95 % low", "95 % high", "effective", NUMBER, LEVEL],
+    ),
+    "doctor": (
+        ("doctor", "rep.parquet", "--target", "svd"),
+        ["rewards", "propensities", "mean weight", "what to type", "recsim-mnar estimate"],
+    ),
+    "plan ab": (("plan", "ab", "sim", "--lift", "5%"), ["users an arm", "the log leaves open"]),
+    "plan estimate": (("plan", "estimate", "rep.parquet", "--target", "svd"), ["svd, clipped_ips", r"\+-", LEVEL]),
+    "verify": (("verify", "sim"), ["all are what their receipts say"]),
+    "check": (("check", "constant"), ["constant keeps the"]),
+    "worlds": (("worlds",), ["campaigns", "sessions", r"Jeunen\s+et\s+al."]),
+    "agents": (("agents",), ["item-knn", "ulbpr", r"\(purchases\)", r"\(every\s+world\)"]),
+    "estimators": (("estimators",), ["clipped_ips", r"mean\s+of\s+min"]),
+    "protocols": (("protocols",), ["loocv", "purchases: uplift", "--option of --world ratings"]),
+    "presets": (("presets",), ["sessions jeunen2019", "ratings mcar"]),
+    "describe": (
+        ("describe", "agent", "svd"),
+        ["rank=30", r"number\s+of\s+singular\s+vectors", r"every\s+world", "factors.svd:SVD"],
+    ),
+}
+
+
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Pages without pictures, which take most of the time and are no part of what is looked at here."""
+    for module in ("page", "study_page"):
+        monkeypatch.setattr(f"recsim_mnar.report.{module}.figures_of", lambda found: [])
+    monkeypatch.setattr("recsim_mnar.report.page.judged_figures", lambda found: [])
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize("width", [60, 80, 120, None])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_that_matters_is_lost_in_any_width(capsys, monkeypatch, place, tmp_path, name, width):
+    arguments, words = COMMANDS[name]
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(output, "screen_width", lambda: width)
+    status, text, _ = run(capsys, *(str(a).format(out=tmp_path / "out") for a in arguments))
+    assert status == 0
+    for word in words:
+        assert re.search(word, text), word
+    assert "\u2026" not in text
+    if width is not None and name in ("compare", "interactions", "study", "estimate"):
+        assert all(len(line) <= width for line in text.splitlines() if not line.startswith("Report:")), text
+
+
+def hostile_and_shown(text):
+    """Whether every name stands in a text as it is to be shown, and nothing of a terminal's language does."""
+    flat = re.sub(r"\s*\n\s*", "", text)
+    assert all(shown in flat or len(shown) > 200 for shown in HOSTILE.values())
+    assert all(line.isprintable() for line in text.splitlines())
+    assert not any(bad in text for bad in ("\x1b", "\u202e"))
+
+
+@pytest.mark.parametrize("width", [60, 120, None])
+def test_hostile_names_are_text(capsys, monkeypatch, place, tmp_path, width):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(output, "screen_width", lambda: width)
+    names = ",".join(HOSTILE)
+    more = ("--estimators", "ips", *(("--out", tmp_path / "out") if width is None else ()))
+    status, text, err = run(capsys, "estimate", "hostile.parquet", "--target", names, *more)
+    assert (status, err) == (0, "")
+    hostile_and_shown(text)
+    assert ("n" * 300 in text) == (width is None)
+    status, text, err = run(capsys, "plan", "estimate", "hostile.parquet", "--target", names)
+    assert (status, err) == (0, "")
+    hostile_and_shown(text)
+    if width is None:
+        page = (tmp_path / "out" / "report.html").read_text()
+        assert not any(bad in page for bad in ("<script>alert", "\x1b", "\u202e"))
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+        assert "n" * 300 in page
+
+
+def commands(found=group, path=()):
+    for name, command in found.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()), ids=lambda v: v if isinstance(v, str) else "")
+def test_every_command_is_quiet_and_speaks_json(name, command):
+    flags = {flag for parameter in command.params for flag in parameter.opts}
+    assert {"--quiet", "--json"} <= flags
+    assert all(p.help for p in command.params if isinstance(p, click.Option)), name
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize("name", [n for n in COMMANDS if n != "interactions"])
+def test_json_is_alone_on_standard_output_and_quiet_says_less(capsys, monkeypatch, place, tmp_path, name):
+    arguments, _ = COMMANDS[name]
+    monkeypatch.chdir(place)
+    status, text, err = run(
+        capsys, *(str(a).format(out=tmp_path / "json") for a in arguments), "--json", "-", "--quiet"
+    )
+    assert status == 0
+    assert json.loads(text)
+    assert err == ""
+    if name not in ("compare", "study"):
+        loud = run(capsys, *(str(a).format(out=tmp_path / "loud") for a in arguments))[1]
+        quiet = run(capsys, *(str(a).format(out=tmp_path / "quiet") for a in arguments), "--quiet")[1]
+        assert len(quiet) <= len(loud)
+    if name in ("worlds", "agents", "estimators", "protocols", "presets"):
+        assert all(len(line.split()) <= 2 for line in quiet.splitlines())
+        assert run(capsys, *arguments, "--json", tmp_path / "list.json")[0] == 0
+        assert json.loads((tmp_path / "list.json").read_text())
+    if name in ("simulate", "replay", "verify", "check"):
+        assert quiet == ""
+
+
+@pytest.mark.parametrize("kind", ["agent", "world", "preset", "estimator", "protocol"])
+def test_whatever_is_listed_is_described_with_its_parameters(capsys, kind):
+    listed = json.loads(run(capsys, kind + "s", "--json", "-")[1])
+    for one in listed["protocols"] if kind == "protocol" else listed:
+        world = f"{one['world']}: " if kind == "protocol" and one["world"] else ""
+        status, text, err = run(capsys, "describe", kind, world + one["name"], "--json", "-")
+        assert status == 0, err
+        found = json.loads(text)
+        assert found["facts"]
+        for rows in found["parameters"].values():
+            assert all(row["meaning"] for row in rows), (one, rows)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_shows_any_name(capsys, monkeypatch, place, encoding):
+    monkeypatch.chdir(place)
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    for name in HOSTILE:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["estimate", "hostile.parquet", "--target", name, "--estimators", "ips"])
+        assert ended.value.code == 0
+    stream.flush()
+    text = stream.buffer.getvalue().decode(encoding)
+    assert ("\u05e9" in text) == (encoding == "utf-8")
+    assert ("\\u05e9" in text) == (encoding != "utf-8")
+
+
+def on_a_terminal(arguments, columns):
+    """What a command writes on a pseudo-terminal, and its status."""
+    fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recsim_mnar", *arguments],
+        stdin=follower, stdout=follower, stderr=subprocess.DEVNULL, env={**inherited, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(follower)
+    text = b""
+    while True:
+        try:
+            read = os.read(leader, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not read:
+            break
+        text += read
+    os.close(leader)
+    return process.wait(), text.decode(errors="replace")
+
+
+def test_a_real_terminal_of_60_columns(place):
+    asked = ("estimate", str(place / "rep.parquet"), "--target", "svd", "--estimators", "ips")
+    status, text = on_a_terminal(asked, 60)
+    assert status == 0
+    assert "\x1b[" in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert "svd, ips" in plain
+    assert "verdict" in plain
+    assert all(len(line) <= 60 for line in plain.splitlines())
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is one."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("colours", [True, False])
+def test_no_color_takes_the_colours_away(monkeypatch, place, colours):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if not colours:
+        monkeypatch.setenv("NO_COLOR", "1")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["estimate", str(place / "rep.parquet"), "--target", "svd", "--estimators", "ips"])
+    assert ended.value.code == 0
+    assert bool(re.search(r"\x1b\[[0-9;]*3[0-7]m", stream.getvalue())) == colours
+
+
+def test_a_pipe_that_is_closed_ends_it_quietly():
+    asked = "describe preset quick --json -"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m recsim_mnar {asked} | true; echo $?"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "141"
+    assert done.stderr == ""
+
+
+def test_printable_cuts_what_is_beyond_measure():
+    assert printable("a\tb\u200f") == "a\\tb\\u200f"
+    assert printable("x" * 300) == "x" * 300
+    assert "(820 more)" in printable("x" * 1000)

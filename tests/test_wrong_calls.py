@@ -1,0 +1,246 @@
+"""Wrong calls: one line that says what is wrong, where and what to do; status 2, and nothing is written."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recsim_mnar import cli
+
+GOOD = "propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 20
+SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\u05e9\u05dc\u05d5\u05dd\u202eabc",
+    "x\x1b[31mred\nline",
+    "[bold]b[/bold] \"q\" 'a'",
+    "n" * 300,
+)
+"""Markup, writing from right to left with a mark of direction, the sequence of a terminal and a line's end, quotes."""
+
+MODULE = """
+import numpy as np
+class Mine:
+    def __init__(self, n_items): self.n_items = n_items
+    def act(self, users, uniforms): return np.zeros(len(users), int), np.ones(len(users))
+def scores(rows): return rows.reward
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with logs, tables of every sort of fault and a module of the user's own."""
+    folder = tmp_path_factory.mktemp("wrong")
+    for name, seed, world in (("sim", 5, "sessions"), ("train", 7, "sessions"), ("rated", 7, "ratings")):
+        own = [] if world == "ratings" else SMALL[2:]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["simulate", "--world", world, *own, "--policy", "random", "--users", "20", "--seed", str(seed),
+                      "--out", str(folder / name), "--quiet"])  # fmt: skip
+        assert ended.value.code == 0
+    (folder / "two").mkdir()
+    for name in ("sim", "train"):
+        shutil.copy(folder / name / "log" / "part-00000.parquet", folder / "two" / f"{name}.parquet")
+    (folder / "empty").mkdir()
+    rows = {
+        "g.csv": GOOD,
+        "none.csv": "",
+        "header.csv": "propensity,reward,t\n",
+        "one.csv": "propensity,reward,t\n.5,1,.5\n",
+        "zeros.csv": "propensity,reward,t\n" + ".5,1,0\n" * 9,
+        "nan.csv": GOOD + "NaN,1,.5\n",
+        "inf.csv": GOOD + "inf,1,.5\n",
+        "zero.csv": GOOD + "0,1,.5\n",
+        "above.csv": GOOD + ".5,1,1.5\n",
+        "percent.csv": "propensity,reward,t\n" + "13.9,1,.5\n42,0,.5\n" * 5,
+        "text.csv": GOOD + ".5,yes please,.5\n",
+        "tiny.csv": GOOD + "1e-320,1,.5\n",
+        "huge.csv": GOOD + ".5,1e400,.5\n",
+        "large.csv": GOOD + ".5,1e308,.5\n",
+        "twice.csv": "propensity,reward,t,t\n.5,1,.5,.5\n",
+        "typo.csv": "propensty,reward,t\n.5,1,.5\n",
+        "ragged.csv": GOOD + ".5,1\n",
+        "quote.csv": GOOD + '".5,1,.5\n',
+        "word.csv": "user,step,event,item,action,propensity,reward,p\n0,0,bandit,,1,.5,1,.5\n0,1,wat,1,,,,\n",
+        "own_text.csv": "user,step,event,item,action,propensity,reward,p\n0,0,bandit,,1,.5,much,.5\n",
+        "nothing.csv": "foo,bar\n1,2\n",
+        "one_user.csv": "user_id,item_id,timestamp\n" + "".join(f"u,i{i},{i}\n" for i in range(9)),
+        "one_item.csv": "user_id,item_id,timestamp\n" + "".join(f"u{i % 3},i,{i}\n" for i in range(9)),
+        "dates.csv": "user_id,item_id,timestamp\nu,i,2020-01-01\nu,j,soon\n",
+        "mine.csv": "user_id,item_id,timestamp\n" + "".join(f"u{i % 9},i{i * i % 7},{i}\n" for i in range(60)),
+        "nine.csv": "user,item,rating\n1,1,9\n1,2,3\n",
+        "five.csv": "user,item,rating\n1,1,five\n",
+        "short.csv": "user,item,rating\n1,1\n",
+        "bad.json": "{",
+        "bad.toml": "x = [",
+        "my_module.py": MODULE,
+        "raises.py": "1 / 0\n",
+        "wrong.parquet": GOOD,
+        "sheet.xlsx": "PK",
+        "ending": GOOD,
+    }
+    for name, text in rows.items():
+        (folder / name).write_text(text)
+    (folder / "latin.csv").write_bytes(GOOD.encode() + b"\xff\xfe,1,.5\n")
+    (folder / "packed.csv").write_bytes(gzip.compress(GOOD.encode()))
+    nested = {"propensity": [0.5] * 4, "reward": [[1.0]] * 4, "t": [0.5] * 4}
+    pq.write_table(pa.table(nested), folder / "nested.parquet")
+    shutil.copy(folder / "nested.parquet", folder / "table.csv")
+    np.savez(folder / "objects.npz", ratings=np.array([[1, "a"]], dtype=object))
+    return folder
+
+
+COMPARE, SIMULATE = ("compare", *SMALL), ("simulate", "--world", "sessions", "--policy", "random")
+USERS = (*SIMULATE, "--users", "5")
+MINE = ("compare", "--interactions", "mine.csv")
+RATED = ("simulate", "--world", "ratings", "--policy", "random", "--users", "1", "--set")
+
+
+def on(file, *more):
+    return ("estimate", file, "--target", "t", *more)
+
+
+CALLS = [
+    # What there is nothing to judge or to learn from.
+    ((*COMPARE, "--agents", "random"), "one agent leaves nothing to choose"),
+    (("compare", "--preset", "quick", "--set", "n_items=1", "--set", "n_flips=0"), "one item leaves nothing to choose"),
+    ((*MINE, "--agents", "random"), "name two or more with --agents"),
+    ((*MINE, "--agents", "mf-ips,random"), "which a file of interactions (users, items and times) does not hold"),
+    ((*COMPARE, "--agents", "ulbpr,random"), "which the training log of the sessions world does not hold"),
+    (("replay", "sim", "--policy", "svd"), "svd is fitted on a log: name one with --train"),
+    (("replay", "sim", "--policy", "mf-ips"), "mf-ips is fitted on a log: name one with --train"),
+    (("replay", "sim", "--policy", "ulbpr", "--train", "train"), "agent 'ulbpr' learns from"),
+    (("replay", "rated", "--policy", "svd", "--train", "sim"), "its world is sessions, that of rated is ratings"),
+    # Names.
+    ((*COMPARE, "--agents", "my_module"), "is a module: say which class of it, my_module:Mine"),
+    ((*COMPARE, "--agents", "my_module.py"), "say which class of it, my_module:Mine"),
+    ((*COMPARE, "--agents", "my_module.Mine"), "say which class of it, my_module:Mine"),
+    ((*COMPARE, "--agents", "./my_module.py:Mine"), "write it as package.module:name: my_module:Mine"),
+    ((*COMPARE, "--agents", "raises:Any"), "importing 'raises' raised ZeroDivisionError"),
+    ((*COMPARE, "--agents", "svd+rank=0,random"), "agent 'svd+rank=0': rank must be"),
+    ((*COMPARE, "--agents", "svd+epsilon=2,random"), "agent 'svd+epsilon=2': epsilon must lie in [0, 1]"),
+    ((*COMPARE, "--agents", "svd+temperature=nan,random"), "temperature must be a number above 0"),
+    (("compare", "--world", "my_module"), "world 'my_module' is a module"),
+    (on("g.csv", "--estimators", "my_module"), "my_module:scores"),
+    (on("g.csv", "--estimators", ""), "--estimators: name at least one"),
+    (("compare", "--world", "ratings", "--preset", "recogym-v1"), "(it is of the sessions world)"),
+    (("compare", "--option", "estimators=x"), "unknown estimator 'x'"),
+    (("describe", "agent", "ulbrp"), "did you mean 'ulbpr'?"),
+    (("describe", "preset", "quik"), "did you mean 'quick'?"),
+    (("describe", "protocol", "uplft"), "did you mean 'uplift'?"),
+    (("describe", "estimator", "drr"), "did you mean 'dr'?"),
+    (("describe", "world", "sesions"), "did you mean 'sessions'?"),
+    # Numbers.
+    ((*SIMULATE, "--users", "1e9"), "1000000000 (in the sessions world some 100,000,000,000 events, 200.0 GB)"),
+    ((*SIMULATE, "--users", "ten"), "'ten' is not a whole number, such as 2000"),
+    ((*COMPARE, "--level", "95"), "this looks like percent: 0.95"),
+    (on("g.csv", "--level", "nan"), "'nan' is not a number, such as 0.95"),
+    (on("g.csv", "--level", "0,95"), "write a decimal point"),
+    (on("g.csv", "--clip", "-1"), "--clip must be a positive number, or none"),
+    (("replay", "sim", "--policy", "random", "--seed", "1.5"), "'1.5' is not a whole number"),
+    (("replay", "sim", "--policy", "random", "--seed", "-1"), "--seed must lie in [0, 2**64)"),
+    ((*USERS, "--set", "n_items=0"), "--set n_items=0: n_items must be at least 1"),
+    (("plan", "ab", "sim", "--lift", "5%", "--power", "80"), "this looks like percent: 0.8"),
+    (("plan",), "name one of ab, estimate, logging"),
+    (("estimate",), "`recsim-mnar estimate --help` shows how"),
+    # Files.
+    (on("none.csv"), "none.csv is empty"),
+    (on("header.csv"), "has a header but no rows"),
+    (on("one.csv"), "an interval needs two or more"),
+    (on("zeros.csv"), "zeros.csv: t: the probability is 0 in every row"),
+    (on("nan.csv"), "column 'propensity' is missing in row 41"),
+    (on("inf.csv"), "not a finite number in row 41: inf"),
+    (on("zero.csv"), "outside (0, 1] in row 41: 0"),
+    (on("above.csv"), "outside [0, 1] in row 41: 1.5"),
+    (on("percent.csv"), "these look like percent: divide them by 100"),
+    (on("text.csv"), "is not a number in row 41: yes please: write numbers"),
+    (on("tiny.csv"), "tiny.csv: column 'propensity', row 40"),
+    (on("huge.csv"), "'reward' is not a finite number in row 41"),
+    (on("large.csv"), "too large; use larger units"),
+    (on("twice.csv"), "'t' appears twice in the header"),
+    (on("typo.csv"), "did you mean 'propensty'? name it with --propensity-column"),
+    (on("ragged.csv"), "1 row has not the header's 3 fields (row 41: 2)"),
+    (on("quote.csv"), "a quote may be open there"),
+    (("estimate", "word.csv", "--target", "p"), "'wat' is neither organic nor bandit"),
+    (("estimate", "own_text.csv", "--target", "p"), "(row 1, from 1 below the header: much)"),
+    (on("latin.csv"), "is not a number in row 41"),
+    (on("packed.csv"), "is no text but gzip: let its name end in .csv.gz"),
+    (on("table.csv"), "is no text but Parquet"),
+    (on("wrong.parquet"), "is not a readable Parquet file"),
+    (on("nested.parquet"), "(row 1: [1.0]): write one number a row"),
+    (on("sheet.xlsx"), "name it .parquet, .arrow, .csv or .tsv"),
+    (on("ending"), "name it .parquet, .arrow, .csv or .tsv"),
+    (on("empty"), "holds no Parquet or CSV parts"),
+    (on("two"), "two holds parts of two runs, sim.parquet and train.parquet"),
+    (on("nosuch.csv"), "does not exist: give a Parquet or CSV file"),
+    (on(""), "LOG: the path is empty"),
+    (on("g.csv", "--user-column", "reward"), "column 'reward' is taken as the user"),
+    (on("g.csv", "--json", "no/such/x.json"), "is no folder; make it first"),
+    (on("g.csv", "--json", "g.csv"), "would replace what is read"),
+    (("compare", "--interactions", "nothing.csv"), "name it with --user-column"),
+    (("compare", "--interactions", "one_user.csv"), "are of one user"),
+    (("compare", "--interactions", "one_item.csv"), "one item leaves nothing to choose"),
+    (("compare", "--interactions", "dates.csv"), "is not a date in row 2: soon"),
+    ((*RATED, "ratings_file=nine.csv"), "nine.csv: row 1: the rating 9 is not one of 1, 2, 3, 4, 5"),
+    ((*RATED, "ratings_file=five.csv"), "row 1: the rating 'five' is not a number"),
+    ((*RATED, "ratings_file=short.csv"), "row 1 has 2 columns where commas or tabs are the separators"),
+    ((*RATED, "ratings_file=objects.npz"), "no .npz file of arrays"),
+    (("simulate", "--world", "sessions", "--policy", "bad.json", "--users", "5"), "is no mixture of policies"),
+    (("study", "bad.toml"), "is not a TOML file"),
+    (("study", "empty"), "is a folder: name its TOML file"),
+    ((*USERS, "--out", "x" * 5000), "the path is too long"),
+    ((*USERS, "--out", "new/" + "z" * 300), "a name has at most"),
+    ((*USERS, "--out", os.fsdecode(b"\xff\xfe")), "is not UTF-8"),
+    ((*USERS, "--out", ""), "--out: the path is empty"),
+    ((*USERS, "--out", "empty/../g.csv"), "is a file: name a folder"),
+    # Names that would write into the terminal.
+    *(((*COMPARE, "--agents", f"{name},random"), "unknown agent") for name in HOSTILE),
+    (("compare", "--world", HOSTILE[2]), "unknown world 'x\\x1b[31mred\\nline'"),
+    (on("g.csv", "--baseline", HOSTILE[1]), "\\u202eabc"),
+    (on(HOSTILE[2] + ".csv"), "x\\x1b[31mred\\nline.csv does not exist"),
+]  # fmt: skip
+WRITES = {"compare", "simulate", "study"}
+
+
+@pytest.mark.parametrize(("arguments", "words"), CALLS, ids=[str(place) for place in range(len(CALLS))])
+def test_a_wrong_call_is_one_line_and_nothing_is_written(capsys, monkeypatch, place, arguments, words):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    before = sorted(place.rglob("*"))
+    arguments = list(arguments)
+    if "--out" not in arguments and arguments[0] in WRITES:
+        arguments += ["--out", "out"]
+    if arguments[0] == "replay":
+        arguments += ["--out", "out.parquet"]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert ended.value.code == 2, err
+    assert out == ""
+    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
+    assert words in lines[-1]
+    assert "Traceback" not in err
+    assert all(character.isprintable() for line in lines for character in line)
+    assert len(lines[-1]) < 1000
+    assert sorted(p for p in place.rglob("*") if "__pycache__" not in p.parts) == [
+        p for p in before if "__pycache__" not in p.parts
+    ]
+
+
+def test_the_examples_say_what_they_need():
+    """Those whose data is not ours and may not be shipped end with status 2 and a line."""
+    for name in ("purchase_logs", "semisynthetic_worlds"):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("sys.argv", [name])
+            with pytest.raises(SystemExit) as ended:
+                runpy.run_path(str(Path(__file__).parents[1] / "examples" / f"{name}.py"), run_name="__main__")
+        assert ended.value.code == 2
