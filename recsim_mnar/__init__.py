@@ -14,9 +14,13 @@ __version__ = "0.2.0"
 
 # Where each public name is defined; it is imported when it is first asked for: `import recsim_mnar` stays light.
 _DEFINED_IN = {
+    "Advice": "advice",
+    "FittedWorld": "calibration",
     "Learner": "policy",
     "Log": "log",
     "Policy": "policy",
+    "advise_on": "advice",
+    "calibrate_world": "calibration",
     "difference": "estimators",
     "estimate_value": "estimators",
     "make_world": "worlds",
@@ -24,9 +28,11 @@ _DEFINED_IN = {
     "plan_estimate": "own_log.plan",
     "plan_logging": "own_log.plan",
     "run_study": "studies",
+    "validate_world": "validation",
 }
 _MODULES = (
     "agents",
+    "calibration",
     "datasets",
     "envs",
     "errors",

@@ -1,0 +1,137 @@
+"""Tables that are read from the package: a world's parameters and presets, and what there is by name.
+
+``{parameters} sessions``, ``{presets} sessions``, ``{named} agents`` (estimators, protocols, worlds).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+from docutils.nodes import Node
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from recsim_mnar.worlds.registry import WORLDS
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Announce the directives."""
+    app.add_directive("parameters", _Parameters)
+    app.add_directive("presets", _Presets)
+    app.add_directive("named", _Named)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+class _Table(SphinxDirective):
+    required_arguments = 1
+
+    def shown(self, heads: list[str], rows: list[list[str]]) -> list[Node]:
+        """A table of Markdown."""
+        lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+        return self.parse_content_to_nodes_from(lines)
+
+    def parse_content_to_nodes_from(self, lines: list[str]) -> list[Node]:
+        """What Markdown lines make."""
+        self.content = StringList(lines, source=self.get_source_info()[0])
+        found: list[Node] = self.parse_content_to_nodes()
+        return found
+
+
+class _Parameters(_Table):
+    """Every parameter of a world: its default and what its docstring says."""
+
+    def run(self) -> list[Node]:
+        kind = WORLDS[self.arguments[0]].world_class().params_class
+        meanings = attributes_of(kind)
+        rows = [
+            [f"`{field.name}`", f"`{field.default!r}`" if field.default != "" else "", _marked(meanings[field.name])]
+            for field in dataclasses.fields(kind)
+        ]
+        return self.shown(["parameter", "default", "meaning"], rows)
+
+
+class _Presets(_Table):
+    """Every preset of a world, the default first, and what it changes."""
+
+    def run(self) -> list[Node]:
+        presets = WORLDS[self.arguments[0]].world_class().presets
+        rows = []
+        for name, (params, text) in presets.items():
+            changed = [
+                f"`{field.name}={getattr(params, field.name)}`"
+                for field in dataclasses.fields(params)
+                if getattr(params, field.name) != field.default
+            ]
+            rows.append([f"`{name}`", _marked(text), ", ".join(changed) or "the defaults"])
+        return self.shown(["preset", "what it is", "set"], rows)
+
+
+class _Named(_Table):
+    """What a command lists: ``agents``, ``estimators``, ``protocols`` or ``worlds``."""
+
+    def run(self) -> list[Node]:
+        rows = {"agents": _agents, "estimators": _estimators, "protocols": _protocols, "worlds": _worlds}
+        return self.shown(*rows[self.arguments[0]]())
+
+
+def attributes_of(kind: type) -> dict[str, str]:
+    """What a class's docstring says under Attributes, by name."""
+    section = re.split(r"\n\s*Attributes:\n", inspect.getdoc(kind) or "")[1]
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        begun = re.match(r" {4}(\w+): (.*)", line)
+        if begun:
+            name = begun[1]
+            found[name] = begun[2]
+        elif line.startswith("     "):
+            found[name] += f" {line.strip()}"
+    return found
+
+
+def _marked(text: str) -> str:
+    """A docstring's text as Markdown."""
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
+
+
+def _agents() -> tuple[list[str], list[list[str]]]:
+    from recsim_mnar.policy import registry
+    from recsim_mnar.protocols.compare import worlds_for
+
+    rows = []
+    for name, text in registry.agents():
+        where = worlds_for(registry.needs_of_agent(name))
+        rows.append([f"`{name}`", _marked(text), "all" if where is None else ", ".join(where)])
+    return ["agent", "what it does", "worlds"], rows
+
+
+def _estimators() -> tuple[list[str], list[list[str]]]:
+    from recsim_mnar.estimators import ESTIMATORS
+
+    rows = [
+        [f"`{info.name}`", info.title, info.source, ", ".join(f"`{r}`" for r in (*info.needs, *info.requires))]
+        for info in ESTIMATORS.values()
+    ]
+    return ["estimator", "value (w = target / propensity)", "source", "needs"], rows
+
+
+def _protocols() -> tuple[list[str], list[list[str]]]:
+    from recsim_mnar.protocols.base import known_protocols, summary_of
+    from recsim_mnar.protocols.compare import experiment_of
+
+    rows = [[f"`{name}`", _marked(summary_of(name)), "all that give what it needs"] for name in known_protocols()]
+    for world, entry in WORLDS.items():
+        own = experiment_of(entry.world_class()).own_protocols
+        rows += [[f"`{name}`", _marked(summary_of(name, own)), world] for name in own]
+    return ["protocol", "what it does", "worlds"], rows
+
+
+def _worlds() -> tuple[list[str], list[list[str]]]:
+    from recsim_mnar.worlds.registry import listed
+
+    return ["world", "what happens in it"], [[f"`{name}`", _marked(text)] for name, text in listed()]
