@@ -20,6 +20,7 @@ from recsim_mnar.calibration.view_model import interests_of
 from recsim_mnar.calibration.viewing import CELLS, Views, steps_of_users, views_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
+from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
@@ -56,7 +57,7 @@ def fit_sessions(
     report(f"draw an ensemble of {n_members} worlds")
     maker = Maker(found, clock, views, clicks, n_items, seed, dict(assume))
     best, catalogue = maker.best()
-    members = [maker.member(i) for i in range(n_members)]
+    members = [maker.member(i) for i in counting(range(n_members), "worlds")]
     identified, not_identified = identified_by(maker, best, catalogue, members)
     return FittedWorld(
         "sessions",

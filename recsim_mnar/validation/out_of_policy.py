@@ -12,6 +12,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.table import Log
+from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulate import simulate
 from recsim_mnar.validation.checks import Check
@@ -41,7 +42,10 @@ def other_policy(worlds: Sequence[Any], log: Log, other: Log, seed: int) -> Chec
     reward, owner = other["reward"][bandit], _owners(other["user"][bandit])
     observed, error = _mean_by_user(reward, owner)
     policy = shown_in(other, worlds[0].n_items).policy
-    rates = [_click_rate(world, policy, derive_seed(seed, f"other policy {i}")) for i, world in enumerate(worlds)]
+    rates = [
+        _click_rate(world, policy, derive_seed(seed, f"other policy {i}"))
+        for i, world in counting(list(enumerate(worlds)), "worlds")
+    ]
     predicted, own_error = rates[0]
     spread = float(np.std([rate for rate, _ in rates[1:]], ddof=1)) if len(rates) > 2 else 0.0
     sd = math.sqrt(error**2 + own_error**2 + spread**2)
