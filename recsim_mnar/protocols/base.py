@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.plugins import announced, imported, unknown
+from recsim_mnar.plugins import announced, imported, unknown, value_of
 from recsim_mnar.rng import derive_seed
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Trial:
         online: fitted policies that learn from all users while they act, by name; they are not among ``policies``.
         exposures: the purchases world's.
         data: what only one world's comparison knows.
+        findings: what protocols found of the whole beside their records, by name, for the report and the summary; JSON
+            types.
     """
 
     world: World
@@ -74,6 +76,7 @@ class Trial:
     online: dict[str, Policy] = field(default_factory=dict)
     exposures: Exposures | None = None
     data: Any = None
+    findings: dict[str, Any] = field(default_factory=dict)
 
     def seed_of(self, label: str) -> int:
         """A seed of its own for everything that is drawn under this label."""
@@ -146,7 +149,7 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
         if not equals or key not in known:
             hint = nearest(key, known) if known else "it has no parameters"
             raise UserError(f"protocol {spec!r}: {option!r} is not parameter=value of one that it has; {hint}")
-        parameters[key] = _value(text)
+        parameters[key] = value_of(text)
     try:
         made: Protocol = kind(**parameters)
     except TypeError as error:
@@ -199,15 +202,3 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
     if inspect.isabstract(kind):
         raise UserError(f"protocol {name!r} lacks {', '.join(sorted(kind.__abstractmethods__))}")
     return kind
-
-
-def _value(text: str) -> Any:
-    """A parameter's value: true or false, an integer, a number, or else the text."""
-    if text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
