@@ -36,7 +36,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
 
     Prints what LOG identifies, with 90 % intervals, and what it does not, with the range that the ensemble takes. The
     file is a world: `simulate --world WORLD.toml`, `compare --world WORLD.toml`; `WORLD.toml#3` is the ensemble's
-    third.
+    third. Then `validate WORLD.toml LOG` says for which questions it may be used; `advise LOG` does the whole in one.
     """
     from recsim_mnar.calibration import calibrate_world
     from recsim_mnar.calibration.reading import read_to_fit

@@ -83,8 +83,8 @@ def test_time_left_is_said_and_not_quietly(name, log, tmp_path, monkeypatch):
     words, units = COMMANDS[name]
     for i, quiet in enumerate(([], ["--quiet"])):
         (tmp_path / str(i)).mkdir()
-        places = {"LOG": str(tmp_path / "log"), "OUT": str(tmp_path / str(i))}
-        done = CliRunner().invoke(cli, [*(re.sub("LOG|OUT", lambda m: places[m[0]], word) for word in words), *quiet])
+        log_path, out = str(tmp_path / "log"), str(tmp_path / str(i))
+        done = CliRunner().invoke(cli, [*(w.replace("LOG", log_path).replace("OUT", out) for w in words), *quiet])
         assert done.exit_code == 0, done.output
         told = re.findall(r"\d+ of \d+ (\w+), \S+ a second, \S+ \w+ left", done.stderr)
         assert set(told) >= units if not quiet else done.stderr == ""
