@@ -75,7 +75,8 @@ def fit_ratings(
     shares = _shares(ratings.values, np.ones(len(ratings)))
     point, slope = _matched(seen, shares, density, min(ratings.n_items, _MOST_ITEMS))
     best = _params(point, shares, density, ratings.n_items, assume)
-    report(f"draw an ensemble of {n_members} worlds")
+    if n_members:
+        report(f"draw an ensemble of {n_members} worlds")
     members, points = [], []
     for i in counting(range(n_members), "worlds"):
         weights = _weights(ratings, derive_seed(seed, f"calibrate/member/{i}"))

@@ -54,7 +54,8 @@ def fit_sessions(
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
         links = (str(assume["click_link"]),) if "click_link" in assume else links
         clicks = fit_clicks(_shown(log, views, n_items, seed), n_members, derive_seed(seed, "calibrate/clicks"), links)
-    report(f"draw an ensemble of {n_members} worlds")
+    if n_members:
+        report(f"draw an ensemble of {n_members} worlds")
     maker = Maker(found, clock, views, clicks, n_items, seed, dict(assume))
     best, catalogue = maker.best()
     members = [maker.member(i) for i in counting(range(n_members), "worlds")]
