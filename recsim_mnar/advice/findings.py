@@ -129,6 +129,11 @@ class Advice:
         lines = []
         if self.says_nothing_of_agents:
             lines.append(f"Do not choose by these figures: {self.says_nothing_of_agents}.")
+        if "click_rate" in self.not_identified:
+            lines.append(
+                "The log has no recommendations: what users click in these worlds is drawn from ranges, not known from "
+                "it, and every figure below rests on that."
+            )
         lines.append(f"In {self.n_worlds} worlds like yours:")
         lines += [r.sentence() for r in self.ranked]
         if self.best_agents:
@@ -148,7 +153,7 @@ class Advice:
         cost = chosen.cost["mean"]
         if chosen.too_few:
             return f"its choice costs {cost:.1%} in these worlds, too few to rely on it: ask for more (--ensemble)"
-        return f"its choice costs {cost:.1%} on average" + ("" if cost <= _CALM else ", which is much")
+        return f"its choice costs {cost:.1%} on average" + ("" if cost <= _CALM else f", more than {_CALM:.0%}")
 
     def _on_exploring(self) -> list[str]:
         off_policy = [r for r in self.ranked if r.protocol == "off_policy"]

@@ -47,7 +47,8 @@ def _costs(found: Advice) -> Figure:
     axes.errorbar(means, y, xerr=[means - low, high - means], fmt="o", color=_LINE, capsize=4)
     axes.set_yticks(y, [r.title for r in rows])
     axes.set_xlim(left=0)
-    axes.set_xlabel("share of the best agent's value that a choice by it costs, mean over worlds")
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlabel("mean cost of the choice, share of the best agent's value")
     caption = "Whiskers: 95 % for the mean, over the worlds of the ensemble."
     if any(r.too_few for r in rows):
         caption += " They are too few to say what a choice costs on average."
