@@ -8,10 +8,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from recsim_mnar.estimators.off_policy.weights import weight_distribution
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
+from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.page import write_page
 
@@ -63,16 +66,30 @@ def comparison(agents: list[str]) -> Comparison:
         for p, m in wide
         for a in agents
     ]
-    return Comparison(records, judge(records, rankings), columns=keys, again="recsim-mnar compare --catalogues 20")
+    rng = np.random.default_rng(0)
+    weights = [weight_distribution(a, np.exp(rng.normal(size=500)) * (rng.random(500) < 0.5), 3.0) for a in agents]
+    shown = {agent: rng.integers(0, 50, 40) for agent in agents}
+    details = {
+        "clip": 3.0,
+        "weights": [each.to_dict() for each in weights],
+        "popularity": popularity(np.arange(40), shown),
+    }
+    again = "recsim-mnar compare --catalogues 20"
+    return Comparison(records, judge(records, rankings), columns=keys, again=again, details=details)
 
 
 @pytest.mark.slow
 def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     executable = browser()
     pages = []
-    for name, agents in (("plain", ["random", "svd", "item-knn"]), ("hostile", HOSTILE)):
+    for name, agents in (
+        ("plain", ["random", "svd", "item-knn"]),
+        ("hostile", HOSTILE),
+        ("many", [f"agent-{i}" for i in range(14)]),
+    ):
         pages.append(tmp_path / f"{name}.html")
         write_page(pages[-1], comparison(agents), {"seed": 0})
+        assert pages[-1].stat().st_size < 3e6
     done = subprocess.run(
         ["node", str(LOOK), executable, *map(str, pages)], capture_output=True, text=True, check=False, env=os.environ,
         timeout=300,

@@ -15,7 +15,7 @@ from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.setup import Setup
-from recsim_mnar.report.downloads import MOST_BYTES, downloads_of
+from recsim_mnar.report.downloads import MOST_BYTES, downloads_of, together
 from recsim_mnar.report.finding import finding_of, shade, state
 from recsim_mnar.report.judged_figures import judged_figures
 from recsim_mnar.report.page import write_page
@@ -118,6 +118,10 @@ def test_what_would_make_the_page_heavy_is_left_out():
     assert downloads_of("rows", rows) == []
     assert [file.name for file in downloads_of("rows", rows[:10])] == ["rows.csv", "rows.json"]
     assert downloads_of("rows", []) == []
+    large = downloads_of("large", [{"name": "x" * (MOST_BYTES - 30_000)}])
+    small = downloads_of("small", rows[:10])
+    assert together(large, large, small, small) == [*large, *small, *small]
+    assert sum(len(file.href) for file in together(large, large, small)) < 2_000_000
 
 
 def test_the_command_for_more_is_one_that_the_shell_reads_back():

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from recsim_mnar.cli.calibrate import ROLES, assumed
+from recsim_mnar.cli.calibrate import assumed
 from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.json_output import JsonOutput, json_option
+from recsim_mnar.cli.own_log_options import column_options, columns_of
 from recsim_mnar.cli.shared import WHOLE, checked_seed, n_workers, names_of
 from recsim_mnar.errors import UserError
 
@@ -34,12 +35,7 @@ from recsim_mnar.errors import UserError
 @click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of everything.")
 @click.option("--resume", is_flag=True, help="Take up an interrupted run in --out.")
 @click.option("--workers", type=WHOLE, default=None, help="Processes; as many as there are processors unless named.")
-@click.option("--user-column", default=None, help="Of LOG, recognised unless named; so with the others.")
-@click.option("--item-column", default=None, help="What a user met of their own accord.")
-@click.option("--action-column", default=None, help="What a user was shown.")
-@click.option("--reward-column", default=None, help="What came of it.")
-@click.option("--propensity-column", default=None, help="With which probability it was shown.")
-@click.option("--time-column", default=None, help="When.")
+@column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("the advice")
 def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     """Say by which protocol to choose among agents, from LOG: doctor, calibrate, validate and a study in one.
@@ -56,7 +52,7 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
 
     json_output.check(log)
     folder = _folder(options["out"], options["resume"])
-    columns = {role: options[f"{role}_column"] for role in ROLES}
+    columns = columns_of(options)
     with progress() as report:
         report(f"read {log}")
         read = read_to_fit(log, options["world"], columns)

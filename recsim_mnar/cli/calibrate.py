@@ -9,13 +9,12 @@ import click
 
 from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.json_output import JsonOutput, json_option
+from recsim_mnar.cli.own_log_options import column_options, columns_of
 from recsim_mnar.cli.shared import WHOLE, checked_file, checked_seed, writing
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
     from recsim_mnar.calibration import FittedWorld
-
-ROLES = ("user", "item", "action", "reward", "propensity", "time")
 
 
 @click.command(short_help="Fit a world to a log; what is not identified.")
@@ -30,12 +29,7 @@ ROLES = ("user", "item", "action", "reward", "propensity", "time")
 @click.option(
     "--assume", multiple=True, metavar="NAME=VALUE", help="A parameter that is set, not fitted; may be repeated."
 )
-@click.option("--user-column", default=None, help="Of LOG, recognised unless named; so with the others.")
-@click.option("--item-column", default=None, help="What a user met of their own accord.")
-@click.option("--action-column", default=None, help="What a user was shown.")
-@click.option("--reward-column", default=None, help="What came of it.")
-@click.option("--propensity-column", default=None, help="With which probability it was shown.")
-@click.option("--time-column", default=None, help="When.")
+@column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("what was fitted")
 def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> None:
     """Fit a world to LOG: a log of views and recommendations, a table of interactions, a bandit log, or ratings.
@@ -50,7 +44,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     json_output.check(log, out)
     _check_out(out, log)
     seed = checked_seed(options["seed"])
-    columns = {role: options[f"{role}_column"] for role in ROLES}
+    columns = columns_of(options)
     with progress() as report:
         report(f"read {log}")
         read = read_to_fit(log, options["world"], columns)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.json_output import JsonOutput, json_option
+from recsim_mnar.cli.own_log_options import column_options, columns_of
 from recsim_mnar.cli.shared import READ_PATH, WHOLE, names_of
 from recsim_mnar.errors import UserError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from recsim_mnar.own_log.doctor import Examination
 
 _MARKS = {"ok": " ", "note": "-", "problem": "!"}
-_ROLES = ("user", "item", "action", "reward", "propensity", "time", "logger")
 _MOST_NAMES = 12
 
 
@@ -25,13 +25,7 @@ _MOST_NAMES = 12
 @click.argument("file", type=READ_PATH, required=False)
 @click.option("--target", default=None, help="Columns of target policies' probabilities of the logged action.")
 @click.option("--actions", type=WHOLE, default=None, help="How many actions (items) there are in all.")
-@click.option("--user-column", default=None, help="Column of users; recognised unless named, as the others are.")
-@click.option("--item-column", default=None, help="Column of what a user met of their own accord.")
-@click.option("--action-column", default=None, help="Column of what a user was shown.")
-@click.option("--reward-column", default=None, help="Column of what came of it (clicks, ...).")
-@click.option("--propensity-column", default=None, help="Column of the probability with which it was shown.")
-@click.option("--time-column", default=None, help="Column of times: numbers or dates.")
-@click.option("--logger-column", default=None, help="Column of the policy that chose it, where there are several.")
+@column_options("user", "item", "action", "reward", "propensity", "time", "logger")
 @json_option("all that is found")
 def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """Say what FILE holds, what is wrong with it, and which commands fit, with the line to type.
@@ -74,7 +68,7 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
     if options["actions"] is not None and options["actions"] < 1:
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
     targets = () if options["target"] is None else names_of(options["target"], "--target")
-    columns = {role: options[f"{role}_column"] for role in _ROLES}
+    columns = columns_of(options)
     found = examine_file(file, Asked(columns, tuple(targets), options["actions"]))
     fits = commands_for(found)
     lines = [*_fact_lines(found), ""]

@@ -20,6 +20,23 @@ _WHAT = {
 }
 
 
+def column_options(*roles: str) -> Callable[[Any], Any]:
+    """``--user-column`` and its like for some roles; :func:`columns_of` takes them out of a command's options."""
+
+    def decorate(command: Any) -> Any:
+        for role in reversed(roles):
+            what = f"{_WHAT[role]} Recognised unless named."
+            command = click.option(f"--{role}-column", default=None, help=what)(command)
+        return command
+
+    return decorate
+
+
+def columns_of(options: dict[str, Any]) -> dict[str, str | None]:
+    """The options of :func:`column_options`, taken out of a command's: the named column of each role, or None."""
+    return {role: options.pop(f"{role}_column") for role in ROLES if f"{role}_column" in options}
+
+
 def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
     """``--reward-column`` and its like for some roles, ``--drop-missing``, and ``--deduplicate`` (with ``copies``).
 
@@ -34,11 +51,7 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         command = click.option(
             "--drop-missing", is_flag=True, help="Leave out rows that miss a value, and count them."
         )(command)
-        for role in reversed(roles):
-            command = click.option(f"--{role}-column", default=None, help=f"{_WHAT[role]} Recognised unless named.")(
-                command
-            )
-        return command
+        return column_options(*roles)(command)
 
     return decorate
 
@@ -48,9 +61,8 @@ def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
     from recsim_mnar.cli.shared import names_of
     from recsim_mnar.own_log.bandit_file import Reading
 
-    columns = {role: options.pop(f"{role}_column") for role in ROLES if f"{role}_column" in options}
     return Reading(
-        columns=columns,
+        columns=columns_of(options),
         context=() if context is None else names_of(context, "--context-columns"),
         drop_missing=options.pop("drop_missing"),
         deduplicate=options.pop("deduplicate", False),

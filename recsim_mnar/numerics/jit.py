@@ -134,33 +134,6 @@ def compiled_as(intrinsic: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-def where_given(otherwise: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function of something that may be None: there it is ``otherwise``, a constant that costs nothing.
-
-    Args:
-        otherwise: a number or a truth value.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        compiled = inner(function)
-
-        def chosen(given: Any, *rest: Any) -> Any:
-            return otherwise if given is None else compiled(given, *rest)
-
-        def typed(given: Any, *rest: Any) -> Any:
-            if isinstance(given, numba.types.NoneType):
-                return lambda given, *rest: otherwise
-            return lambda given, *rest: compiled(given, *rest)
-
-        chosen.__module__, chosen.__name__ = function.__module__, function.__name__
-        if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # its settings are attributes made at run time
-            options: Any = {**_NO_ENTRY, "forceinline": True}  # numba's types do not list _nrt
-            overload(chosen, jit_options=options, strict=False)(typed)
-        return chosen
-
-    return decorate
-
-
 def spliced(function: Callable[..., Any]) -> Any:
     """Put the source of a function in the place of its calls, before anything is compiled.
 

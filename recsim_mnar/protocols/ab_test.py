@@ -20,6 +20,7 @@ from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate.items import map_shards, users_at_once
@@ -41,12 +42,14 @@ class Arm:
         rewards: (U,) sum of rewards, e.g. clicks.
         means: (U,) sum of the exact expected rewards of what was shown: truth; the rewards themselves in a world
             without a truth column.
+        shown: (n_items,) how often each item was recommended.
     """
 
     user: NDArray[np.int64]
     decisions: Floats
     rewards: Floats
     means: Floats
+    shown: NDArray[np.int64]
 
 
 def rate_of(world: World | None) -> tuple[str, str]:
@@ -57,25 +60,36 @@ def rate_of(world: World | None) -> tuple[str, str]:
 
 def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None) -> Arm:
     """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
-    parts = list(
-        map_shards(
-            functools.partial(_per_user, world.truth_column),
-            world,
-            policy,
-            n_users,
-            seed,
-            executor=executor,
-            keep=world.truth_column is not None,
-            shard_users=None if executor is not None else users_at_once(world),
-        )
-    )
-    arm = Arm(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    parts, shown = [], np.zeros(world.n_items, np.int64)
+    for columns, items, counts in map_shards(
+        functools.partial(_reduced, world.truth_column),
+        world,
+        policy,
+        n_users,
+        seed,
+        executor=executor,
+        keep=world.truth_column is not None,
+        shard_users=None if executor is not None else users_at_once(world),
+    ):
+        parts.append(columns)
+        shown[items] += counts
+    user, decisions, rewards, means = (np.concatenate(column) for column in zip(*parts, strict=True))
+    arm = Arm(user, decisions, rewards, means, shown)
     if len(arm.user) < 2:
         raise UserError(
             f"{len(arm.user)} of {n_users} users came to a recommendation, an interval needs two: simulate more users, "
             "or raise p_organic_to_bandit"
         )
     return arm
+
+
+def _reduced(
+    truth: str | None, columns: dict[str, NDArray[Any]]
+) -> tuple[tuple[NDArray[np.int64], Floats, Floats, Floats], NDArray[np.int64], NDArray[np.int64]]:
+    """Columns of :class:`Arm` of a shard, and items that were recommended with how often."""
+    counts = np.bincount(columns["action"][columns["event"] == schema.BANDIT])
+    items = np.flatnonzero(counts)
+    return _per_user(truth, columns), items, counts[items]
 
 
 def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
@@ -115,13 +129,29 @@ def ab_test(
         level: of the intervals.
         executor: to spread users over.
     """
+    return _tested(world, policies, n_users, seed, paired=paired, level=level, executor=executor)[0]
+
+
+def _tested(
+    world: World,
+    policies: Mapping[str, Policy],
+    n_users: int,
+    seed: int,
+    *,
+    paired: bool,
+    level: float,
+    executor: Executor | None,
+) -> tuple[list[Record], dict[str, NDArray[np.int64]]]:
+    """As :func:`ab_test`, and by policy how often each item (n_items,) was recommended."""
     records: list[Record] = []
     rate, _ = rate_of(world)
     arms: dict[str, Arm] = {}
+    shown: dict[str, NDArray[np.int64]] = {}
     for name, policy in policies.items():
         began = time.perf_counter()
         arm_seed = derive_seed(seed, "ab_test" if paired else f"ab_test/{name}")
         arm = run_arm(world, policy, n_users, arm_seed, executor=executor)
+        shown[name] = arm.shown
         if paired:
             arms[name] = arm
         seconds = time.perf_counter() - began
@@ -146,7 +176,7 @@ def ab_test(
             )
     if paired and len(arms) > 1:
         records += _differences(world, arms, n_users, level)
-    return records
+    return records, shown
 
 
 def judged(users: int, scale: float, low: float, high: float) -> Verdict:
@@ -209,11 +239,11 @@ class ABTest(Protocol):
     rate = "CTR"
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; how popular what was shown is goes to the findings."""
         sizes = study.settings
         self.rate = rate_of(study.world)[1]
         study.report(f"A/B test, {sizes.arm_users:,} {'user' if sizes.arm_users == 1 else 'users'} an arm")
-        return ab_test(
+        records, shown = _tested(
             study.world,
             study.policies,
             sizes.arm_users,
@@ -222,6 +252,10 @@ class ABTest(Protocol):
             level=study.level,
             executor=study.executor,
         )
+        if study.test_log is not None:
+            viewed = study.test_log["item"][~study.test_log.is_bandit]
+            study.findings["popularity"] = popularity(np.bincount(viewed, minlength=study.n_items), shown)
+        return records
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""

@@ -56,6 +56,8 @@ class Trial:
         online: fitted policies that learn from all users while they act, by name; they are not among ``policies``.
         exposures: the purchases world's.
         data: what only one world's comparison knows.
+        findings: what protocols found of the whole beside their records, by name, for the report and the summary; JSON
+            types.
     """
 
     world: World
@@ -74,6 +76,7 @@ class Trial:
     online: dict[str, Policy] = field(default_factory=dict)
     exposures: Exposures | None = None
     data: Any = None
+    findings: dict[str, Any] = field(default_factory=dict)
 
     def seed_of(self, label: str) -> int:
         """A seed of its own for everything that is drawn under this label."""

@@ -252,6 +252,7 @@ def _told(
         _headings(chosen, records, targets),
         frozenset(target.metric for target in targets if not target.larger),
         experiment.pictures(records),
+        details=trial.findings,
     )
 
 

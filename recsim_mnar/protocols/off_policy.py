@@ -16,6 +16,7 @@ from recsim_mnar.estimators import Estimate, Moments, estimate_value
 from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.registry import check_name
+from recsim_mnar.estimators.off_policy.weights import WeightDistribution, WeightTally
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.table import Log
@@ -70,16 +71,35 @@ def off_policy(
     Raises:
         UserError: a log without recommendations, or with propensities that are none.
     """
+    return _judged(
+        log, policies, estimators, clip, level, world=world, logging=logging, replayed=replayed, executor=executor
+    )[0]
+
+
+def _judged(
+    log: Log,
+    policies: Mapping[str, Policy],
+    estimators: Sequence[str],
+    clip: float,
+    level: float,
+    *,
+    world: str,
+    logging: Policy | None,
+    replayed: Mapping[str, PolicyOnLog] | None,
+    executor: Executor | None,
+) -> tuple[list[Record], list[WeightDistribution]]:
+    """As :func:`off_policy`, and how each policy's weights are distributed."""
     if not log.is_bandit.any():
         raise UserError("the log has no bandit rows: off-policy evaluation needs recommendations with propensities")
     known = None if logging is None or not logging.replayable else logging
-    records = []
+    records, weights = [], []
     for name, policy in policies.items():
         began = time.perf_counter()
         if replayed is None:
             seen = _seen(log, policy, known, estimators, clip, executor)
         else:
             seen = _Decisions.made(log, replayed[name].probability, replayed[name].missing, clip)
+        weights.append(seen.weights.distribution(name))
         took = time.perf_counter() - began
         for estimator in estimators:
             began = time.perf_counter()
@@ -109,7 +129,7 @@ def off_policy(
                     details=details,
                 )
             )
-    return records
+    return records, weights
 
 
 def _seen(
@@ -129,17 +149,19 @@ class _Moments:
     """Moments of a policy's decisions, gathered from one block of users after another."""
 
     clipped: Moments
+    weights: WeightTally
 
     @staticmethod
     def of(log: Log, policy: Policy, logging: Policy | None, clip: float, executor: Executor | None) -> _Moments:
         replayed = Replayed("target", policy, logging)
         replayed.check(max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))))
-        moments = Moments(clip, clustered=True)
+        moments, weights = Moments(clip, clustered=True), WeightTally(clip)
         blocks = (rows_of(log, first, last) for first, last in user_blocks(log["user"]))
         for found in replay_blocks(blocks, [replayed], _shown, executor):
             users, missing = Clusters(found["user"], None), found.get("target" + UNSUPPORTED)
             moments.extend(found["reward"], found["propensity"], found["target"], users, missing=missing)
-        return _Moments(moments)
+            weights.extend(found["target"] / found["propensity"])
+        return _Moments(moments, weights)
 
     @property
     def share_supported(self) -> float:
@@ -192,6 +214,12 @@ class _Decisions:
     def share_supported(self) -> float:
         return float(np.mean(self.target > 0))
 
+    @property
+    def weights(self) -> WeightTally:
+        tally = WeightTally(self.clip)
+        tally.extend(self.target / self.propensity)
+        return tally
+
     def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
         """As :meth:`_Moments.estimate`."""
         clip = self.clip if estimator.startswith("clipped") else None
@@ -240,7 +268,10 @@ class OffPolicy(Protocol):
             self.metrics = self.estimators
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; details hold the exact value in the log's states."""
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; details hold the exact value in the log's states.
+
+        How the weights are distributed goes to the study's findings.
+        """
         sizes = study.settings
         estimators = self.estimators or tuple(sizes.estimators.split(","))
         if not self.estimators and self.metrics[0] not in estimators:
@@ -254,17 +285,19 @@ class OffPolicy(Protocol):
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=study.executor
             )
         shared = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))
-        records = off_policy(
+        records, weights = _judged(
             log,
             study.policies,
-            estimators=estimators,
-            clip=sizes.clip,
-            level=study.level,
+            estimators,
+            sizes.clip,
+            study.level,
             world=study.world.name,
             logging=study.logging_policy,
             replayed=found,
             executor=study.executor,
         )
+        study.findings["clip"] = sizes.clip
+        study.findings["weights"] = [each.to_dict() for each in weights]
         exact = (
             value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
             if found is None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_BYTES = 700_000
-"""Of a file that a page carries; two of them, base64's third more, leave the page below 3 MB."""
+"""Of a file that a page carries; two of them, base64's third more, leave the page below 3 MB (:func:`together`)."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,16 @@ def downloads_of(stem: str, rows: Iterable[dict[str, Any]]) -> list[Download]:
         for name, kind, data in encoded
         if len(data) <= MOST_BYTES
     ]
+
+
+def together(*files: list[Download]) -> list[Download]:
+    """All of them in order, without those that would make the page as heavy as two of :data:`MOST_BYTES` and more."""
+    found, room = [], 2 * (MOST_BYTES * 4 // 3 + 64)  # what names a file's kind included
+    for file in (file for of_rows in files for file in of_rows):
+        if len(file.href) <= room:
+            found.append(file)
+            room -= len(file.href)
+    return found
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
 from recsim_mnar.estimators.verdict import LEVELS
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.filled_folder import filling
@@ -20,16 +18,16 @@ from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.records import Record as ProtocolRecord
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.report.downloads import downloads_of
-from recsim_mnar.report.figures import Figure, axes_of, draw, svg_of
+from recsim_mnar.report.downloads import downloads_of, together
+from recsim_mnar.report.figures import Figure, draw
 from recsim_mnar.report.files import SCHEMA
 from recsim_mnar.report.template import write_from
+from recsim_mnar.report.weights import weight_figures
 
 Record = dict[str, Any]
 
 TODAY = "today's policy"
 _CLASSES = {"trust": "best", "caution": "indistinguishable", "do_not_use": "costs"}
-_MOST_BINS = 40
 _COUNTED = {
     "organic_rows": "rows that are no recommendations, not used",
     "duplicates": "rows that repeat an earlier row",
@@ -96,19 +94,27 @@ def _results(found: Estimates) -> dict[str, Any]:
 
     read = {"source": found.source, "rows": found.log.rows, "users": found.log.users, "lines": list(found.lines),
             "mean_reward": found.log.mean_reward, "counts": found.log.counts}  # fmt: skip
-    weights = [row.to_dict() for row in weight_rows(found)]
-    return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "read": read, "weights": weights,
-            "records": list(found.records)}  # fmt: skip
+    return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "read": read,
+            "weights": [row.to_dict() for row in weights_of(found)], "records": list(found.records)}  # fmt: skip
 
 
 def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
     values = [r for r in found.records if "baseline" not in r]
+    weights = weights_of(found)
+    shown = [replace(each, policy=found.label(each.policy)) for each in weights]
     write_from(
         "estimate.html",
         path,
         made_by,
-        [figure for figure in (_values_figure(found, values), *_weight_figures(found)) if figure is not None],
-        downloads=downloads_of("estimates", (_row_of(record) for record in found.records)),
+        [
+            figure
+            for figure in (_values_figure(found, values), *weight_figures(shown, found.clip))
+            if figure is not None
+        ],
+        downloads=together(
+            downloads_of("estimates", (_row_of(record) for record in found.records)),
+            downloads_of("weights", (each.to_dict() for each in weights)),
+        ),
         source=found.source,
         answers=answers(found),
         facts=_facts(found),
@@ -117,7 +123,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
         differences=[r for r in found.records if "baseline" in r],
         label=found.label,
         other=found.other if found.baseline is not None else None,
-        weights=weight_rows(found),
+        weights=shown,
         findings=findings_of(found.records),
         clip=found.clip,
         level=found.records[0]["level"],
@@ -202,53 +208,9 @@ def _facts(found: Estimates) -> list[tuple[str, str]]:
     return facts
 
 
-@dataclass(frozen=True)
-class WeightRow:
-    """A policy's weights in numbers.
-
-    Attributes:
-        policy: whose.
-        mean: should be 1.
-        largest: the heaviest.
-        effective: Kish's effective sample, (sum w)^2 / sum w^2.
-        zero: share of rows that the policy would not have shown.
-        clipped: share of rows above the clip.
-        mass_clipped: share of the weights' sum that the clip takes off.
-    """
-
-    policy: str
-    mean: float
-    largest: float
-    effective: float
-    zero: float
-    clipped: float
-    mass_clipped: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        return dict(vars(self))
-
-
-def weight_rows(found: Estimates) -> list[WeightRow]:
-    """One row a policy."""
-    rows = []
-    for name, weight in found.log.weights.items():
-        total, square = float(weight.sum()), float(weight @ weight)
-        clip = np.inf if found.clip is None else found.clip
-        above = weight[weight > clip]
-        off = float((above - clip).sum()) if above.size else 0.0
-        rows.append(
-            WeightRow(
-                name,
-                total / weight.size,
-                float(weight.max()),
-                total**2 / square if square > 0.0 else 0.0,
-                float(np.mean(weight == 0.0)),
-                above.size / weight.size,
-                off / total if total > 0.0 else 0.0,
-            )
-        )
-    return rows
+def weights_of(found: Estimates) -> list[WeightDistribution]:
+    """One a policy; its name as the page calls it is :meth:`Estimates.label`."""
+    return [weight_distribution(name, weight, found.clip) for name, weight in found.log.weights.items()]
 
 
 def findings_of(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -277,38 +239,3 @@ def _values_figure(found: Estimates, values: Sequence[Record]) -> Figure | None:
     picture = Picture("Values", caption, "value a decision", keys)
     svg = draw(Comparison(records, headings={key: key[1] for key in keys}), picture)
     return None if svg is None else Figure(picture.title, svg, picture.caption)
-
-
-def _weight_figures(found: Estimates) -> list[Figure]:
-    return [
-        Figure(
-            f"Weights of {name}",
-            _histogram(weight, found.clip),
-            "How many rows have which weight target / propensity; rows of weight 0 are not drawn. A row counts for as "
-            "many decisions of the policy as its weight says" + (", up to the clip." if found.clip else "."),
-        )
-        for name, weight in found.log.weights.items()
-        if np.any(weight > 0.0) and np.ptp(weight) > 0.0
-    ]
-
-
-def _histogram(weight: NDArray[np.float64], clip: float | None) -> str:
-    """Counts of positive weights in bins of equal ratio, the clip as a line."""
-    positive = weight[weight > 0.0]
-    least, largest = float(positive.min()), float(positive.max())
-    figure, axes = axes_of(6.4, 2.8)
-    if largest > least:
-        edges = np.geomspace(least, largest * (1 + 1e-12), min(_MOST_BINS, max(8, int(np.sqrt(positive.size)))) + 1)
-    else:
-        edges = np.array([least * 0.9, least * 1.1])
-    counts, _ = np.histogram(positive, edges)
-    axes.stairs(counts, edges, fill=True, color="#4c6ef5", alpha=0.85)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=0.8)
-    axes.set_xlabel("weight")
-    axes.set_ylabel("rows")
-    if clip is not None and clip <= largest:
-        axes.axvline(clip, color="#e8590c", linewidth=1.4)
-        axes.annotate(f" clip {clip:g}", (clip, 0.92), xycoords=("data", "axes fraction"), color="#e8590c")
-    return svg_of(figure)

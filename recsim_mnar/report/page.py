@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from recsim_mnar.estimators.off_policy.weights import WeightDistribution
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.report.downloads import downloads_of
+from recsim_mnar.report.downloads import downloads_of, together
 from recsim_mnar.report.figures import figures_of
 from recsim_mnar.report.finding import finding_of
 from recsim_mnar.report.judged_figures import judged_figures
+from recsim_mnar.report.popularity import popularity_figure
 from recsim_mnar.report.tables import grid
 from recsim_mnar.report.template import write_from
+from recsim_mnar.report.weights import weight_figures
 
 
 def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -> None:
@@ -23,12 +26,24 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
         comparison: what it tells.
         run_config: settings and provenance, shown at its foot; JSON types only.
     """
+    clip = comparison.details.get("clip")
+    rows_of_weights, popularity = (comparison.details.get(name, []) for name in ("weights", "popularity"))
+    weights = [WeightDistribution.from_dict(row) for row in rows_of_weights]
+    made = [*figures_of(comparison), *judged_figures(comparison), popularity_figure(popularity)]
+    of_weights = weight_figures(weights, clip)
     write_from(
         "page.html",
         path,
         run_config,
-        [*figures_of(comparison), *judged_figures(comparison)],
-        downloads=downloads_of("results", (row_of(record) for record in comparison.records)),
+        [*(figure for figure in made if figure is not None), *of_weights],
+        downloads=together(
+            downloads_of("results", (row_of(record) for record in comparison.records)),
+            downloads_of("weights", rows_of_weights),
+            downloads_of("popularity", popularity),
+        ),
+        n_of_weights=len(of_weights),
+        weights=weights,
+        clip=clip,
         comparison=comparison,
         finding=finding_of(comparison),
         again=comparison.again,

@@ -13,11 +13,13 @@ import pytest
 
 import recsim_mnar  # noqa: F401  # registers the environments
 
-# The sessions world samples views in three ways, each with tables of its own: fresh weights, boxes, tiers.
+# The sessions world samples views in three ways, each with tables of its own: fresh weights, boxes, tiers; and without
+# repeats it remembers what was viewed.
 CASES = {
     "sessions": ("Sessions-v0", {}),
     "sessions-boxes": ("Sessions-v0", {"n_items": 450, "sigma_mu_organic": 0.5, "n_flips": 0}),
     "sessions-tiers": ("Sessions-v0", {"n_items": 220, "sigma_mu_organic": 3.0, "n_flips": 0}),
+    "sessions-once": ("Sessions-v0", {"n_items": 60, "no_repeats": True}),
     "ratings": ("Ratings-v0", {}),
     "purchases": ("Purchases-v0", {}),
     "features": ("World-v0", {"world": "features"}),

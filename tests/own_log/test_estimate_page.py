@@ -11,7 +11,7 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.log.files import write_table
 from recsim_mnar.own_log.weights import WeighedLog
-from recsim_mnar.report.estimate_page import Estimates, findings_of, weight_rows
+from recsim_mnar.report.estimate_page import Estimates, findings_of, weights_of
 
 N_USERS = 150
 
@@ -177,7 +177,7 @@ def test_where_the_page_may_lie(tmp_path, capsys):
 def test_weights_in_numbers():
     weight = np.array([0.0, 0.0, 1.0, 3.0, 20.0])
     found = Estimates("f", [], [], WeighedLog(5, None, 0.1, weights={"p": weight}), 10.0)
-    (row,) = weight_rows(found)
+    (row,) = weights_of(found)
     assert (row.mean, row.largest, row.zero, row.clipped) == (pytest.approx(4.8), 20.0, 0.4, 0.2)
     assert row.effective == pytest.approx(24.0**2 / (1 + 9 + 400))
     assert row.mass_clipped == pytest.approx(10 / 24)

@@ -48,6 +48,14 @@ def put_products(z, degree, out):
     return n
 
 
+@inlined
+def _differences(w, b, clip):
+    """Gain and loss of weight w beside b, and those of the weights cut at the clip."""
+    wc = w if w < clip else clip
+    bc = b if b < clip else clip
+    return max(w - b, 0.0), max(b - w, 0.0), max(wc - bc, 0.0), max(bc - wc, 0.0)
+
+
 @kernel
 def gather(target, baseline, propensity, reward, clip, plain, cut, ratio, excesses, out):
     """Add the rows to the sums; every row is a user of its own. Returns how many weights differ.
@@ -78,12 +86,7 @@ def gather(target, baseline, propensity, reward, clip, plain, cut, ratio, excess
             w = target[i] / propensity[i]
             b = baseline[i] / propensity[i]
             r = reward[i]
-            wc = w if w < clip else clip
-            bc = b if b < clip else clip
-            gain = max(w - b, 0.0)
-            loss = max(b - w, 0.0)
-            cut_gain = max(wc - bc, 0.0)
-            cut_loss = max(bc - wc, 0.0)
+            gain, loss, cut_gain, cut_loss = _differences(w, b, clip)
             differ += int(w != b)
             excesses[0] = max(excesses[0], gain - 1.0)
             excesses[1] = max(excesses[1], loss - 1.0)
@@ -153,12 +156,7 @@ def gather_by_user(target, baseline, propensity, reward, user, clip, plain, cut,
         w = target[i] / propensity[i]
         b = baseline[i] / propensity[i]
         r = reward[i]
-        wc = w if w < clip else clip
-        bc = b if b < clip else clip
-        gain = max(w - b, 0.0)
-        loss = max(b - w, 0.0)
-        cut_gain = max(wc - bc, 0.0)
-        cut_loss = max(bc - wc, 0.0)
+        gain, loss, cut_gain, cut_loss = _differences(w, b, clip)
         differ += int(w != b)
         own[0] += 1.0
         own[1] += gain * r

@@ -67,7 +67,21 @@ def _go_on(dynamics, lanes, waiting, lane, state, clicked):
 
 @kernel
 def advance(
-    dynamics, tables, boxes, tiers, lanes, waiting, which, first, clicked, draws_views, items, r, starts, scratch
+    dynamics,
+    tables,
+    boxes,
+    tiers,
+    unseen,
+    lanes,
+    waiting,
+    which,
+    first,
+    clicked,
+    draws_views,
+    items,
+    r,
+    starts,
+    scratch,
 ):
     """Lane by lane: begin, or answer the occasion with ``clicked[j]``; then live to the next occasion or the end.
 
@@ -102,7 +116,7 @@ def advance(
             lanes.phase[lane] = GONE
             continue
         if arrives:
-            arrive(dynamics, lanes, lane)
+            arrive(dynamics, unseen, lanes, lane)
             waiting.variance[lane] = dynamics.sigma_initial**2
         else:
             lanes.n_decisions[lane] += 1
@@ -112,7 +126,7 @@ def advance(
                 a, b, c, d = block(seed, S_ORGANIC, key, np.uint64(lanes.n_organic[lane]))
                 if draws_views:
                     items[r] = sample_view(
-                        dynamics.stale_limit, tables, boxes, tiers, lanes, lane, unit53(c, d), scratch
+                        dynamics.stale_limit, tables, boxes, tiers, unseen, lanes, lane, unit53(c, d), scratch
                     )
                     r += 1
                 lanes.n_organic[lane] += 1

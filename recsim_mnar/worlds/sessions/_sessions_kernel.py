@@ -13,9 +13,9 @@ from collections import namedtuple
 import numpy as np
 
 from recsim_mnar.numerics._rng_kernel import block, exp64, normal, unit53
-from recsim_mnar.numerics.jit import inlined, inner, kernel, spliced, where_given
+from recsim_mnar.numerics.jit import inlined, inner, kernel, spliced
 from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
-from recsim_mnar.worlds.sessions._views_kernel import sample_view
+from recsim_mnar.worlds.sessions._views_kernel import forget_views, sample_view
 
 Dynamics = namedtuple(
     "Dynamics",
@@ -100,20 +100,6 @@ def elapsed(dynamics, seed, user, step):
     return _drawn_time(dynamics.clock_mean, dynamics.clock_sd, seed, user, step)
 
 
-@where_given(False)
-def forget_views(seen, lane):
-    """Nothing is seen yet, where that is kept."""
-    for p in range(seen.shape[1]):
-        seen[lane, p] = False
-    return True
-
-
-@where_given(False)
-def all_seen(seen, n_views):
-    """Whether a user who views no item twice has none left."""
-    return n_views == seen.shape[1]
-
-
 @spliced
 def write_view(rows, r, user, step, time, item, keep_truth):
     """Row r: a view."""
@@ -176,7 +162,7 @@ def _drift(seed, user, number, scale, n_factors, omega):
 
 
 @spliced
-def arrive(dynamics, lanes, lane):
+def arrive(dynamics, unseen, lanes, lane):
     """The user seated in a lane arrives: organic, with the first interests."""
     lanes.phase[lane] = ORGANIC
     lanes.step[lane] = 0
@@ -187,7 +173,8 @@ def arrive(dynamics, lanes, lane):
     lanes.known[lane] = False
     for k in range(lanes.omega.shape[1]):
         lanes.omega[lane, k] = 0.0
-    forget_views(lanes.seen, lane)
+    if unseen is not None:
+        forget_views(unseen, lane)
     # The number is read where it stands: a literal 0 would be a type of its own, and compiled again.
     number = lanes.n_drifts[lane]
     scale = dynamics.sigma_initial
@@ -195,19 +182,19 @@ def arrive(dynamics, lanes, lane):
 
 
 @spliced
-def _browse(dynamics, tables, boxes, tiers, lanes, lane, rows, r, scratch):
+def _browse(dynamics, tables, boxes, tiers, unseen, lanes, lane, rows, r, scratch):
     """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
     capacity = rows.user.size
     seed = lanes.seed[lane]
     user = np.uint64(lanes.user[lane])
     while lanes.phase[lane] == ORGANIC and r < capacity:
         a, b, c, d = block(seed, S_ORGANIC, user, np.uint64(lanes.n_organic[lane]))
-        item = sample_view(dynamics.stale_limit, tables, boxes, tiers, lanes, lane, unit53(c, d), scratch)
+        item = sample_view(dynamics.stale_limit, tables, boxes, tiers, unseen, lanes, lane, unit53(c, d), scratch)
         write_view(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], item, dynamics.keep_truth)
         r += 1
         lanes.n_organic[lane] += 1
         state = after_view(dynamics, unit53(a, b))
-        if all_seen(lanes.seen, lanes.n_organic[lane]):
+        if unseen is not None and lanes.n_organic[lane] == unseen.weights.size:  # nothing is left to view
             state = GONE
         move(dynamics, lanes, lane, state)
         lanes.phase[lane] = state
@@ -318,7 +305,7 @@ def skip_uneventful(lanes, which, most, bandit_out, never_clicks, out):
 
 @kernel
 def advance(
-    dynamics, tables, boxes, tiers, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch
+    dynamics, tables, boxes, tiers, unseen, lanes, which, first, edges, actions, propensities, rows, r, starts, scratch
 ):
     """Lane by lane: begin, or answer the actions where one is awaited; then browse to the next decision or the end.
 
@@ -336,7 +323,7 @@ def advance(
     for j in range(first, which.size):
         lane = which[j]
         if lanes.phase[lane] == ARRIVING:
-            arrive(dynamics, lanes, lane)
+            arrive(dynamics, unseen, lanes, lane)
         if lanes.phase[lane] == AWAITING:
             if r + edges[j + 1] - edges[j] > capacity:
                 return j, r
@@ -352,7 +339,7 @@ def advance(
                 r += 1
         elif lanes.step[lane] == 0:
             starts[j] = r
-        r = _browse(dynamics, tables, boxes, tiers, lanes, lane, rows, r, scratch)
+        r = _browse(dynamics, tables, boxes, tiers, unseen, lanes, lane, rows, r, scratch)
         if lanes.phase[lane] == ORGANIC:
             return j, r
     return which.size, r

@@ -25,17 +25,16 @@ click_offsets (P,) float64 in item order.
 
 Lanes = namedtuple(
     "Lanes",
-    "seed user phase step n_organic n_decisions n_drifts time omega stale known shift weights sums seen",
+    "seed user phase step n_organic n_decisions n_drifts time omega stale known shift weights sums",
 )
 """One entry a lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, entries) float32, exp(logit -
 shift), and ``sums`` (n, sums) float32 were made, where ``known`` is set. Without a stale sampler nothing is
-remembered. seen (n, P) bool: items viewed so far, where none is viewed twice; else None."""
+remembered."""
 
-Scratch = namedtuple("Scratch", "drift signs bound blocks columns hot hot_columns wide weights sums unseen")
+Scratch = namedtuple("Scratch", "drift signs bound blocks columns hot hot_columns wide weights sums")
 """Written to in passing: drift (L,) and signs (2 L,) float64; bound (groups,) float32, blocks (groups / 16,)
 float64 and columns (16,) float32; hot (n_hot,) hot_columns (16,) and wide (64,) float32;
-weights (Q,) and sums (groups,) float32 of a softmax of all places; unseen (P,) float64, weights of items not viewed
-yet, or None."""
+weights (Q,) and sums (groups,) float32 of a softmax of all places."""
 
 S_VIEW = np.uint64(5)
 

@@ -28,14 +28,12 @@ from recsim_mnar.worlds.sessions._sessions_kernel import (
     S_USER,
     after_answer,
     after_view,
-    all_seen,
     click_probability,
     elapsed,
-    forget_views,
     write_answer,
     write_view,
 )
-from recsim_mnar.worlds.sessions._views_kernel import sample_view
+from recsim_mnar.worlds.sessions._views_kernel import forget_views, sample_view
 
 Ahead = namedtuple("Ahead", "click follow action propensity eventful look leave words deviates quantile tails places")
 """Draws made ahead. Of DECISIONS decisions: click and follow (float64 uniforms of the answer and of the next state),
@@ -159,7 +157,9 @@ def _drift(omega, scale, deviates, number, n_factors):
 
 
 @spliced
-def _live(dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead):
+def _live(
+    dynamics, tables, boxes, tiers, unseen, lanes, user, distribution, cumulative, rows, first_row, scratch, ahead
+):
     """One user's life in lane 0 from row ``first_row`` on; returns the row after its last, or -1 where rows ran out."""
     capacity = rows.user.size
     n_items = tables.click_offsets.size
@@ -179,7 +179,8 @@ def _live(dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative,
         omega[k] = 0.0
     _drift(omega, dynamics.sigma_initial, ahead.deviates, 0, n_factors)
     lanes.known[0] = False
-    forget_views(lanes.seen, 0)
+    if unseen is not None:
+        forget_views(unseen, 0)
     state = ORGANIC
     r = np.uint64(first_row)
     while state != GONE:
@@ -190,12 +191,12 @@ def _live(dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative,
             if j == 0:
                 _browse_ahead(seed, key, views, ahead)
             lanes.n_organic[0] = views
-            item = sample_view(dynamics.stale_limit, tables, boxes, tiers, lanes, 0, ahead.look[j], scratch)
+            item = sample_view(dynamics.stale_limit, tables, boxes, tiers, unseen, lanes, 0, ahead.look[j], scratch)
             write_view(rows, r, user, step, time, item, dynamics.keep_truth)
             r += _ONE
             views += 1
             state = after_view(dynamics, ahead.leave[j])
-            if all_seen(lanes.seen, views):
+            if unseen is not None and views == unseen.weights.size:  # nothing is left to view
                 state = GONE
             dt = elapsed(dynamics, seed, key, step)
             step += 1
@@ -257,6 +258,7 @@ def trajectories(
     tables,
     boxes,
     tiers,
+    unseen,
     lanes,
     seed,
     first_user,
@@ -279,7 +281,19 @@ def trajectories(
         user = first_user + progress[0]
         lanes.user[0] = user
         end = _live(
-            dynamics, tables, boxes, tiers, lanes, user, distribution, cumulative, rows, progress[1], scratch, ahead
+            dynamics,
+            tables,
+            boxes,
+            tiers,
+            unseen,
+            lanes,
+            user,
+            distribution,
+            cumulative,
+            rows,
+            progress[1],
+            scratch,
+            ahead,
         )
         if end < 0:
             return

@@ -7,25 +7,37 @@ no item is viewed twice, from a fresh softmax of those that are left.
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import numpy as np
 
 from recsim_mnar.numerics._rng_kernel import exp64
-from recsim_mnar.numerics.jit import spliced, where_given
+from recsim_mnar.numerics.jit import inner, spliced
 from recsim_mnar.worlds.sessions._boxes_kernel import view_by_boxes
 from recsim_mnar.worlds.sessions._softmax_kernel import bound_of_logits, pick_from_all, weigh_all
 from recsim_mnar.worlds.sessions._tiers_kernel import view_by_tiers
 
+Unseen = namedtuple("Unseen", "seen weights")
+"""Where no item is viewed twice: seen (n, P) bool, the items that each lane's user has viewed; weights (P,) float64,
+written to in passing."""
 
-@where_given(-1)
-def view_unseen(all_seen, lane, tables, interests, uniform, weights):
-    """An item that the lane has not seen yet, by softmax(factors omega + offsets) among those; it is seen from now on.
 
-    -1 where views may repeat. In float64, the items in their own order: ``order`` is 0, 1, ... where the sampler has
-    neither boxes nor tiers.
+@inner
+def forget_views(unseen, lane):
+    """The lane's user has seen nothing yet."""
+    seen = unseen.seen[lane]
+    for p in range(seen.size):
+        seen[p] = False
+
+
+@inner
+def _view_unseen(unseen, lane, tables, omega, uniform):
+    """Place of an item not seen yet, by softmax(factors omega + offsets) among those; it is seen from now on.
+
+    In float64. Without boxes and tiers places are the items in their own order.
     """
-    if all_seen.shape[1] == 0:
-        return -1
-    seen, omega = all_seen[lane], interests[lane]
+    seen = unseen.seen[lane]
+    weights = unseen.weights
     n_items = seen.size
     for p in range(n_items):
         weights[p] = np.float64(tables.offsets[p])
@@ -43,35 +55,34 @@ def view_unseen(all_seen, lane, tables, interests, uniform, weights):
         weights[p] = 0.0 if seen[p] else exp64(weights[p] - top)
         total += weights[p]
     target = uniform * total
-    item = -1
+    place = -1
     reached = 0.0
     for p in range(n_items):
         if weights[p] > 0.0:
-            item = p
+            place = p
             reached += weights[p]
             if target < reached:
                 break
-    seen[item] = True
-    return item
+    seen[place] = True
+    return place
 
 
 @spliced
-def sample_view(stale_limit, tables, boxes, tiers, lanes, lane, uniform, scratch):
+def sample_view(stale_limit, tables, boxes, tiers, unseen, lanes, lane, uniform, scratch):
     """The item that the lane's user views now: softmax(factors omega + offsets), exactly.
 
-    ``boxes`` and ``tiers``: None in a catalogue without; what they need is compiled only for one that has them.
+    ``boxes``, ``tiers`` and ``unseen``: None in a world without; what they need is compiled only for one that has them.
     """
-    item = view_unseen(lanes.seen, lane, tables, lanes.omega, uniform, scratch.unseen)
-    if item < 0:
-        place = -1
-        if tiers is not None:
-            place, uniform = view_by_tiers(stale_limit, tables, tiers, lanes, lane, uniform, scratch)
-        elif boxes is not None:
-            place = view_by_boxes(stale_limit, tables, lanes, lane, uniform, scratch)
-        if place < 0:
-            omega = lanes.omega[lane]
-            shift = bound_of_logits(tables.top, tables.widest, omega)
-            weigh_all(tables.factors, tables.offsets, tables.starts, shift, omega, scratch.weights, scratch.sums)
-            place = pick_from_all(tables.starts, scratch.weights, scratch.sums, uniform)
-        item = tables.order[place]
-    return item
+    place = -1
+    if unseen is not None:
+        place = _view_unseen(unseen, lane, tables, lanes.omega[lane], uniform)
+    elif tiers is not None:
+        place, uniform = view_by_tiers(stale_limit, tables, tiers, lanes, lane, uniform, scratch)
+    elif boxes is not None:
+        place = view_by_boxes(stale_limit, tables, lanes, lane, uniform, scratch)
+    if place < 0:
+        omega = lanes.omega[lane]
+        shift = bound_of_logits(tables.top, tables.widest, omega)
+        weigh_all(tables.factors, tables.offsets, tables.starts, shift, omega, scratch.weights, scratch.sums)
+        place = pick_from_all(tables.starts, scratch.weights, scratch.sums, uniform)
+    return tables.order[place]

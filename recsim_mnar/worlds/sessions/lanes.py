@@ -60,29 +60,31 @@ class SessionsLanes(Lanes):
         if sampler.hot:
             self.tiers = _tiers_kernel.Tiers(*(known[name] for name in _tiers_kernel.Tiers._fields))
         remembered, n_sums = _remembered(sampler, tables)
-        # None costs a large catalogue's sampler nothing, where an array without entries costs it a tenth; a small
-        # catalogue's is the faster for the array.
-        n_unseen = len(catalogue.item_offsets) if params.no_repeats else None if sampler.boxes or sampler.hot else 0
-        self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums, n_unseen)
+        self.unseen = _unseen(n_lanes, len(catalogue.item_offsets)) if params.no_repeats else None
+        self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums)
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
-        self._plain = (tuple(self.dynamics), tuple(self.tables), self.boxes, self.tiers, tuple(self._arrays))
+        variants = (self.boxes, self.tiers, self.unseen)
+        self._plain = (tuple(self.dynamics), tuple(self.tables), *variants, tuple(self._arrays))
         self.user = self._arrays.user
         self.step = self._arrays.step
         self.time = self._arrays.time
         self.n_decisions = self._arrays.n_decisions
-        self.scratch = _scratch(sampler, tables, n_sums, n_unseen)
+        self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
         self._foresights = 0
         small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
         self._move = _FIRST_CALLS if small and _FIRST_CALLS.left > 0 else _sessions_kernel.advance
 
     def __reduce__(self) -> Any:
-        return _opened, self._made_of, tuple(self._arrays)
+        return _opened, self._made_of, self._held()
 
     def __setstate__(self, held: tuple[NDArray[Any], ...]) -> None:
-        for array, values in zip(self._arrays, held, strict=True):
-            if array is not None:
-                array[...] = values
+        for array, values in zip(self._held(), held, strict=True):
+            array[...] = values
+
+    def _held(self) -> tuple[NDArray[Any], ...]:
+        """All that lasts of the lanes' users."""
+        return tuple(self._arrays) if self.unseen is None else (*self._arrays, self.unseen.seen)
 
     @property
     def state(self) -> NDArray[np.float64]:
@@ -106,7 +108,7 @@ class SessionsLanes(Lanes):
         return waits
 
     def kernel_arguments(self) -> tuple[Any, ...]:
-        """What the kernels that move lanes take: dynamics, tables, boxes, tiers, lanes, and scratch at the end."""
+        """What the kernels that move lanes take: dynamics, tables, boxes, tiers, unseen, lanes; scratch last."""
         return (*self._plain, self.scratch)
 
     def take(
@@ -182,6 +184,7 @@ class SessionsLanes(Lanes):
                 self.tables,
                 self.boxes,
                 self.tiers,
+                self.unseen,
                 self._arrays,
                 np.uint64(seed),
                 first_user,
@@ -297,7 +300,7 @@ def _remembered(sampler: ViewSampler, tables: ViewTables) -> tuple[int, int]:
     return (tables.factors.shape[1], sampler.boxes) if sampler.boxes else (0, 0)
 
 
-def _arrays(n: int, n_padded: int, remembered: int, n_sums: int, n_unseen: int | None) -> Any:
+def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
     """What the kernels keep of each lane's user."""
     from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel
 
@@ -316,11 +319,17 @@ def _arrays(n: int, n_padded: int, remembered: int, n_sums: int, n_unseen: int |
         shift=np.zeros(n, np.float32),
         weights=aligned((n, remembered), np.float32),
         sums=aligned((n, n_sums), np.float32),
-        seen=None if n_unseen is None else np.zeros((n, n_unseen), np.bool_),
     )
 
 
-def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int, n_unseen: int | None) -> Any:
+def _unseen(n: int, n_items: int) -> Any:
+    """What n users who view no item twice have viewed."""
+    from recsim_mnar.worlds.sessions import _views_kernel
+
+    return _views_kernel.Unseen(np.zeros((n, n_items), np.bool_), np.empty(n_items))
+
+
+def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
     """Places in which the kernels work; nothing lasts there from one call to the next."""
     from recsim_mnar.worlds.sessions import _softmax_kernel
 
@@ -337,7 +346,6 @@ def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int, n_unseen: in
         wide=aligned(64, np.float32),
         weights=aligned(room if whole else 0, np.float32),
         sums=aligned(len(tables.starts) - 1 if whole else 0, np.float32),
-        unseen=None if n_unseen is None else np.empty(n_unseen),
     )
 
 
