@@ -91,6 +91,18 @@ def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: S
     return f"unknown {what} {name!r}; {meant} ({article} {what} of your own: package.module:{kind})"
 
 
+def value_of(text: str) -> Any:
+    """A parameter's value: true or false, an integer, a number, or else the text."""
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | None:
     """What a module's source defines: functions, or classes with any of these methods; None where there is no module.
 

@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.plugins import announced, imported, unknown
+from recsim_mnar.plugins import announced, imported, unknown, value_of
 from recsim_mnar.policy.adapting import OPTIONAL_LAST, as_learner, as_policy, binds, misfit, role_of
 from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.capabilities import LearnerWrapper
@@ -75,7 +75,7 @@ def learner(spec: str) -> Learner:
         elif key in parameters:
             raise UserError(f"agent {spec!r}: {key} is given twice")
         else:
-            parameters[key] = _value(text)
+            parameters[key] = value_of(text)
             named.append(option)
     return _Named(_made(spec, kind, parameters), softeners, spec, "+".join(named))
 
@@ -268,15 +268,3 @@ def _softness(spec: str, key: str, text: str) -> float:
         wanted = "lie in [0, 1]" if key == "epsilon" else "be a number above 0"
         raise UserError(f"agent {spec!r}: {key} must {wanted}, got {text}")
     return strength
-
-
-def _value(text: str) -> Any:
-    """A parameter's value: true or false, an integer, a number, or else the text."""
-    if text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.plugins import announced, imported, unknown
+from recsim_mnar.plugins import announced, imported, unknown, value_of
 from recsim_mnar.rng import derive_seed
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
         if not equals or key not in known:
             hint = nearest(key, known) if known else "it has no parameters"
             raise UserError(f"protocol {spec!r}: {option!r} is not parameter=value of one that it has; {hint}")
-        parameters[key] = _value(text)
+        parameters[key] = value_of(text)
     try:
         made: Protocol = kind(**parameters)
     except TypeError as error:
@@ -202,15 +202,3 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
     if inspect.isabstract(kind):
         raise UserError(f"protocol {name!r} lacks {', '.join(sorted(kind.__abstractmethods__))}")
     return kind
-
-
-def _value(text: str) -> Any:
-    """A parameter's value: true or false, an integer, a number, or else the text."""
-    if text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
