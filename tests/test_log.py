@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -247,3 +249,34 @@ def test_json_takes_numpy_numbers_and_refuses_the_rest(tmp_path):
         with pytest.raises((TypeError, ValueError)):
             write_json(tmp_path / "y.json", {"a": wrong})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.json"]
+
+
+@pytest.mark.parametrize("chosen", ["mask", "indices"])
+def test_rows_whose_columns_are_copied_when_they_are_read(log, chosen):
+    kept = np.random.default_rng(0).random(len(log)) < 0.7
+    rows = kept if chosen == "mask" else np.flatnonzero(kept)
+    wanted, found = (
+        log.with_column("more", log["user"] + 1).select(rows),
+        log.with_column("more", log["user"] + 1).select_when_read(rows),
+    )
+    assert len(found) == len(wanted)
+    assert found.columns._read.keys() == {"user"}, "what nobody reads is not copied"
+    assert list(found.columns) == list(wanted.columns)
+    assert found.context_names == ["more"]
+    assert "item" in found.columns
+    assert "absent" not in found.columns
+    with pytest.raises(UserError, match="no column 'absent'"):
+        found["absent"]
+    assert found.columns._read.keys() == {"user"}
+    found["item"][:] = 0  # a learner's slip stays its own
+    assert log["item"].max() > 0
+    found.columns["item"] = wanted["item"].copy()
+    assert found.digest() == wanted.digest()
+    assert found.provenance == wanted.provenance
+    sent = pickle.loads(pickle.dumps(found))
+    assert type(sent.columns) is dict
+    assert sent.digest() == wanted.digest()
+    np.testing.assert_array_equal(sent["more"], wanted["more"])
+    assert found.with_column("other", wanted["user"]).bandit().digest() == wanted.bandit().digest()
+    del found.columns["more"]
+    assert found.context_names == []

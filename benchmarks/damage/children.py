@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import recsim_mnar.replayed_log as replayed_log
 import recsim_mnar.simulate.executor as executor
 import recsim_mnar.simulate.items as items
 import recsim_mnar.simulate.run_folder as run_folder
@@ -58,8 +59,9 @@ class Ended:
 
 def small_parts() -> None:
     """Let this process and its children write a part for every few users; logs do not depend on it."""
-    executor.SHARD_USERS = items.SHARD_USERS = run_folder.SHARD_USERS = SHARD_USERS  # type: ignore[attr-defined]
-    run_folder.PART_SHARDS = 1
+    for module in (executor, items, run_folder, replayed_log):
+        module.SHARD_USERS = SHARD_USERS  # type: ignore[attr-defined]
+    run_folder.PART_SHARDS = replayed_log.PART_SHARDS = 1  # type: ignore[attr-defined]
 
 
 def warm(*arguments: object) -> None:

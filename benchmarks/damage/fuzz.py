@@ -26,6 +26,20 @@ from recsim_mnar.policy.storage import Stored
 
 PURCHASES = ("simulate", "--world", "purchases", "--preset", "quick", "--policy", "popularity", "--users", 30,
              "--train-users", 50, "--truth", "--workers", 1)  # fmt: skip
+STUDY = """catalogues = 1
+agents = ["random", "popularity"]
+protocols = ["loocv"]
+[options]
+train_users = 20
+test_users = 20
+arm_users = 20
+truth_users = 20
+folds = 2
+[[worlds]]
+world = "sessions"
+preset = "quick"
+params = { n_items = 20, n_flips = 5 }
+"""
 WORDS = [b"0", b"-1", b"1e400", b"99999999999999999999", b"null", b"true", b"[]", b"{}", b'""', b'"a"', b"[[[[", b"NaN"]
 
 
@@ -49,6 +63,17 @@ def corpus(place: Path) -> Path:
     log = Log.read(run)
     shutil.copy(run / "log" / "part-00001.parquet", own / "a.parquet")
     warm(*SIMULATE, "--seed", 3, "--format", "arrow", "--out", here / "mapped")
+    shutil.copytree(run, here / "again" / "run")  # a log, and a folder of parts that are replayed from it
+    warm(*_replay_parts(here / "again"))
+    shutil.copytree(here / "again", here / "half")
+    for folder in (here / "half" / "replayed", here / "half" / "replayed" / "log"):
+        index = Index.read(folder)
+        assert index is not None
+        Journal(folder).begin(index)
+        (folder / "index.json").unlink()
+    (here / "study").mkdir()
+    (here / "study" / "study.toml").write_text(STUDY)
+    warm("study", here / "study" / "study.toml", "--workers", 1, "--out", here / "study" / "out")
     (here / "open").mkdir()  # Arrow files without receipts
     shutil.copy(here / "mapped" / "log" / "part-00001.arrow", here / "open" / "a.arrow")
     log.select(slice(0, 2000)).with_column("a", log["propensity"][:2000]).write_csv(here / "own.csv")
@@ -75,6 +100,18 @@ def _resume(run: Path) -> tuple[object, ...]:
     return (*SIMULATE, "--seed", 3, "--out", run, "--resume")
 
 
+def _replay_parts(place: Path) -> tuple[object, ...]:
+    return ("replay", place / "run", "--policy", "random", "--workers", 1, "--out", f"{place / 'replayed'}/")
+
+
+def _replay_again(place: Path) -> tuple[object, ...]:
+    return (*_replay_parts(place), "--resume")
+
+
+def _study_again(place: Path) -> tuple[object, ...]:
+    return ("study", place / "study.toml", "--workers", 1, "--out", place / "out", "--resume")
+
+
 Words = Callable[[Path], tuple[object, ...] | Callable[[], object]]
 TARGETS: list[tuple[str, int, list[Words]]] = [
     (
@@ -88,6 +125,28 @@ TARGETS: list[tuple[str, int, list[Words]]] = [
         [lambda p: _estimate(p / "open"), lambda p: _replay(p / "open"), lambda p: ("verify", p / "open")],
     ),
     ("mapped/log/part-00001.arrow", 1, [lambda p: _estimate(p / "mapped"), lambda p: ("verify", p / "mapped")]),
+    ("mapped/log/index.json", 1, [lambda p: _estimate(p / "mapped"), lambda p: ("verify", p / "mapped")]),
+    (
+        "again/replayed/replay.json",
+        2,
+        [lambda p: _replay_again(p / "again"), lambda p: ("verify", p / "again" / "replayed")],
+    ),
+    (
+        "again/replayed/log/index.json",
+        1,
+        [lambda p: _replay_again(p / "again"), lambda p: _estimate(p / "again" / "replayed", "random")],
+    ),
+    (
+        "again/replayed/log/part-00001.parquet",
+        1,
+        [lambda p: _replay_again(p / "again"), lambda p: _estimate(p / "again" / "replayed", "random")],
+    ),
+    ("half/replayed/replay.json", 1, [lambda p: _replay_again(p / "half")]),
+    ("half/replayed/.receipts.jsonl", 1, [lambda p: _replay_again(p / "half")]),
+    ("half/replayed/log/.receipts.jsonl", 1, [lambda p: _replay_again(p / "half")]),
+    ("study/out/study.json", 1, [lambda p: _study_again(p / "study")]),
+    ("study/out/results.json", 1, [lambda p: _study_again(p / "study")]),
+    ("study/out/tasks/sessions-quick-000.json", 1, [lambda p: _study_again(p / "study")]),
     ("own.csv", 2, [lambda p: _estimate(p / "own.csv", "a"), lambda p: _replay(p / "own.csv")]),
     ("run/log/part-00001.parquet", 1, [lambda p: _estimate(p / "run"), lambda p: _resume(p / "run")]),
     (

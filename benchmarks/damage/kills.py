@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from children import bytes_of, command, scratch, warm
 WORLD = ("--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5")
 SIMULATE = ("simulate", *WORLD, "--policy", "user-popularity+epsilon=0.3", "--users", 1280, "--train-users", 40,
             "--seed", 3, "--truth", "--workers", 1)  # fmt: skip
+REPLAYED = ("user-popularity+epsilon=0.1", "item-knn", "svd+rank=5")
 STUDY = """catalogues = 6
 agents = ["random", "user-popularity"]
 protocols = ["loocv", "off_policy"]
@@ -61,9 +64,23 @@ def undisturbed(kind: str) -> tuple[dict[str, bytes], float]:
         return bytes_of(place / "out", without=TIMES), time.monotonic() - began
 
 
+@cache
+def _log() -> Path:
+    """A log to replay, with another to train on beside it: as long as this process lives."""
+    place = Path(tempfile.mkdtemp(prefix="damage-log-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    for name, seed, users in (("log", 3, 2560), ("train", 4, 64)):
+        warm(*SIMULATE, "--users", users, "--seed", seed, "--out", place / name)
+    return place
+
+
 def _words(kind: str, place: Path) -> tuple[object, ...]:
     if kind == "simulate":
         return (*SIMULATE, "--out", place / "out")
+    if kind == "replay":
+        policies = (word for name in REPLAYED for word in ("--policy", name))
+        return ("replay", _log() / "log", "--train", _log() / "train", *policies, "--workers", 1, "--out",
+                f"{place / 'out'}/")  # fmt: skip
     place.mkdir(exist_ok=True)
     (place / "study.toml").write_text(STUDY)
     return ("study", place / "study.toml", "--workers", 1, "--out", place / "out")
@@ -75,8 +92,10 @@ def killed(kind: str, number: int) -> dict[str, Any]:
     draw = random.Random(f"{kind} {number}")
     with scratch() as place:
         words = _words(kind, place)
+        beside = {path.name for path in place.iterdir()}
         for _ in range(50):  # until the moment comes before the end, which on a crowded machine is not known
-            first = command(*words, kill_after=draw.uniform(0.0, seconds))
+            moment = draw.uniform(0.0, seconds)
+            first = command(*words, kill_after=moment)
             if first.status == -9:
                 break
             shutil.rmtree(place / "out", ignore_errors=True)
@@ -85,10 +104,11 @@ def killed(kind: str, number: int) -> dict[str, Any]:
             command(*words, "--resume", kill_after=draw.uniform(0.0, 0.5 * seconds))
         last = command(*words, "--resume")
         found = bytes_of(place / "out", without=TIMES)
-        same = last.status == 0 and found == wanted
-        differ = sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
+        left = sorted({path.name for path in place.iterdir()} - beside - {"out"})
+        same = last.status == 0 and found == wanted and not left
+        differ = left + sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
     parts = [n for n in there if n.endswith((".parquet", ".json")) and "/" in n and ".tmp" not in n]
-    return {"killed": first.status == -9, "files": len(there), "parts": len(parts),
+    return {"killed": first.status == -9, "at": round(moment / seconds, 3), "files": len(there), "parts": len(parts),
             "temporary": sum(".tmp" in n for n in there), "same": same,
             **({} if same else {"differ": differ[:5], "said": last.lines[-3:]})}  # fmt: skip
 
@@ -141,38 +161,69 @@ class Workers:
             process.wait(timeout=60)
 
 
-def worker_killed(workers: Workers, number: int) -> dict[str, Any]:
-    """Kill a worker of a cluster while it works for a run: the run goes on, with the bytes of one without a cluster."""
-    kind = ("simulate", "study")[number % 5 == 4]
-    wanted, seconds = undisturbed(kind)
-    draw = random.Random(f"worker {number}")
-    kills: list[bool] = []
+@cache
+def _on_cluster(workers: Workers, kind: str) -> float:
+    """Seconds that a run takes on a cluster that nobody disturbs, from its folder to its end."""
+    _by_workers(workers, kind, lambda: False, 0.0)
+    return _by_workers(workers, kind, lambda: False, 0.0)[2]
+
+
+def _by_workers(
+    workers: Workers, kind: str, disturb: Callable[[], bool], after: float
+) -> tuple[Any, dict[str, bytes], float, bool]:
+    """A run by a cluster, disturbed so long after its folder is there: how it ended, its bytes, seconds, and whether
+    it was disturbed."""
     with scratch() as place:
         words = [each for each in _words(kind, place) if each not in ("--workers", 1)]
         workers.client.wait_for_workers(2, timeout=120)
-        moment = draw.uniform(0.0, seconds + 2.0)
-
-        def disturb() -> None:
-            kills.append(workers.kill_one(draw))
-
-        timer = threading.Timer(moment, disturb)
-        timer.start()
         # A process of its own, not a fork: this one has a client's threads.
         alone = "import sys; from children import *; small_parts(); cli.main(sys.argv[1:])"
         way = [sys.executable, "-c", alone, *map(str, words), "--scheduler", workers.address]
-        ended = subprocess.run(way, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=600, check=False)
-        during = bool(kills)
-        timer.cancel()
-        timer.join()
+        began, ended = threading.Event(), threading.Event()
+        disturbed = []
+
+        def wait_and_disturb() -> None:
+            while not ((place / "out").exists() or ended.is_set()):
+                time.sleep(0.002)
+            began.set()
+            if not ended.wait(after):
+                disturbed.append(disturb())
+
+        waiting = threading.Thread(target=wait_and_disturb)
+        waiting.start()
+        process = subprocess.Popen(
+            way, cwd=Path(__file__).parent, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        began.wait()
+        start = time.monotonic()
+        _, said = process.communicate(timeout=600)
+        seconds = time.monotonic() - start
+        ended.set()
+        waiting.join()
         found = bytes_of(place / "out", without=TIMES) if (place / "out").exists() else {}
-        same = ended.returncode == 0 and found == wanted
-        differ = sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
-    told = {"kind": kind, "killed": during and kills[0], "moment": round(moment, 2), "same": same}
-    return (
-        told
-        if same
-        else {**told, "differ": differ[:5], "status": ended.returncode, "said": ended.stderr.splitlines()[-3:]}
-    )
+    return (process.returncode, said.splitlines()[-3:]), found, seconds, any(disturbed)
+
+
+def worker_killed(workers: Workers, number: int) -> dict[str, Any]:
+    """Kill a worker of a cluster while it works for a run: the run goes on, with the bytes of one without a cluster.
+
+    The moment is drawn from the run's own time: from when its folder is there, the program's start excluded.
+    """
+    kind = ("simulate", "study")[number % 5 == 4]
+    wanted, _ = undisturbed(kind)
+    usual = _on_cluster(workers, kind)
+    draw = random.Random(f"worker {number}")
+    for _ in range(20):  # until the moment comes before the end
+        moment = draw.uniform(0.0, usual)
+        how, found, seconds, killed = _by_workers(workers, kind, lambda: workers.kill_one(draw), moment)
+        if killed:
+            break
+    same = how[0] == 0 and found == wanted
+    told = {"kind": kind, "killed": killed, "at": round(moment / max(seconds, moment), 3), "same": same}
+    if same:
+        return told
+    differ = sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
+    return {**told, "differ": differ[:5], "status": how[0], "said": how[1]}
 
 
 SLOWLY = [sys.executable, "-m", "recsim_mnar", "simulate", *WORLD, "--policy", "slow_agent:Slow", "--users", "400",

@@ -26,6 +26,7 @@ SIZES = {
     "replayed": 60,
     "own": 200,
     "simulate": 50,
+    "replay": 50,
     "study": 50,
     "worker": 50,
     "double": 20,
@@ -39,6 +40,7 @@ FEW = {
     "replayed": 4,
     "own": 8,
     "simulate": 3,
+    "replay": 2,
     "study": 1,
     "worker": 2,
     "double": 1,
@@ -58,6 +60,7 @@ def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]
         "replayed": lambda i: faults.faulty_replayed(place, i),
         "own": lambda i: faults.without_receipts(place, i),
         "simulate": lambda i: kills.killed("simulate", i),
+        "replay": lambda i: kills.killed("replay", i),
         "study": lambda i: kills.killed("study", i),
         "worker": lambda i: kills.worker_killed(kills.Workers.of(place), i),
         "double": kills.double_start,
@@ -108,9 +111,10 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     if found.get("own"):
         counted = Counter((r["where"], r["outcome"]) for r in found["own"])
         told["without receipts"] = {f"{where}: {outcome}": n for (where, outcome), n in sorted(counted.items())}
-    for kind in ("simulate", "study", "worker"):
+    for kind in ("simulate", "replay", "study", "worker"):
         if found.get(kind):
-            told[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same")}
+            told[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same"),
+                                        **_moments(found[kind])}  # fmt: skip
     if found.get("double"):
         told["double starts"] = {"trials": len(found["double"]), **_sums(found["double"], "good", "same")}
     if found.get("fuzz"):
@@ -134,8 +138,8 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Trials that did not end as they must."""
     must = {
-        "faults": ("named", "mended"), "replayed": ("named",), "simulate": ("same",), "study": ("same",),
-        "worker": ("same",),
+        "faults": ("named", "mended"), "replayed": ("named",), "simulate": ("same",), "replay": ("same",),
+        "study": ("same",), "worker": ("killed", "same"),
         "double": ("good",), "full": ("one_line", "same"), "fuzz": ("clean",),
     }  # fmt: skip
     return [
@@ -144,6 +148,18 @@ def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
         for i, row in enumerate(rows)
         if not all(row[key] for key in must.get(step, ()))
     ]
+
+
+def _moments(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How the kills are spread over a run: how many in each fifth of its time, and what they found there."""
+    if not all("at" in row for row in rows):
+        return {}
+    fifths = Counter(min(int(5 * row["at"]), 4) for row in rows)
+    told: dict[str, Any] = {"in each fifth of the run": [fifths[k] for k in range(5)]}
+    if all("temporary" in row for row in rows):
+        told |= {"with some files": sum(row["files"] > 0 for row in rows),
+                 "with a half-written file": sum(row["temporary"] > 0 for row in rows)}  # fmt: skip
+    return told
 
 
 def _sums(rows: list[dict[str, Any]], *keys: str) -> dict[str, int]:
@@ -176,7 +192,8 @@ def main() -> None:
     told = summary(found)
     print(json.dumps(told, indent=1))
     if not options.quick and "--inside" not in sys.orig_argv:
-        write_json(HERE / "results.json", told)
+        kept = json.loads((HERE / "results.json").read_text()) if (HERE / "results.json").exists() else {}
+        write_json(HERE / "results.json", {**kept, **told})  # steps that were not run stay as they are
     short = shortcomings(found)
     if short and "--inside" not in sys.orig_argv:
         sys.exit("\n".join(short))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
+from recsim_mnar.log.columns_when_read import ColumnsWhenRead
 from recsim_mnar.log.files import SEPARATORS, replacing
 from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import made_with
@@ -95,6 +96,13 @@ class Log:
     def select(self, rows: NDArray[Any]) -> Log:
         """The rows at a boolean mask or at indices, in their order."""
         return Log({name: values[rows] for name, values in self.columns.items()}, dict(self.provenance))
+
+    def select_when_read(self, rows: NDArray[Any]) -> Log:
+        """:meth:`select`, but a column is copied when it is first read: for those who read few of them."""
+        found = Log.__new__(Log)
+        columns: Any = ColumnsWhenRead(self.columns, rows)
+        found.columns, found.provenance = columns, dict(self.provenance)
+        return found
 
     def organic(self) -> Log:
         """The organic rows."""

@@ -38,7 +38,8 @@ def small_parts(damage):
     children = damage["children"]
     before = [(m, name, getattr(m, name)) for m, name in (
         (children.executor, "SHARD_USERS"), (children.items, "SHARD_USERS"), (children.run_folder, "SHARD_USERS"),
-        (children.run_folder, "PART_SHARDS")) if hasattr(m, name)]  # fmt: skip
+        (children.run_folder, "PART_SHARDS"), (children.replayed_log, "SHARD_USERS"),
+        (children.replayed_log, "PART_SHARDS")) if hasattr(m, name)]  # fmt: skip
     children.small_parts()
     yield
     for module, name, value in before:
@@ -58,9 +59,10 @@ def test_every_reader_names_a_fault_and_resume_mends_it(damage, place, number):
 
 
 def test_a_killed_run_has_the_undisturbed_bytes(damage):
-    for number in range(3):
-        found = damage["kills"].killed("simulate", number)
+    for kind, number in (("simulate", 0), ("simulate", 1), ("simulate", 2), ("replay", 2)):
+        found = damage["kills"].killed(kind, number)
         assert found["same"], found
+        assert 0 <= found["at"] <= 1
 
 
 def test_mutated_files_give_a_line_or_a_result(damage, place):
@@ -95,12 +97,22 @@ def test_what_ends_a_child_is_counted_against_it(damage, place, monkeypatch):
 @pytest.mark.slow
 def test_three_hundred_mutated_files_and_more_kills(damage, place):
     assert not [row for row in damage["fuzz"].fuzzed(place, range(40, 340)) if not row["clean"]]
-    for kind in ("simulate", "study"):
+    for kind in ("simulate", "replay", "study"):
         for number in range(3, 8):
             assert damage["kills"].killed(kind, number)["same"]
     for number in (0, 1, 6):
         found = damage["kills"].double_start(number)
         assert found["good"], found
+
+
+def test_how_kills_are_spread(damage):
+    rows = [
+        {"killed": True, "same": True, "at": at, "files": 2, "temporary": k} for k, at in enumerate((0.1, 0.95, 1.0))
+    ]
+    told = damage["run"].summary({"replay": rows})["kills of replay"]
+    assert told["in each fifth of the run"] == [1, 0, 0, 0, 2]
+    assert told["with a half-written file"] == 2
+    assert "in each fifth of the run" not in damage["run"].summary({"study": [{"killed": True, "same": True}]})
 
 
 def test_what_falls_short_is_said(damage, tmp_path):

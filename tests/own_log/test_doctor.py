@@ -416,3 +416,13 @@ def test_movielens_is_clean():
     assert codes(found) == set()
     assert fits(found) == {"compare --interactions"}
     assert math.isclose(facts["rows_of_a_user"]["median"], 65)
+
+
+def test_a_problem_is_an_exit_status(tmp_path, capsys):
+    """3, as `check` has it for a broken rule; what is merely worth knowing leaves it at 0."""
+    percent = write(tmp_path / "percent.csv", base() | {"pscore": [100 * each for each in base()["pscore"]]})
+    for file, status in ((percent, 3), (write(tmp_path / "fine.csv", base()), 0)):
+        with pytest.raises(SystemExit) as left:
+            main(["doctor", str(file), "--quiet"])
+        assert left.value.code == status
+    assert "! " in capsys.readouterr().out

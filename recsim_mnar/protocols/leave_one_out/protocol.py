@@ -224,7 +224,7 @@ def _fold(
     held = held_out_views(views, eligible, seed, fold)
     kept = np.ones(len(log), bool)
     kept[views.rows[held]] = False
-    train = log.select(kept)
+    train = log.select_when_read(kept)  # agents read three of the columns, and folds lie in memory side by side
     tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
     ranks, seconds = [], []
     with sharing_counts(train):
