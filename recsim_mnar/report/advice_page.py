@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.advice import Advice
-from recsim_mnar.report.figures import Figure, axes_of, svg_of
+from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
 from recsim_mnar.report.template import write_from
 
 _LINE = "#111827"
@@ -45,7 +45,7 @@ def _costs(found: Advice) -> Figure:
     low = np.array([r.cost["low"] if r.cost["low"] is not None else r.cost["mean"] for r in rows])
     high = np.array([r.cost["high"] if r.cost["high"] is not None else r.cost["mean"] for r in rows])
     axes.errorbar(means, y, xerr=[means - low, high - means], fmt="o", color=_LINE, capsize=4)
-    axes.set_yticks(y, [r.title for r in rows])
+    axes.set_yticks(y, [label_of(r.title) for r in rows])
     axes.set_xlim(left=0)
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("mean cost of the choice, share of the best agent's value")
