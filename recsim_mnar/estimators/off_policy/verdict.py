@@ -143,7 +143,7 @@ def _support(facts: dict[str, Any]) -> list[Finding]:
         amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
         message = f"support is not stated: the log leaves room for {100 * support.hidden:.2g} % of the target's mass"
         message += f" that it never shows, which could hide {amount}"
-        action = "state full_support, or give the missing mass (unsupported), if you know it"
+        action = "state full_support (--full-support), or give the missing mass (unsupported), if you know it"
         found.append(Finding("support_unstated", CAUTION, support.hidden, message, action))
     elif support.known:
         message = f"the log never shows {100 * support.known:.2g} % of the target's mass"
