@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from recsim_mnar.estimators.off_policy.weights import weight_distribution
+from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
 
 LOOK = Path(__file__).parent / "browser" / "look.cjs"
@@ -90,6 +92,15 @@ def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
         pages.append(tmp_path / f"{name}.html")
         write_page(pages[-1], comparison(agents), {"seed": 0})
         assert pages[-1].stat().st_size < 3e6
+    pages.append(tmp_path / "log.html")
+    log = LogNumbers({"world": {"name": HOSTILE[0]}, "policy": {"name": HOSTILE[1]}}, 40, 9)
+    log.views, log.shown = np.arange(40), np.arange(40)[::-1]
+    for kind in ("organic", "bandit"):
+        log.by_user[kind].extend(np.arange(1, 9))
+        log.stretches[kind].extend(np.arange(1, 5))
+    log.propensities.extend(np.linspace(0.01, 0.9))
+    log.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
+    write_log_page(pages[-1], log, [(f"recsim-mnar simulate --policy {name}", name) for name in HOSTILE])
     done = subprocess.run(
         ["node", str(LOOK), executable, *map(str, pages)], capture_output=True, text=True, check=False, env=os.environ,
         timeout=300,

@@ -26,7 +26,7 @@ class Clock:
 
 
 def clock_of(log: Log) -> Clock:
-    """By the moments of times between a user's events: |mean + sd z| varies by at most .756 of its mean."""
+    """By the moments of times between a user's events: ``|mean + sd z|`` varies by at most .756 of its mean."""
     user, time = log["user"], log["time"]
     gap = np.diff(time)[user[1:] == user[:-1]]
     if len(gap) == 0 or np.allclose(gap, 1.0):

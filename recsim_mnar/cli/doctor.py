@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from recsim_mnar.installation import Check
     from recsim_mnar.own_log.doctor import Examination
 
+ILL = 3
+"""Exit status where there is a problem, as `check` has one for a rule that is broken."""
 _MARKS = {"ok": " ", "note": "-", "problem": "!"}
 _MOST_NAMES = 12
 
 
 @click.command(short_help="What a file holds, its faults, the line to type.")
 @click.argument("file", type=READ_PATH, required=False)
-@click.option("--target", default=None, help="Columns of target policies' probabilities of the logged action.")
+@click.option(
+    "--target", "--targets", default=None, help="Columns of target policies' probabilities of the logged action."
+)
 @click.option("--actions", type=WHOLE, default=None, help="How many actions (items) there are in all.")
 @column_options("user", "item", "action", "reward", "propensity", "time", "logger")
 @json_option("all that is found")
@@ -32,28 +36,31 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
 
     FILE is CSV or Parquet, or a folder of parts. Without one the installation is looked at: versions, threads, the
     kernels' cache, extras, a clash over `agents`. Lines that begin with ! are problems, those with - worth knowing.
+    Exits with 3 where there is a problem.
     """
     json_output.check(file)
     if file is not None:
-        found, written = _file(file, options)
+        found, written, ill = _file(file, options)
     else:
         given = [name for name, value in options.items() if value is not None]
         if given:
             raise UserError(f"--{given[0].replace('_', '-')} is of a file: name FILE too")
-        found, written = _installation()
+        found, written, ill = _installation()
     for line in found:
         json_output.answer(line)
     json_output.write(written)
+    if ill:
+        raise SystemExit(ILL)
 
 
-def _installation() -> tuple[list[str], dict[str, Any]]:
+def _installation() -> tuple[list[str], dict[str, Any], bool]:
     from recsim_mnar.installation import PROBLEM, check_installation
 
     checks = check_installation()
     lines = [_check_line(check, max(len(each.name) for each in checks)) for check in checks]
     problems = [check.name for check in checks if check.level == PROBLEM]
     lines.append(f"{len(problems)} problems: {', '.join(problems)}" if problems else "no problem found")
-    return lines, {"checks": [check.to_dict() for check in checks]}
+    return lines, {"checks": [check.to_dict() for check in checks]}, bool(problems)
 
 
 def _check_line(check: Check, width: int) -> str:
@@ -61,9 +68,10 @@ def _check_line(check: Check, width: int) -> str:
     return f"{_MARKS[check.level]} {check.name:<{width}}  {check.found}{advice}"
 
 
-def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any], bool]:
     from recsim_mnar.own_log.doctor import Asked, examine_file
     from recsim_mnar.own_log.doctor.fitting import commands_for
+    from recsim_mnar.own_log.doctor.problems import PROBLEM
 
     if options["actions"] is not None and options["actions"] < 1:
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
@@ -76,7 +84,8 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
     lines += ["", "what to type:" if any(fit.fits for fit in fits) else "no command fits yet"]
     for fit in fits:
         lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [f"  not {fit.command}: {fit.says}"]
-    return lines, {**found.to_dict(), "commands": [fit.to_dict() for fit in fits]}
+    ill = any(problem.level == PROBLEM for problem in found.problems)
+    return lines, {**found.to_dict(), "commands": [fit.to_dict() for fit in fits]}, ill
 
 
 def _fact_lines(found: Examination) -> Iterator[str]:

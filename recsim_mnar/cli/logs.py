@@ -145,6 +145,7 @@ def replay(
 @click.argument("log", type=READ_PATH)
 @click.option(
     "--target",
+    "--targets",
     default=None,
     help="Columns of target policies' probabilities of the logged actions, of LOG or of --target-file.",
 )
@@ -158,6 +159,7 @@ def replay(
 @click.option("--on", default=None, help="The column, of both files, by which its rows are found.")
 @click.option(
     "--estimators",
+    "--estimator",
     default=None,
     help="Names, with commas.  [default: ips,clipped_ips,snips, and dr with --fit-reward-model]",
 )

@@ -15,6 +15,7 @@ from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
     from recsim_mnar.own_log.plan import ABPlan, EstimatePlan, LoggingPlan
+    from recsim_mnar.own_log.plan.turning import Turn
 
 
 @click.group(short_help="Users, exploration and rows that you need.")
@@ -29,7 +30,9 @@ def plan() -> None:
 @click.option("--power", type=NUMBER, default=0.8, show_default=True, help="Probability of finding the lift.")
 @click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the difference's interval.")
 @click.option("--users-per-day", type=NUMBER, default=None, help="Who enter the test, both arms; else the log's dates.")
-@click.option("--target", default=None, help="Column of a policy: adds the rows of such a log that tell as much.")
+@click.option(
+    "--target", "--targets", default=None, help="Column of a policy: adds the rows of such a log that tell as much."
+)
 @click.option("--baseline", default=None, help="Such a column, that the target is compared with; else the logger.")
 @own_log_options("reward", "propensity", "user", "time")
 @json_option("the plan")
@@ -45,12 +48,20 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
 
 @plan.command("logging", short_help="What to log under, and at what cost.")
 @click.argument("log", type=READ_PATH)
-@click.option("--targets", required=True, help="Columns of the candidates' probabilities of the logged actions.")
+@click.option(
+    "--target",
+    "--targets",
+    "targets",
+    required=True,
+    help="Columns of the candidates' probabilities of the logged actions.",
+)
 @click.option("--deployed", default=None, help="Such a column of today's policy; else the one that logged LOG.")
 @click.option("--width", default=None, help="Half width of the intervals: 10% of the value, or an amount.")
 @click.option("--rows", type=WHOLE, default=None, help="Decisions to log; as many as LOG has unless named.")
 @click.option("--cost", default=None, help="Share of decisions that may differ from today's policy: 2% or 0.02.")
-@click.option("--estimator", default="ips", show_default=True, help="ips or snips: whose interval is planned.")
+@click.option(
+    "--estimator", "--estimators", default="ips", show_default=True, help="ips or snips: whose interval is planned."
+)
 @click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the intervals.")
 @click.option("--actions", type=WHOLE, default=None, help="How many there are: compares with uniform exploration.")
 @click.option(
@@ -74,7 +85,7 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
         if out.suffix != ".json":
             raise UserError(f"--out {out}: the policy's file ends in .json")
     columns = reading_of(options)
-    found = plan_logging(log, names_of(targets, "--targets"), columns=columns, **options)
+    found = plan_logging(log, names_of(targets, "--target"), columns=columns, **options)
     _show(json_output, found.to_dict(), found.reading, _logging_lines(found))
     if out is not None:
         with writing(out, "--out"):
@@ -84,9 +95,13 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
 
 @plan.command(short_help="Rows until a verdict turns.")
 @click.argument("log", type=READ_PATH)
-@click.option("--target", required=True, help="Columns of the policies' probabilities of the logged actions.")
+@click.option(
+    "--target", "--targets", required=True, help="Columns of the policies' probabilities of the logged actions."
+)
 @click.option("--rows", type=WHOLE, default=None, help="Adds the width and the verdict from so many rows.")
-@click.option("--estimator", default="clipped_ips", show_default=True, help="ips, clipped_ips or snips.")
+@click.option(
+    "--estimator", "--estimators", default="clipped_ips", show_default=True, help="ips, clipped_ips or snips."
+)
 @click.option("--clip", type=NUMBER, default=15.0, show_default=True, help="Largest weight of clipped_ips.")
 @click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the interval.")
 @click.option("--full-support", is_flag=True, help="States that the logging policy can take what the target can.")
@@ -186,26 +201,43 @@ def _open(rows: int, found: EstimatePlan) -> str:
 def _estimate_lines(found: EstimatePlan) -> list[str]:
     unit = f"{found.rows:,} rows" + (f" of {found.users:,} users" if found.users != found.rows else "")
     lines = [
-        f"{found.target}, {found.estimator}: {found.value:.4g} +-{found.half_width:.3g} from {unit}: {found.verdict}"
+        f"{found.target} by {found.estimator}: {found.value:.4g} +-{found.half_width:.3g} from {unit}",
+        f"  verdict today: {_words(found.verdict)}",
     ]
     for wanted, rows in (("caution", found.caution), ("trust", found.trust)):
         if wanted == "caution" and found.verdict != "do_not_use":
             continue
         if rows is None:
             lines.append(f"  {wanted}: more rows never suffice")
-        elif rows <= found.rows:
-            lines.append(f"  {wanted}: met today")
-        else:
-            lines.append(f"  {wanted}: from {rows:,} rows ({_open(rows, found)})")
-    for turn in found.turns:
-        path = "; ".join(f"{level.replace('_', ' ')} from {rows:,} rows" for rows, level in turn.changes)
-        end = path or "no number of rows turns it"
-        lines.append(f"  {turn.code} ({turn.level.replace('_', ' ')}): {turn.message}: {end}")
-        if turn.last != "trust":
-            lines.append(f"    what to do: {turn.action}")
+        elif rows > found.rows:
+            lines.append(
+                f"  {wanted}: from {rows:,} rows on, {rows / found.rows:,.3g} times as many ({_open(rows, found)})"
+            )
     if found.ahead is not None:
         ahead = found.ahead
-        lines.append(
-            f"  from {ahead['rows']:,} rows: +-{ahead['half_width']:.3g}, {ahead['verdict'].replace('_', ' ')}"
-        )
+        lines.append(f"  from {ahead['rows']:,} rows: +-{ahead['half_width']:.3g}, {_words(ahead['verdict'])}")
+    for turn in found.turns:
+        when = f"{_words(turn.level)} today" if turn.level != "trust" else "no objection today"
+        lines.append(f"  - {turn.code}, {when}: {turn.message}")
+        lines.append(f"      {_outcome(turn)}")
+        if turn.last != "trust":
+            lines.append(f"      what to do: {turn.action}")
     return lines
+
+
+def _words(level: str) -> str:
+    return level.replace("_", " ")
+
+
+def _outcome(turn: Turn) -> str:
+    """What more rows do to a finding in the end, and whether they do so in one direction."""
+    from recsim_mnar.estimators.verdict import LEVELS
+
+    if not turn.changes:
+        return "no number of rows changes that"
+    rows, last = turn.changes[-1]
+    said = f"from {rows:,} rows on: " + ("no objection" if last == "trust" else _words(last))
+    ranks = [LEVELS.index(level) for level in (turn.level, *(level for _, level in turn.changes))]
+    if len(ranks) > 2 and ranks not in (sorted(ranks), sorted(ranks, reverse=True)):
+        said += " (with fewer it changes to and fro)"
+    return said

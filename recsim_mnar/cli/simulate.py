@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from recsim_mnar.worlds.base import World
 
 DEFAULT_TRAIN_USERS = 2000
+REPORT = "report.html"
 _SHARD_BYTES = 64 << 20
 """Of the rows of a shard of users, while they are made, brought to order and packed."""
 _FEW_LANES = 16 << 20
@@ -55,6 +57,7 @@ _PLATFORM_USER_BYTES = 4096
     show_default=True,
     help="Format of the parts: arrow is some fifteen times larger and is read without decoding.",
 )
+@click.option("--report", is_flag=True, help="Write OUT/report.html too: what the log holds, with figures.")
 @click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
 @memory_option
 @click.option("--out", type=NEW_PATH, required=True, help="A new folder.")
@@ -107,18 +110,66 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
                 ),
             )
         record.write(options["out"] / RUN)
+    summary = _write_report(world, options) if options["report"] else None
     kept = f" ({written.n_kept} of {written.n_parts} parts were there already)" if written.n_kept else ""
     users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"
     json_output.say(f"{users}, {written.n_rows:,} events in {options['out'] / 'log'}{kept}")
-    json_output.write(
-        {
-            "log": str(options["out"] / "log"),
-            "users": written.n_users,
-            "rows": written.n_rows,
-            "parts": written.n_parts,
-            "parts_kept": written.n_kept,
-        }
-    )
+    content: dict[str, Any] = {
+        "log": str(options["out"] / "log"),
+        "users": written.n_users,
+        "rows": written.n_rows,
+        "parts": written.n_parts,
+        "parts_kept": written.n_kept,
+    }
+    if summary is not None:
+        content["summary"] = summary
+        json_output.say(f"Report: {options['out'] / REPORT}")
+    json_output.write(content)
+
+
+def _write_report(world: World, options: dict[str, Any]) -> dict[str, Any]:
+    """Write the page of the log that lies in the folder; returns what it says."""
+    from recsim_mnar.own_log.in_numbers import log_in_numbers
+    from recsim_mnar.report.log_page import summary_of, write_log_page
+
+    found = log_in_numbers(options["out"] / "log")
+    write_log_page(options["out"] / REPORT, found, _further(world, options))
+    return summary_of(found)
+
+
+def _further(world: World, options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Commands to go on with, each with what it does."""
+    from recsim_mnar.worlds.base import DecisionWorld
+
+    out = options["out"]
+    same = ["--world", options["world"]]
+    same += ["--preset", options["preset"]] if options["preset"] else []
+    for setting in options["settings"]:
+        same += ["--set", setting]
+    found: list[tuple[list[str], str]] = [(["verify", str(out)], "Is every file as it was written?")]
+    if isinstance(world, DecisionWorld):
+        training, replayed = out.with_name(f"{out.name}-training"), out.with_name(f"{out.name}-replayed.parquet")
+        agents = ["popularity", "svd"]
+        targets = ",".join(agents)
+        seed = str(options["seed"] ^ 1)  # another one, and different seeds share no user
+        found += [
+            (["doctor", str(out / "log")], "What do other commands make of it?"),
+            (["estimate", str(out / "log"), "--target", "propensity"], "What did the policy earn that logged it?"),
+            (
+                ["simulate", *same, "--policy", "random", "--users", "500", "--seed", seed, "--out", str(training)],
+                "What would other agents have earned? First a log of other users, to learn from:",
+            ),
+            (
+                ["replay", str(out), "--policy", targets, "--train", str(training), "--out", str(replayed)],
+                "then each agent's probability of what was shown:",
+            ),
+            (
+                ["estimate", str(replayed), "--target", targets, "--baseline", "propensity"],
+                "and what each would have earned, with an interval and whether to believe it:",
+            ),
+        ]
+    found.append((["compare", *same], "Which way of judging agents is right in this world?"))
+    return [(shlex.join(["recsim-mnar", *words]), what) for words, what in found]
 
 
 def _fitting(limit: MemoryLimit, workers: int, world: World, n_users: int) -> tuple[int, int]:

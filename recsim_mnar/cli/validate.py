@@ -47,7 +47,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     WORLD is a WORLD.toml of `calibrate`, which is fitted anew on half of the users and held against the others, or a
     world's name with --preset and --set.
     """
-    from recsim_mnar.report.validation_page import sentence_lines, table_lines, write_validation
+    from recsim_mnar.report.validation_page import legend_lines, sentence_lines, table_lines, write_validation
     from recsim_mnar.validation import validate_world
 
     out, other = options.pop("out"), options.pop("other_log")
@@ -79,7 +79,11 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
             most_users=options["users"],
             report=report,
         )
-    for line in (*table_lines(found), "", *sentence_lines(found)):
+    for line in table_lines(found):
+        json_output.answer(line)
+    for line in legend_lines():
+        json_output.say(line)
+    for line in ("", *sentence_lines(found)):
         json_output.answer(line)
     if out is not None:
         with writing(out, "--out"):

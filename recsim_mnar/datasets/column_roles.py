@@ -74,7 +74,17 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "time": (
         ("time",),
-        ("timestamp", "ts", "datetime", "eventtime", "unixreviewtime", "createdat", "occurredat", "servedat"),
+        (
+            "timestamp",
+            "ts",
+            "datetime",
+            "eventtime",
+            "unixreviewtime",
+            "createdat",
+            "occurredat",
+            "servedat",
+            "shownat",
+        ),
         ("date", "day"),
         ("t",),
     ),

@@ -11,5 +11,5 @@ TRUTH = "#111827"
 
 BEST_COLOUR, LEVEL_COLOUR, COSTS_COLOUR = "#2b8a3e", "#f08c00", "#c92a2a"
 CYCLE = ("#c2255c", "#9c36b5", "#e8590c", "#1971c2", "#2f9e44", "#f08c00", "#0c8599", "#6741d9", "#868e96")
-WEIGHTS, CLIP = "#4c6ef5", "#e8590c"
-"""Of histograms of weights, and of the line where they are clipped."""
+COUNTS, CLIP = "#4c6ef5", "#e8590c"
+"""Of histograms, and of the line where weights are clipped."""

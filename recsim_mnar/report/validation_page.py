@@ -31,6 +31,20 @@ def table_lines(found: Validation) -> Iterator[str]:
         )
 
 
+LEGEND = (
+    "real, simulated: the number of the check's name on either side. apart: how far the two sides differ, 0 is not at "
+    "all. halves: how far two halves of the real users differ, which is what chance does. p: how often chance makes as "
+    "much, corrected for all checks. matches: not told from real users; close: told apart, by little; off: told apart; "
+    "cannot say: too few users to tell."
+)
+"""Of the table."""
+
+
+def legend_lines() -> list[str]:
+    """What the columns and grades mean, wrapped to :data:`WIDTH` columns."""
+    return textwrap.wrap(LEGEND, WIDTH)
+
+
 def sentence_lines(found: Validation) -> Iterator[str]:
     """What it is valid for, and for what not, wrapped to :data:`WIDTH` columns."""
     for _, head, questions in answers(found):

@@ -384,3 +384,18 @@ def test_a_least_reward_stated_far_below_all_seen_buys_no_trust(estimator, least
     widths = [next(f.number for f in e.verdict.findings if f.code == "wide_interval") for e in (one, other)]
     assert widths[1] > widths[0]
     assert other.verdict.level != "trust"
+
+
+def test_where_no_weight_lies_above_the_clip_another_clip_is_no_advice():
+    """A target that is seldom shown: what is hidden are weights that the log has none of."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    reward, target = (rng.random(n) < 0.05).astype(float), (rng.random(n) < 0.01).astype(float)
+    model = {"q_logged": np.full(n, 0.1), "q_target": np.full(n, 0.1)}
+    for clip, advice in ((15.0, "log with exploration"), (5.0, "raise the clip")):
+        found = estimate_value(
+            reward, np.full(n, 0.1), target, estimator="clipped_dr", clip=clip, full_support=True, **model
+        )
+        (bias,) = (each for each in found.verdict.findings if each.code == "bias")
+        assert bias.level != "trust"
+        assert bias.action.startswith(advice)

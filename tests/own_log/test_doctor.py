@@ -416,3 +416,27 @@ def test_movielens_is_clean():
     assert codes(found) == set()
     assert fits(found) == {"compare --interactions"}
     assert math.isclose(facts["rows_of_a_user"]["median"], 65)
+
+
+def test_a_problem_is_an_exit_status(tmp_path, capsys):
+    """3, as `check` has it for a broken rule; what is merely worth knowing leaves it at 0."""
+    percent = write(tmp_path / "percent.csv", base() | {"pscore": [100 * each for each in base()["pscore"]]})
+    for file, status in ((percent, 3), (write(tmp_path / "fine.csv", base()), 0)):
+        with pytest.raises(SystemExit) as left:
+            main(["doctor", str(file), "--quiet"])
+        assert left.value.code == status
+    assert "! " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("separator", "decimal"), [(",", "."), (";", ",")])
+def test_a_column_that_looks_like_a_target_is_named(tmp_path, separator, decimal):
+    data = base()
+    shares, wide = data.pop("target_new"), [float(i) for i in range(N)]
+    file = write(
+        tmp_path / "f.csv", data | {"model_b": shares, "price": wide, "flag": data["clicks"]}, separator, decimal
+    )
+    (found,) = (each for each in examine_file(file).problems if each.code == "maybe_target")
+    assert (found.level, found.columns) == ("note", ("model_b",))
+    assert "--target model_b" in str(found)
+    named = examine_file(file, Asked({}, ["model_b"]))
+    assert not any(each.code == "maybe_target" for each in named.problems)

@@ -67,6 +67,7 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         "range": bounds.range,
         "bias_part": part,
     }
+    extra["share_clipped"] = max(m.clipped / m.rows for m in (ours, theirs))
     extra["weight_max_given"] = stated.largest_weight is not None
     spread = spread_facts(ours, None if same else _of_gaps(pair).resting(), bounds, _along_length(pair))
     verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)

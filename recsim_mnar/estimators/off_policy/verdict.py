@@ -29,6 +29,7 @@ LARGEST_SHARE = 1.0 / 3.0
 """Share of all rewards' squares that one may have."""
 SHARE_OF_ONE = 0.1
 """Share of the weight, of the rows, or of the rewards' squares that one row, user or reward may carry."""
+UNSEEN = "log with exploration where the target acts, or give weight_max where you know it"
 OFF_BY = 0.3
 """A mean weight that is proved to be further than this from 1 makes an estimate useless."""
 
@@ -75,7 +76,7 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         more = math.ceil(min((ratio / WIDE) ** 2, 1e9))
         action = f"log about {max(more, 2):,} times more {unit}" if more < 1000 else f"log far more {unit}"
         if facts.get("bias_part", 0.0) > half:
-            action = _less_bias(estimator) or "explore more"
+            action = _against_bias(facts, estimator)
         elif facts.get("gap_part", 0.0) > half:
             action = "log with exploration where the target acts"
         found.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, action))
@@ -90,14 +91,16 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         found.append(Finding("no_width", CAUTION, 0.0, message, "compare with another estimator"))
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
     if part > width:
-        action = _less_bias(estimator) or "raise the clip"
+        action = _against_bias(facts, estimator)
         what = "clipping" if action.endswith("clip") else "shrinking the weights"
+        if action == UNSEEN:
+            what = "weights above the clip, of which the log has none,"
         message = f"{what} may hide up to {part:.3g}, more than the sampling error"
         # The interval holds it: it is a reason for caution where it makes the interval too wide, and not by itself.
         severity = min(scaled(half / scale, WIDE, USELESS), CAUTION) if scale > 0.0 else CAUTION
         found.append(Finding("bias", severity, part, message, action))
     if facts.get("value_outside"):
-        action = _less_bias(estimator) or "raise the clip"
+        action = _against_bias(facts, estimator)
         outside = facts["value_outside"]
         message = f"the value lies {outside:.3g} outside the interval that the unchanged weights give"
         severity = min(scaled(outside / scale, TOLERABLE, math.inf), CAUTION) if scale > 0.0 else CAUTION
@@ -140,7 +143,7 @@ def _support(facts: dict[str, Any]) -> list[Finding]:
         amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
         message = f"support is not stated: the log leaves room for {100 * support.hidden:.2g} % of the target's mass"
         message += f" that it never shows, which could hide {amount}"
-        action = "state full_support, or give the missing mass (unsupported), if you know it"
+        action = "state full_support (--full-support), or give the missing mass (unsupported), if you know it"
         found.append(Finding("support_unstated", CAUTION, support.hidden, message, action))
     elif support.known:
         message = f"the log never shows {100 * support.known:.2g} % of the target's mass"
@@ -178,6 +181,14 @@ def _weights(facts: dict[str, Any], estimator: str) -> list[Finding]:
 def _less_bias(estimator: str) -> str:
     """What brings the weights of an estimator that changes them closer to target / propensity; "" for the others."""
     return ESTIMATORS[estimator].less_bias if estimator in ESTIMATORS else ""
+
+
+def _against_bias(facts: dict[str, Any], estimator: str) -> str:
+    """What helps against the bias of changed weights: another clip does nothing where no weight lies above it."""
+    info = ESTIMATORS.get(estimator)
+    if info is not None and info.clips and facts.get("share_clipped") == 0.0:
+        return UNSEEN
+    return _less_bias(estimator) or "explore more"
 
 
 def _lighter(facts: dict[str, Any], estimator: str) -> str:

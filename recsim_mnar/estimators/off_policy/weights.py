@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from recsim_mnar.numerics.ratio_bins import RatioBins
 
-MOST_BINS = 40
-"""That a distribution is told in."""
-_AN_OCTAVE = 32
-"""Bins that weights are counted in before they are joined."""
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class WeightTally:
         self.clip = np.inf if clip is None else clip
         self.rows = self.zeros = self.above = 0
         self.total = self.squares = self.off = self.largest = 0.0
-        self.counts: dict[int, int] = {}
+        self.bins = RatioBins()
 
     def extend(self, weight: Floats) -> None:
         """Add weights (n,), none of them negative."""
@@ -80,13 +77,11 @@ class WeightTally:
         self.squares += float(weight @ weight)
         self.off += float((above - self.clip).sum()) if above.size else 0.0
         self.largest = max(self.largest, float(weight.max()))
-        places, counts = np.unique(np.floor(_AN_OCTAVE * np.log2(positive)).astype(np.int64), return_counts=True)
-        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
-            self.counts[place] = self.counts.get(place, 0) + count
+        self.bins.extend(positive)
 
     def distribution(self, policy: str) -> WeightDistribution:
         """Of all weights so far, under a policy's name."""
-        edges, counts = self._joined()
+        edges, counts = self.bins.joined()
         return WeightDistribution(
             policy,
             self.rows,
@@ -99,18 +94,6 @@ class WeightTally:
             edges,
             counts,
         )
-
-    def _joined(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Edges and counts of the bins, neighbours put together until there are few enough."""
-        if not self.counts:
-            return (), ()
-        wide = -(-(max(self.counts) - min(self.counts) + 1) // (MOST_BINS - 1))
-        first, last = min(self.counts) // wide, max(self.counts) // wide
-        counts = [0] * (last - first + 1)
-        for place, count in self.counts.items():
-            counts[place // wide - first] += count
-        edges = np.exp2(np.arange(first, last + 2) * (wide / _AN_OCTAVE))
-        return tuple(edges.tolist()), tuple(counts)
 
 
 def weight_distribution(policy: str, weight: Floats, clip: float | None = None) -> WeightDistribution:

@@ -30,6 +30,8 @@ BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 
 _ROLES = ("user", "action", "reward", "propensity", "time", "logger", "event", "item")
 _RATINGS = USUAL_NAMES["reward"][-1]
+_LOOKED_AT = 1000
+"""Values of a column that nobody named."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
@@ -180,6 +182,15 @@ def _there(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.is_valid().to_numpy()).astype(np.bool_)
 
 
+def _are_shares(column: Any) -> bool:
+    """Whether the first values of a column that was read as text are numbers in [0, 1] of more than two sizes."""
+    try:
+        values = {float(str(each).replace(",", ".")) for each in column.slice(0, _LOOKED_AT).drop_null().to_pylist()}
+    except ValueError:
+        return False
+    return len(values) > 2 and all(0.0 <= value <= 1.0 for value in values)
+
+
 class _Patient:
     """A file's rows under examination."""
 
@@ -215,6 +226,8 @@ class _Patient:
         self.problems += self._unclear()
         own = set(OWN) <= set(self.file.names)
         others = [n for n in self.file.names if n not in {*self.columns.names.values(), *self.targets}]
+        if not own and self.kind == BANDIT and "propensity" in self.columns and not self.targets:
+            self.problems += self._maybe_targets(others)
         return Examination(
             str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, self.targets, facts,
             self.problems,
@@ -356,6 +369,16 @@ class _Patient:
         there = [each for each in found if each is not None]
         self.problems += [problem for each in there if (problem := weight_problem(each, name)) is not None]
         return [{**each.to_dict(), "line": each.line()} for each in there]
+
+    def _maybe_targets(self, others: Sequence[str]) -> list[Problem]:
+        """Columns that nobody named and that look like a policy's probabilities."""
+        found = [name for name in others if name and _are_shares(self.rows.table.column(name))]
+        if not found:
+            return []
+        one = len(found) == 1
+        message = f"column {found[0]!r} holds shares" if one else f"columns {', '.join(map(repr, found))} hold shares"
+        advice = f"if they are policies' probabilities of the logged action, add --target {','.join(found)}"
+        return [Problem("maybe_target", NOTE, message, advice, tuple(found))]
 
     def _missing(self) -> dict[str, int]:
         """Missing values by column, those with any; in the rows that the column is for."""

@@ -126,7 +126,7 @@ def _plans(found: Examination) -> list[Fit]:
     wanted = (
         ("plan ab", ab, ["--lift", "5%"], "how many users an A/B test needs to find a lift of 5 %"),
         ("plan estimate", estimate, ["--target", targets], "how many rows until the verdicts on these policies turn"),
-        ("plan logging", logging, ["--targets", targets, "--width", "10%", "--cost", "5%"],
+        ("plan logging", logging, ["--target", targets, "--width", "10%", "--cost", "5%"],
          "what to explore from here on for intervals of +-10 %, where 5 % of decisions may differ from today's"),
     )  # fmt: skip
     roles = {name: ("reward", "propensity", "user", *(["time"] if name == "plan ab" else [])) for name, *_ in wanted}

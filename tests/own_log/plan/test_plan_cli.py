@@ -66,10 +66,11 @@ def test_logging_writes_a_policy(shop, capsys, tmp_path):
 
 
 def test_estimate_by_finding(shop, capsys):
-    status, out, _ = run(capsys, "estimate", shop, "--target", "right,left", "--estimator", "ips", "--rows", 50_000)
+    status, out, _ = run(capsys, "estimate", shop, "--target", "right,left", "--estimators", "ips", "--rows", 50_000)
     assert status == 0
-    assert "support_unstated (caution)" in out
-    assert "no number of rows turns it" in out
+    assert "- support_unstated, caution today: " in out
+    assert "no number of rows changes that" in out
+    assert "verdict today: " in out
     assert "trust: more rows never suffice" in out
     assert "from 50,000 rows: +-" in out
 

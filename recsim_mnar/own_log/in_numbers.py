@@ -1,0 +1,170 @@
+"""A log in numbers, from one pass over its files: what the page of ``simulate`` shows."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
+from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.log.blocks import LogBlocks
+from recsim_mnar.log.columns import Clusters
+from recsim_mnar.log.rows import user_begins
+from recsim_mnar.log.table import Log
+from recsim_mnar.numerics.ratio_bins import RatioBins
+
+Ints = NDArray[np.int64]
+_USERS = 4096
+"""Of a block."""
+
+
+@dataclass
+class Lengths:
+    """How often each length occurs, in a memory that grows with the longest alone.
+
+    Attributes:
+        counts: (longest + 1,) how many have each length; index 0 is not used.
+    """
+
+    counts: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    def extend(self, lengths: Ints) -> None:
+        """Count lengths (n,) of at least 1."""
+        found = np.bincount(lengths, minlength=len(self.counts))
+        found[: len(self.counts)] += self.counts
+        self.counts = found
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return int(self.counts.sum())
+
+    @property
+    def longest(self) -> int:
+        """The largest length, 0 where there is none."""
+        return int(np.flatnonzero(self.counts).max(initial=0))
+
+    @property
+    def median(self) -> int:
+        """The length that half of them do not exceed, 0 where there is none."""
+        return int(np.searchsorted(np.cumsum(self.counts), self.number / 2)) if self.number else 0
+
+    def at_least(self) -> tuple[list[int], list[float]]:
+        """Lengths that occur, and the share of all that are as long."""
+        occurring = np.flatnonzero(self.counts)
+        longer = self.counts[::-1].cumsum()[::-1]
+        return occurring.tolist(), (longer[occurring] / max(self.number, 1)).tolist()
+
+
+@dataclass
+class LogNumbers:
+    """What a log holds.
+
+    Attributes:
+        provenance: how it was made.
+        rows: of all kinds.
+        users: with a row.
+        views: (i,) how often each item was met by users on their own; up to the highest that was.
+        shown: (i,) how often each was recommended.
+        by_user: events of a user, by kind: ``organic`` and ``bandit``; users without one are not counted.
+        stretches: events of one kind without a break, by kind.
+        propensities: of what was recommended, in bins.
+        rewards: mean reward of a recommendation: ``value``, ``low``, ``high``, ``level``; None without recommendations.
+        kinds_of_reward: distinct rewards, at most three of them.
+        days: first and last time.
+    """
+
+    provenance: dict[str, Any]
+    rows: int = 0
+    users: int = 0
+    views: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    shown: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    by_user: dict[str, Lengths] = field(default_factory=lambda: {"organic": Lengths(), "bandit": Lengths()})
+    stretches: dict[str, Lengths] = field(default_factory=lambda: {"organic": Lengths(), "bandit": Lengths()})
+    propensities: RatioBins = field(default_factory=RatioBins)
+    rewards: dict[str, float] | None = None
+    kinds_of_reward: set[float] = field(default_factory=set)
+    days: tuple[float, float] = (np.inf, -np.inf)
+
+    @property
+    def binary(self) -> bool:
+        """Whether every reward is 0 or 1."""
+        return self.kinds_of_reward <= {0.0, 1.0}
+
+    @property
+    def n_views(self) -> int:
+        """Events of users on their own."""
+        return int(self.by_user["organic"].counts @ np.arange(len(self.by_user["organic"].counts)))
+
+    @property
+    def n_shown(self) -> int:
+        """Recommendations."""
+        return int(self.by_user["bandit"].counts @ np.arange(len(self.by_user["bandit"].counts)))
+
+
+def log_in_numbers(path: str | os.PathLike[str], *, level: float = 0.95) -> LogNumbers:
+    """Read a log as ``simulate`` writes it, a block of users at a time: memory does not grow with it.
+
+    Args:
+        path: of the log, or of the folder that holds it.
+        level: of the interval of the mean reward, in which a user's rows are dependent.
+
+    Raises:
+        UserError: nothing there, not the files that were written, or no log of ours.
+    """
+    blocks = LogBlocks.open(path)
+    if blocks is None:
+        raise UserError(f"{path} is no log that simulate wrote: doctor says what it holds")
+    found = LogNumbers(blocks.provenance)
+    moments = Moments(math.inf, clustered=True)
+    for log in blocks.blocks(_USERS, blocks.survey().with_gaps):
+        _add(found, log)
+        shown = log.is_bandit
+        if shown.any():
+            reward = log["reward"][shown]
+            ones = np.ones(len(reward))
+            # Of the policy that logged: every weight is 1, and it takes nothing that it does not take.
+            moments.extend(reward, ones, ones, Clusters(log["user"][shown], None), missing=np.zeros(len(reward)))
+    if moments.rows:
+        estimate = estimate_from_moments(moments, "ips", level=level)
+        found.rewards = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "level": level}
+    return found
+
+
+def _add(found: LogNumbers, log: Log) -> None:
+    user, shown = log["user"], log.is_bandit
+    if not len(user):
+        return
+    begins = user_begins(user)
+    number = np.cumsum(begins) - 1
+    n_users = int(number[-1]) + 1
+    found.rows, found.users = found.rows + len(user), found.users + n_users
+    found.views = _sum(found.views, log["item"][~shown])
+    found.shown = _sum(found.shown, log["action"][shown])
+    turns = begins.copy()
+    turns[1:] |= shown[1:] != shown[:-1]
+    starts = np.flatnonzero(turns)
+    lengths = np.diff(np.append(starts, len(user)))
+    for kind, rows in (("organic", ~shown), ("bandit", shown)):
+        of_user = np.bincount(number[rows], minlength=n_users)
+        found.by_user[kind].extend(of_user[of_user > 0])
+        found.stretches[kind].extend(lengths[rows[starts]])
+    propensity = log["propensity"][shown]
+    found.propensities.extend(propensity[propensity > 0.0])
+    if len(found.kinds_of_reward) < 3:
+        found.kinds_of_reward.update(np.unique(log["reward"][shown])[:3].tolist())
+    first, last = found.days
+    found.days = min(first, float(log["time"].min())), max(last, float(log["time"].max()))
+
+
+def _sum(counts: Ints, items: NDArray[np.integer]) -> Ints:
+    """Counts (i,) with those of further items, as long as the highest item asks for."""
+    more = np.bincount(items, minlength=len(counts))
+    more[: len(counts)] += counts
+    return more
