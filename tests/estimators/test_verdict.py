@@ -20,6 +20,7 @@ from recsim_mnar.estimators.intervals.limits import Spread, poisson_reach, posit
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.sampling import along_length
 from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.verdict import judge
 from recsim_mnar.estimators.verdict import TRUST, Finding, Verdict, scaled
 from recsim_mnar.log.columns import Clusters
 
@@ -399,3 +400,12 @@ def test_where_no_weight_lies_above_the_clip_another_clip_is_no_advice():
         (bias,) = (each for each in found.verdict.findings if each.code == "bias")
         assert bias.level != "trust"
         assert bias.action.startswith(advice)
+
+
+@pytest.mark.parametrize(("unclipped_half", "advice"), [(0.5, "log"), (0.1, "raise the clip")])
+def test_where_the_interval_without_a_clip_is_as_wide_only_rows_help(unclipped_half, advice):
+    facts = {"n": 1000, "users": 1000, "low": 0.0, "high": 1.0, "scale": 0.1, "bias_part": 0.9, "clip_part": 0.9,
+             "sampling_low": 0.05, "sampling_high": 0.15, "share_clipped": 0.1, "clip": 15.0}  # fmt: skip
+    found = {each.code: each for each in judge(facts | {"unclipped_half": unclipped_half}, "clipped_ips").findings}
+    assert found["wide_interval"].action.startswith(advice)
+    assert found["bias"].action.startswith(advice)

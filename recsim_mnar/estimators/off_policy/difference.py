@@ -36,11 +36,12 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
     value = values[0] - values[1]
     same = pair.differing == 0
     sampling = whole = _whole_range(bounds, ours)
-    part = 0.0
+    part, unclipped_half = 0.0, 0.0
     if ours.users > 1 and math.isfinite(bounds.range):
         limits = _Limits(pair, stated, level, bounds.one_reward(ours))
         sampling = whole = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=False)
         if math.isfinite(clip):
+            unclipped_half = (whole.high - whole.low) / 2.0
             sampling = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=True)
             parts = [clip_part(m, stated, level, bounds) for m in both]
             low, high = max(sampling.low - parts[1], whole.low), min(sampling.high + parts[0], whole.high)
@@ -68,6 +69,7 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         "bias_part": part,
     }
     extra["share_clipped"] = max(m.clipped / m.rows for m in (ours, theirs))
+    extra["unclipped_half"] = unclipped_half
     extra["weight_max_given"] = stated.largest_weight is not None
     spread = spread_facts(ours, None if same else _of_gaps(pair).resting(), bounds, _along_length(pair))
     verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)

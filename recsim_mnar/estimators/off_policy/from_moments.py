@@ -85,6 +85,7 @@ def estimate_from_moments(
         whole = sampling
         if clipped:
             whole = intersected(sampling, clip_part(moments, stated, level, bounds), unclipped)
+            extras["unclipped_half"] = (unclipped.high - unclipped.low) / 2.0
             extras["value_outside"] = max(unclipped.low - value, value - unclipped.high, 0.0)
     return assemble(value, sampling, whole, moments, bounds, stated, estimator, level, extras)
 

@@ -125,6 +125,7 @@ def estimate_from_scores(
         if scores.counts and interval in ("auto", "gamma") and not sampling.method.startswith("no interval"):
             unclipped = mean_limits(moments, stated, bounds.one_reward(moments), level, clipped=False)
             whole = intersected(Interval(whole.low, sampling.high, sampling.method), above, unclipped)
+            extras["unclipped_half"] = (unclipped.high - unclipped.low) / 2.0
             extras["value_outside"] = max(unclipped.low - value, value - unclipped.high, 0.0)
     extras["warnings"] = warnings
     extras["ratio"] = scores.linear is None

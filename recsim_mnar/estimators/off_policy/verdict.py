@@ -29,6 +29,8 @@ LARGEST_SHARE = 1.0 / 3.0
 """Share of all rewards' squares that one may have."""
 SHARE_OF_ONE = 0.1
 """Share of the weight, of the rows, or of the rewards' squares that one row, user or reward may carry."""
+NARROWER = 0.9
+"""What another clip must make of an interval's width to be worth the advice."""
 UNSEEN = "log with exploration where the target acts, or give weight_max where you know it"
 OFF_BY = 0.3
 """A mean weight that is proved to be further than this from 1 makes an estimate useless."""
@@ -76,7 +78,7 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         more = math.ceil(min((ratio / WIDE) ** 2, 1e9))
         action = f"log about {max(more, 2):,} times more {unit}" if more < 1000 else f"log far more {unit}"
         if facts.get("bias_part", 0.0) > half:
-            action = _against_bias(facts, estimator)
+            action = _against_bias(facts, estimator) or action
         elif facts.get("gap_part", 0.0) > half:
             action = "log with exploration where the target acts"
         found.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, action))
@@ -91,8 +93,9 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         found.append(Finding("no_width", CAUTION, 0.0, message, "compare with another estimator"))
     part, width = facts.get("clip_part", 0.0), facts.get("sampling_high", 0.0) - facts.get("sampling_low", 0.0)
     if part > width:
-        action = _against_bias(facts, estimator)
-        what = "clipping" if action.endswith("clip") else "shrinking the weights"
+        action = _against_bias(facts, estimator) or f"log more {unit}"
+        clips = estimator in ESTIMATORS and ESTIMATORS[estimator].clips
+        what = "clipping" if clips or action.endswith("clip") else "shrinking the weights"
         if action == UNSEEN:
             what = "weights above the clip, of which the log has none,"
         message = f"{what} may hide up to {part:.3g}, more than the sampling error"
@@ -100,7 +103,7 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         severity = min(scaled(half / scale, WIDE, USELESS), CAUTION) if scale > 0.0 else CAUTION
         found.append(Finding("bias", severity, part, message, action))
     if facts.get("value_outside"):
-        action = _against_bias(facts, estimator)
+        action = _less_bias(estimator) or "explore more"
         outside = facts["value_outside"]
         message = f"the value lies {outside:.3g} outside the interval that the unchanged weights give"
         severity = min(scaled(outside / scale, TOLERABLE, math.inf), CAUTION) if scale > 0.0 else CAUTION
@@ -184,10 +187,16 @@ def _less_bias(estimator: str) -> str:
 
 
 def _against_bias(facts: dict[str, Any], estimator: str) -> str:
-    """What helps against the bias of changed weights: another clip does nothing where no weight lies above it."""
+    """What helps against the bias of changed weights; "" where the unchanged ones say no more and only rows help.
+
+    Another clip does nothing where no weight lies above it, nor where the interval without one is as wide.
+    """
     info = ESTIMATORS.get(estimator)
-    if info is not None and info.clips and facts.get("share_clipped") == 0.0:
-        return UNSEEN
+    if info is not None and info.clips:
+        if facts.get("share_clipped") == 0.0:
+            return UNSEEN
+        if facts.get("unclipped_half", 0.0) > NARROWER * (facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0:
+            return ""
     return _less_bias(estimator) or "explore more"
 
 
