@@ -19,6 +19,7 @@ from recsim_mnar import cli
 from recsim_mnar.cluster import connection, greeting, modules
 from recsim_mnar.cluster.greeting import Greeting, RefusedError, answer, read_back
 from recsim_mnar.cluster.modules import Source, install, sources_of
+from recsim_mnar.log.files import sweep
 from recsim_mnar.simulate import executor as shards
 from recsim_mnar.simulate.executor import Carried, run_in_order
 
@@ -163,6 +164,23 @@ def test_a_worker_like_this_process_is_taken(like_here, tmp_path):
         assert len(list(tmp_path.iterdir())) == 1
         assert (tmp_path / asked.token[0]).stat().st_mode & 0o077 == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_lost_worker_wrote_is_taken_away_in_the_end(like_here, tmp_path):
+    others = tmp_path / ".token.0123456789abcdef.tmp"  # of another run in the same folder
+    others.write_bytes(b"")
+    with greeting.greeting(tmp_path) as asked:
+        answer(asked)  # and nobody hears it
+        assert len(list(tmp_path.iterdir())) == 3
+    assert list(tmp_path.iterdir()) == [others]
+
+
+def test_what_a_worker_writes_is_swept_as_temporary_files_are(like_here, tmp_path):
+    with greeting.greeting(tmp_path) as asked:
+        name, _ = answer(asked).written
+        sweep(tmp_path)  # as a run does that is taken up after a kill
+        assert not (tmp_path / name).exists()
+        assert (tmp_path / asked.token[0]).exists(), "it is locked while its run lasts"
 
 
 def test_each_difference_is_named(like_here, tmp_path, mine):

@@ -222,6 +222,12 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path, capsys, log):
         (("estimate", path, "--target", "propensity", *little), "needs at least"),
         (("replay", path, "--policy", "random", *little, "--out", out), "needs at least"),
         (("simulate", *made, *little, "--out", out), "needs at least"),
+        (("compare", "--preset", "quick", *little, "--out", out), "a comparison in the sessions world needs at least"),
+        (("compare", "--preset", "quick", "--catalogues", "2", *little, "--out", out), "needs at least"),
+        (("compare", "--world", "ratings", *little, "--out", out), "needs at least"),
+        (("compare", "--world", "purchases", *little, "--out", out), "needs at least"),
+        (("compare", "--world", "campaigns", "--max-memory", "9GB", "--out", out), "is not known; omit it"),
+        (("compare", "--interactions", path, *little, "--out", out), "needs at least"),
         (("estimate", path, "--target", "propensity", "--max-memory", "much"), "is no size"),
         (("replay", path, "--policy", "random", "--resume", "--out", f"{out}.parquet"), "--resume"),
         (("replay", path, "--policy", "random", "--out", f"{out}.txt"), "--out"),
@@ -230,4 +236,5 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path, capsys, log):
         assert status == 2
         assert words in err.splitlines()[-1]
         assert err.splitlines()[-1].startswith("error: ")
+        assert not out.exists()
         assert not out.exists()

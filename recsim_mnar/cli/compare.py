@@ -10,13 +10,24 @@ import click
 
 from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.shared import NEW_PATH, NUMBER, READ_PATH, WHOLE, checked_seed, clock, names_of
+from recsim_mnar.cli.shared import (
+    NEW_PATH,
+    NUMBER,
+    READ_PATH,
+    WHOLE,
+    checked_seed,
+    clock,
+    memory_option,
+    n_workers,
+    names_of,
+)
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from recsim_mnar.numerics.memory import MemoryLimit
     from recsim_mnar.protocols.compare import Comparison
-    from recsim_mnar.protocols.setup import Setup
+    from recsim_mnar.protocols.setup import Resolved, Setup
 
 Report = Callable[[str], None]
 
@@ -29,9 +40,15 @@ OPTION_FLAGS = (
 _COLUMNS = ("user_column", "item_column", "time_column")
 _OF_INTERACTIONS = (*_COLUMNS, "test_share", "candidates")
 _WHO = ("workers", "scheduler")
-_OWN_DATA = ("interactions", "agents", "protocols", "folds", "level", "seed", "out", *_WHO, *_OF_INTERACTIONS)
+_OWN_DATA = (
+    *("interactions", "agents", "protocols", "folds", "level", "seed", "max_memory", "out"),
+    *_WHO,
+    *_OF_INTERACTIONS,
+)
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 _FLAGS = {"params": "set"}
+_FOLD_ROW = 60
+"""Bytes of a row of interactions in each fold that is under way, and in what is made of it."""
 
 
 @click.command(short_help="Judge agents by protocols, protocols by the truth.")
@@ -74,6 +91,7 @@ _FLAGS = {"params": "set"}
     "--resume", is_flag=True, help="With --catalogues: take up the study in --out, which may get more catalogues."
 )
 @worker_options
+@memory_option
 @click.option("--out", type=NEW_PATH, default=None, help="A new folder; under ./runs unless named.")
 @click.option("--interactions", type=READ_PATH, default=None, help="Your own interactions: a file.")
 @click.option("--user-column", default=None, help="Column of users in --interactions; recognised unless named.")
@@ -116,6 +134,7 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
         return
     from recsim_mnar.cli.study import run_to_folder
 
+    _fitting(options["max_memory"], setup.resolved(), 1)  # a catalogue is compared by one process
     run_to_folder(
         [setup],
         n_catalogues=options["catalogues"],
@@ -217,9 +236,23 @@ def _compare(setup: Setup, options: dict[str, Any], report: Report) -> tuple[Com
 
     resolved = setup.resolved()
     run_config = resolved.run_config(options["seed"])
+    if options["scheduler"] is None:
+        workers = _fitting(options["max_memory"], resolved, n_workers(options["workers"]))
+        options = {**options, "workers": workers}
     with _executor(options, named=[plain(run_config), options["world"] or ""]) as found:
         comparison = resolved.run(options["seed"], executor=found, report=report)
     return comparison, run_config
+
+
+def _fitting(limit: MemoryLimit, resolved: Resolved, workers: int) -> int:
+    """How many workers there is memory for, where it is limited."""
+    if limit.size is None:
+        return workers
+    what = f"a comparison in the {resolved.world.name} world"
+    holds = resolved.holds()
+    if holds is None:
+        raise UserError(f"{limit.flag}: what {what} takes in memory is not known; omit it")
+    return limit.count(holds.a_worker, 1, workers, what, beside=holds.once)
 
 
 def _executor(options: dict[str, Any], named: list[Any]) -> Any:
@@ -227,6 +260,7 @@ def _executor(options: dict[str, Any], named: list[Any]) -> Any:
 
 
 def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
+    from recsim_mnar.cli.replayed import least_bytes
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policy import registry
     from recsim_mnar.protocols.compare import check_comparable
@@ -239,6 +273,10 @@ def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comp
     _check_own_data_protocols(protocols or ())
     agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
     report(f"read {options['interactions']}")
+    limit: MemoryLimit = options["max_memory"]
+    what = f"a comparison on {options['interactions']}"
+    if limit.size is not None:
+        limit.hold(least_bytes(options["interactions"]), what)
     data = read_interactions(options["interactions"], **{name: options[name] for name in _COLUMNS})
     learners = {name: registry.learner(name) for name in agents}
     check_comparable(len(learners), data.n_items)
@@ -246,6 +284,9 @@ def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comp
     given: dict[str, Any] = {
         name: value if options[name] is None else options[name] for name, value in defaults.items()
     }
+    if limit.size is not None and options["scheduler"] is None:
+        workers = limit.count(_FOLD_ROW * len(data.log), 1, n_workers(options["workers"]), what)
+        options = {**options, "workers": workers}
     with _executor(options, named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
             data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, **given

@@ -105,6 +105,21 @@ def greeting(
         yield Greeting(made_with(), golden(blas), blas, str(place), token, writes, **known)
     finally:
         remove()
+        if writes:
+            _remove_answers(place, token[0])
+
+
+def _remove_answers(folder: Path, token: str) -> None:
+    """Take away what workers wrote beside the token and could not name any more: they were lost at that moment."""
+    with contextlib.suppress(OSError):
+        for path in list(folder.iterdir()):
+            if path.name.startswith(_answers_to(token)):
+                path.unlink(missing_ok=True)
+
+
+def _answers_to(token: str) -> str:
+    """How the names of files begin that workers write in answer to a token; they are temporary files' names."""
+    return f".{token.removeprefix('.')}."
 
 
 def this_process() -> str:
@@ -175,7 +190,7 @@ def _meet(folder: Path, token: tuple[str, str], writes: bool) -> tuple[list[str]
     if not writes:
         return [], None
     word = os.urandom(16)
-    path = folder / f".token.{os.urandom(8).hex()}.tmp"
+    path = folder / f"{_answers_to(name)}{os.urandom(8).hex()}.tmp"
     try:
         path.write_bytes(word)
     except OSError as error:

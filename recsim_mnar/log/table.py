@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.numerics.checks import refuse_first
+
+ROWS_PER_PART = 4_000_000
+"""Of a folder that :meth:`Log.write` writes, about."""
 
 
 @dataclass
@@ -120,11 +123,14 @@ class Log:
         """Cut into at most ``n_parts`` logs of consecutive users, none of whom is divided."""
         if n_parts < 1:
             raise UserError(f"n_parts must be at least 1, got {n_parts}")
-        user = self.columns["user"]
-        starts = user_starts(user)
+        return [self.select(np.arange(a, b)) for a, b in self._ranges(n_parts)]
+
+    def _ranges(self, n_parts: int) -> Iterator[tuple[int, int]]:
+        """First row, and the row after the last, of each part of :meth:`split`."""
+        starts = user_starts(self.columns["user"])
         parts = min(n_parts, max(len(starts), 1))
         edges = [int(starts[i * len(starts) // parts]) if len(starts) else 0 for i in range(parts)] + [len(self)]
-        return [self.select(np.arange(a, b)) for a, b in itertools.pairwise(edges)]
+        return itertools.pairwise(edges)
 
     @classmethod
     def concat(cls, logs: Sequence[Log]) -> Log:
@@ -240,7 +246,7 @@ class Log:
             raise UserError(f"{source}: no column {missing[0]!r} ({schema.BY_NAME[missing[0]].meaning})")
         return cls(columns, provenance)
 
-    def write(self, folder: str | os.PathLike[str], rows_per_part: int = 4_000_000) -> None:
+    def write(self, folder: str | os.PathLike[str], rows_per_part: int = ROWS_PER_PART) -> None:
         """Write as a folder of Parquet parts, each of whole users and about ``rows_per_part`` rows, and their index.
 
         Every part is written under a temporary name and renamed, the index last.
@@ -250,7 +256,9 @@ class Log:
         """
         with filling(Path(folder)) as into:
             into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}), made_with())
-            for i, part in enumerate(self.split(max(1, -(-len(self) // rows_per_part)))):
+            for i, (first, last) in enumerate(self._ranges(max(1, -(-len(self) // rows_per_part)))):
+                # A view: a log that is written has no need to be in memory twice.
+                part = Log({name: values[first:last] for name, values in self.columns.items()}, self.provenance)
                 part.write_part(into, i)
 
     def write_part(self, into: FilledFolder, index: int) -> None:

@@ -81,15 +81,22 @@ class MemoryLimit:
             return max(_free() - RESERVE, 0)
         return max(self.size - resident() - RESERVE, 0)
 
-    def count(self, each: float, least: int, most: int, what: str) -> int:
+    def count(self, each: float, least: int, most: int, what: str, *, beside: float = 0.0) -> int:
         """How many things of ``each`` bytes there is room for, from ``least`` to ``most``.
+
+        Args:
+            each: bytes of one.
+            least: so many are needed.
+            most: and more are of no use.
+            what: takes them, for the message.
+            beside: bytes that are needed whatever the number.
 
         Raises:
             UserError: not for ``least``; the line says what is needed.
         """
-        room = self.room
+        room = self.room - beside
         if each * least > room:
-            self.refuse(each * least, what)
+            self.refuse(each * least + beside, what)
         return most if self.size is None else max(least, min(most, int(room / each)))
 
     def hold(self, size: float, what: str) -> None:

@@ -38,6 +38,19 @@ class Picture:
     bars: bool = False
 
 
+@dataclass(frozen=True)
+class Holds:
+    """About what a comparison holds in memory, in bytes; what agents make of a log is not in it.
+
+    Attributes:
+        once: whatever the number of workers.
+        a_worker: of each, beside that.
+    """
+
+    once: float
+    a_worker: float
+
+
 class Experiment(abc.ABC):
     """How logs and truth are made in one kind of world.
 
@@ -121,6 +134,10 @@ class Experiment(abc.ABC):
     def kept(self, trial: Trial) -> tuple[Log | None, Exposures | None]:
         """The log that is written beside the results, and its second part."""
         return trial.test_log, trial.exposures
+
+    def holds(self, world: World, settings: Any, n_agents: int) -> Holds | None:
+        """What a comparison of these sizes holds; None where nobody can say."""
+        return None
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """Sentences about the setting that a reader should know."""

@@ -28,7 +28,7 @@ from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.capabilities import has_fixed_distribution, learning_of
 from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulate.executor import carrying, run_in_order, user_shards
+from recsim_mnar.simulate.executor import SHARD_USERS, carrying, executor_size, run_in_order, user_shards
 from recsim_mnar.simulate.items import acts_in_python, users_at_once
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.occasions import Occasions, Prospects
@@ -47,6 +47,9 @@ _PAIRED_FACTORS = 10
 
 _N_CHANCE = 5
 """Control variates that are not polynomials."""
+
+_SHARDS_A_WORKER = 2
+"""Few, for a step of a life costs as much in Python for one user as for many."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,20 @@ def long_run(
         executor: to spread users over; the result is the same with and without.
     """
     some = carrying(_lives, world, policy, seed, in_python=acts_in_python(policy))
-    shards = user_shards(0, n_users, users_at_once(world))
+    shards = user_shards(0, n_users, _shard_size(world, n_users, executor))
     jobs = (functools.partial(some, np.arange(first, first + n)) for first, n in shards)
     sums = np.concatenate(list(run_in_order(jobs, executor)), axis=1)
     if sums[1].sum() == 0:
         return None
     return _estimate(sums)
+
+
+def _shard_size(world: World, n_users: int, executor: Executor | None) -> int:
+    """Users who live side by side: as many as memory is kept bounded for, and a few shards for each worker."""
+    most = users_at_once(world)
+    if executor is None:
+        return most
+    return min(most, max(SHARD_USERS, -(-n_users // (_SHARDS_A_WORKER * executor_size(executor)))))
 
 
 def _estimate(sums: Floats) -> LongRun:

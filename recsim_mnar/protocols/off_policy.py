@@ -37,7 +37,7 @@ from recsim_mnar.replay import (
 )
 from recsim_mnar.truth import value_on_log
 
-_MOST_CELLS = 1 << 26
+MOST_CELLS = 1 << 26
 """Rows times policies up to which what each policy does on the log is held at once, from one pass for all of them."""
 
 
@@ -280,7 +280,7 @@ class OffPolicy(Protocol):
         log = study.log()
         began = time.perf_counter()
         found = None
-        if log.is_bandit.any() and len(log) * len(study.policies) <= _MOST_CELLS:
+        if log.is_bandit.any() and len(log) * len(study.policies) <= MOST_CELLS:
             found = replays(
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=study.executor
             )

@@ -19,6 +19,7 @@ from recsim_mnar.protocols.compare import (
     compare,
     experiment_of,
 )
+from recsim_mnar.protocols.experiment import Holds
 from recsim_mnar.worlds.registry import entry_of, make_world
 from recsim_mnar.worlds.world_file import is_world_file
 
@@ -128,6 +129,10 @@ class Resolved:
         )
         found.again = self.setup.command(CATALOGUES)
         return found
+
+    def holds(self) -> Holds | None:
+        """About what the comparison holds in memory; None where nobody can say."""
+        return experiment_of(self.world).holds(self.world, self.settings, len(self.specs))
 
     def run_config(self, seed: int) -> dict[str, Any]:
         """What suffices to make it again."""

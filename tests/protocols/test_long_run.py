@@ -119,6 +119,20 @@ def test_it_does_not_depend_on_the_executor(world, policies, monkeypatch):
     np.testing.assert_array_equal(alone.influence, shared.influence)
 
 
+def test_every_worker_has_users_to_follow(world, policies, monkeypatch):
+    given = []
+    lives = module._lives
+    monkeypatch.setattr(module, "_lives", lambda *asked: given.append(len(asked[-1])) or lives(*asked))
+    monkeypatch.setattr(module, "SHARD_USERS", 64)
+    alone = long_run(world, policies["user-knn"], 600, 3)
+    assert given == [600]
+    with ThreadPoolExecutor(2) as executor:
+        shared = long_run(world, policies["user-knn"], 600, 3, executor=executor)
+    assert sorted(given[1:]) == [150] * 4
+    assert alone.value == shared.value
+    np.testing.assert_array_equal(alone.influence, shared.influence)
+
+
 def test_who_is_asked_at_occasions(world, policies):
     class Own(SessionsWorld):
         pass

@@ -16,7 +16,7 @@ from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.experiment import Experiment, Picture
+from recsim_mnar.protocols.experiment import Experiment, Holds, Picture
 from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
 from recsim_mnar.protocols.ratings.revealed import (
     ERRORS,
@@ -31,6 +31,7 @@ from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate.executor import checked_users
 from recsim_mnar.simulate.items import simulate
+from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.ratings.world import RatingsWorld
 
@@ -121,6 +122,10 @@ class RatingsExperiment(Experiment):
             losses[name] = losses_of(policy, scores, sizes.k, derive_seed(trial.seed, f"ties/{name}"))
         trial.test_log = log_of(ratings, known, {"world": world.describe(), "seed": users_seed})
         trial.data = Revealed(matrix, ratings, known, estimated, losses)
+
+    def holds(self, world: World, settings: RatingsSettings, n_agents: int) -> Holds:
+        """See :meth:`Experiment.holds`: matrices of all ratings, some of each agent's."""
+        return Holds(8.0 * settings.users * world.n_items * (1 + 1.5 * n_agents), 0.0)
 
     def truth(self, trial: Trial) -> list[Record]:
         """Every metric over the whole matrix, a mean over users."""

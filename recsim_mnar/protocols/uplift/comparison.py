@@ -22,7 +22,7 @@ from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_preci
 from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.experiment import Experiment, Picture
+from recsim_mnar.protocols.experiment import Experiment, Holds, Picture
 from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift.ab_test import EVERYTHING
@@ -31,7 +31,7 @@ from recsim_mnar.protocols.uplift.metrics import record_of
 from recsim_mnar.simulate.executor import checked_users, run_in_order
 from recsim_mnar.simulate.items import simulate
 from recsim_mnar.simulate.slates import exposures_of
-from recsim_mnar.worlds.base import SlateWorld
+from recsim_mnar.worlds.base import SlateWorld, World
 from recsim_mnar.worlds.params import Params
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
@@ -172,6 +172,13 @@ class PurchasesExperiment(Experiment):
             for name, learner in trial.learners.items()
         ]
         return dict(zip(trial.learners, run_in_order(jobs, trial.executor), strict=True))
+
+    def holds(self, world: World, settings: UpliftSettings, n_agents: int) -> Holds:
+        """See :meth:`Experiment.holds`: the log of all slates, and matrices of users and items."""
+        assert isinstance(world, SlateWorld)
+        params = world.params
+        rows = settings.users * (params.n_periods + settings.test_periods) * params.slate_size
+        return Holds(90.0 * rows + 8.0 * settings.users * world.n_items * (2 + 2 * n_agents), 0.0)
 
     def truth(self, trial: Trial) -> list[Record]:
         """True uplift of the lists (CP@N) and of the whole rankings (CDCG)."""
