@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+Thing = TypeVar("Thing")
 
 
 class Watcher(Protocol):
@@ -54,3 +56,16 @@ def counted(total: int, unit: str) -> Callable[[int], None]:
     watched.left = total
     watched.watcher.begins(total, unit)
     return watched.advance
+
+
+def counting(things: Sequence[Thing], unit: str) -> Iterator[Thing]:
+    """The things one after another, each counted when it is done; those that a ``break`` leaves out are counted too."""
+    done, left = counted(len(things), unit), len(things)
+    try:
+        for thing in things:
+            yield thing
+            done(1)
+            left -= 1
+    finally:
+        if left:
+            done(left)

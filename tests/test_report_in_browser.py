@@ -11,14 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recsim_mnar.advice.findings import Advice, Ranked
 from recsim_mnar.estimators.off_policy.weights import weight_distribution
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.report.advice_page import write_advice
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
+from recsim_mnar.report.validation_page import write_validation
+from recsim_mnar.validation import Check, Validation
 
 LOOK = Path(__file__).parent / "browser" / "look.cjs"
 TITLES = ["leave-one-out", "clipped IPS", "the A/B test"]
@@ -81,6 +85,27 @@ def comparison(agents: list[str]) -> Comparison:
 
 
 @pytest.mark.slow
+def validation() -> Validation:
+    lines = {"kind": "cumulative", "axis": "item", "entries": HOSTILE, "real": [0.1] * 5, "simulated": [0.2] * 5,
+             "low": [0.0] * 5, "high": [0.3] * 5}  # fmt: skip
+    numbers = {"real": 1.0, "simulated": 2.0, "distance": 0.5, "ceiling": 0.1, "ceiling_high": 0.2, "visible": 0.2}
+    checks = [
+        Check(name=name, kind="statistic", question=name, what=name, tolerance=0.1, p=0.04, p_adjusted=0.4,
+              grade=grade, says=name, picture=lines if i % 2 else {}, **numbers)
+        for i, (name, grade) in enumerate(zip(HOSTILE, ["matches", "close", "off", "cannot say", "off"], strict=True))
+    ]  # fmt: skip
+    return Validation(checks, HOSTILE, HOSTILE)
+
+
+def advice() -> Advice:
+    cost = {"mean": 0.1, "low": 0.0, "high": 0.9, "n": 3}
+    ranked = [
+        Ranked("loocv", "m", title, HOSTILE[1], 3, {"count": 1}, 1, cost, dict.fromkeys(HOSTILE, 1)) for title in TITLES
+    ]
+    told = {name: {"value": 1.0, "low": 0.5, "high": 2.0, "why": name} for name in HOSTILE}
+    return Advice(ranked, ranked, dict.fromkeys(HOSTILE, 1), 100, 200, 3, {}, told, told, None, HOSTILE)
+
+
 def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     executable = browser()
     pages = []
@@ -101,6 +126,9 @@ def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     log.propensities.extend(np.linspace(0.01, 0.9))
     log.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
     write_log_page(pages[-1], log, [(f"recsim-mnar simulate --policy {name}", name) for name in HOSTILE])
+    pages += [tmp_path / "validation.html", tmp_path / "advice.html"]
+    write_validation(pages[-2], validation(), {"log": HOSTILE[0]})
+    write_advice(pages[-1], advice(), {"log": HOSTILE[0]})
     done = subprocess.run(
         ["node", str(LOOK), executable, *map(str, pages)], capture_output=True, text=True, check=False, env=os.environ,
         timeout=300,

@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 PARTS = ("defects", "right", "fitted", "ml100k", "open_bandit", "coat")
 DEVELOPMENT = 1_000_000
 CHECKS = ("statistics", "classifier", "ranking")
-LOGS = {"defects": 20, "right": 60, "fitted": 15}
+LOGS = {"defects": 20, "right": 60, "fitted": 40}
 Result = dict[str, Any]
 
 
@@ -152,7 +152,7 @@ def _simulated(part: str, folder: Path, first: int, n: int, n_users: int) -> dic
     names = [*families.KNOWN, *families.HELD_OUT] if part == "defects" else [part]
     if part == "defects" and first == DEVELOPMENT:
         names = [*families.KNOWN]
-    offset = {"defects": 0, "right": 1000, "fitted": 3000}[part]
+    offset = {"defects": 0, "right": 1000, "fitted": 4000}[part]
     make = {"right": right, "fitted": fitted}
     table = {}
     for name in names:

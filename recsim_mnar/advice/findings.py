@@ -17,6 +17,8 @@ _POWER_AND_LEVEL = 1.959964 + 0.841621
 _LIVE = "ab_test"
 _CALM = 0.01
 """A cost up to this share of the best value is small."""
+_WIDE = 0.25
+"""An interval of a mean cost as wide as this says little."""
 _OFF, _CANNOT_SAY = "off", "cannot say"
 
 
@@ -47,10 +49,27 @@ class Ranked:
     def sentence(self) -> str:
         """For a person."""
         told = f", and one that cannot be told from it in {self.as_good}" if self.as_good else ""
-        price = "" if self.cost["mean"] is None else f"; its choice costs {percent(self.cost)} of the best value"
+        price = "" if self.cost["mean"] is None else f"; its choice costs {self.price('of the best value')}"
         return (
             f"{as_subject(self.title)} picks the best of these agents in {self.best['count']} of {self.n}{told}{price}."
         )
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the worlds are too few to say what its choice costs on average."""
+        low, high = self.cost["low"], self.cost["high"]
+        return low is None or high - low > _WIDE
+
+    def price(self, of: str = "") -> str:
+        """The cost for a person; where the interval says little, in words. ``of`` follows the first figure."""
+        mean, low, high = self.cost["mean"], self.cost["low"], self.cost["high"]
+        if mean is None:
+            return ""
+        of = f" {of}" if of else ""
+        if not self.too_few:
+            return f"{percent(self.cost)}{of}"
+        span = "" if low is None else f", 95 %: {low:.0%} to {high:.0%}"
+        return f"{mean:.1%}{of} in {self.cost['n']} worlds (too few to say what it costs on average{span})"
 
 
 @dataclass(frozen=True)
@@ -110,6 +129,11 @@ class Advice:
         lines = []
         if self.says_nothing_of_agents:
             lines.append(f"Do not choose by these figures: {self.says_nothing_of_agents}.")
+        if "click_rate" in self.not_identified:
+            lines.append(
+                "The log has no recommendations: what users click in these worlds is drawn from ranges, not known from "
+                "it, and every figure below rests on that."
+            )
         lines.append(f"In {self.n_worlds} worlds like yours:")
         lines += [r.sentence() for r in self.ranked]
         if self.best_agents:
@@ -127,14 +151,16 @@ class Advice:
 
     def _price(self, chosen: Ranked) -> str:
         cost = chosen.cost["mean"]
-        return f"its choice costs {cost:.1%} on average" + ("" if cost <= _CALM else ", which is much")
+        if chosen.too_few:
+            return f"its choice costs {cost:.1%} in these worlds, too few to rely on it: ask for more (--ensemble)"
+        return f"its choice costs {cost:.1%} on average" + ("" if cost <= _CALM else f", more than {_CALM:.0%}")
 
     def _on_exploring(self) -> list[str]:
         off_policy = [r for r in self.ranked if r.protocol == "off_policy"]
         today = min(off_policy, key=lambda r: r.cost["mean"]) if off_policy else None
         lines = [
             f"With logs under {r.logging}, {r.title} picks the best in {r.best['count']} of {r.n} and costs "
-            f"{percent(r.cost)}."
+            f"{r.price()}."
             for r in self.exploring
         ]
         if today is not None and self.exploring:
@@ -191,7 +217,7 @@ def ranked_of(results: Sequence[Mapping[str, Any]], logging: str) -> list[Ranked
             len(own),
             share([j["outcome"] == BEST for j in own]),
             sum(j["outcome"] == INDISTINGUISHABLE for j in own),
-            mean([j["cost_share"] for j in own], least=0.0),
+            mean([j["cost_share"] for j in own], least=0.0, largest=1.0),
             dict(Counter(j["pick"] for j in own)),
         )
         for (protocol, metric), own in groups.items()

@@ -9,6 +9,7 @@ import numpy as np
 from recsim_mnar.calibration import functionals as told
 from recsim_mnar.calibration.members import Maker
 from recsim_mnar.calibration.transitions import fitted_rows
+from recsim_mnar.progress import counting
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
 from recsim_mnar.worlds.sessions.params import SessionsParams
 
@@ -22,7 +23,7 @@ def identified_by(
     from recsim_mnar.worlds.sessions.world import SessionsWorld
 
     here = told.functionals(SessionsWorld(best, catalogue=catalogue))
-    draws = [told.functionals(SessionsWorld(p, catalogue=c)) for p, c in members]
+    draws = [told.functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
     known = _known(maker)
     identified = {
         name: {**_interval(here[name], [each[name] for each in draws]), "why": told.SAYS[name]}

@@ -20,6 +20,7 @@ from recsim_mnar.calibration.fitted import FittedWorld
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
+from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.params import RatingsParams
@@ -74,9 +75,10 @@ def fit_ratings(
     shares = _shares(ratings.values, np.ones(len(ratings)))
     point, slope = _matched(seen, shares, density, min(ratings.n_items, _MOST_ITEMS))
     best = _params(point, shares, density, ratings.n_items, assume)
-    report(f"draw an ensemble of {n_members} worlds")
+    if n_members:
+        report(f"draw an ensemble of {n_members} worlds")
     members, points = [], []
-    for i in range(n_members):
+    for i in counting(range(n_members), "worlds"):
         weights = _weights(ratings, derive_seed(seed, f"calibrate/member/{i}"))
         own = _statistics(ratings.users, ratings.items, ratings.values, ratings.n_items, weights)
         moved = point + np.linalg.lstsq(slope, own - seen, rcond=1e-2)[0]
@@ -195,7 +197,7 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
     slope = np.eye(3)
     best = (np.inf, point)
     size = np.array([0.03, 0.01, 0.02])
-    for turn in range(_ROUNDS):
+    for turn in counting(range(_ROUNDS), "rounds"):
         here = gap(point)
         worth = float(np.abs(here / size).max())
         if worth < best[0]:

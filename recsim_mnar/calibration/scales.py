@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.calibration.quadrature import interests_at_views, n_points
+from recsim_mnar.progress import counted
 from recsim_mnar.worlds.sessions.catalogue import checked_catalogue
 from recsim_mnar.worlds.sessions.params import SessionsParams
 from recsim_mnar.worlds.sessions.world import SessionsWorld
@@ -33,6 +34,8 @@ _VIEWS = 500_000
 _CELLS = 100_000_000
 _DRAWS = 1024
 _ROUNDS = 7
+_SLOPES = 2
+"""Rounds at which slopes are taken anew."""
 _NEAR_ENOUGH, _FAR_ENOUGH = 0.003, 0.04
 _WEAKEST, _STRONGEST = 0.1, 6.0
 _MOST_DRIFT = 4.0
@@ -207,18 +210,24 @@ def fit_scales(
         affinities: whose mean over all pairs is looked at: several where they were fitted on other users each.
         far: lags of the far pairs.
     """
+    tries = _ROUNDS + _SLOPES * (2 if far else 1)
+    told = counted(tries, "tries")
+    made = 0
     n_items = len(offsets)
     cost = n_items if lives.no_repeats else 30 * max(n_items // 200, 1)
     n_users = int(min(_VIEWS, _CELLS / cost) / lives.mean_views) + 1
     held = offsets
 
     def gap(point: Floats) -> tuple[Floats, Floats, Floats]:
+        nonlocal made
         scaled = np.exp(point[0]) * factors
         moved = match_popularity(scaled, held, lives, point[1])
         columns = world_of(scaled, moved, lives, point[1]).trajectories(77, 0, n_users, None)
         user, item = columns["user"].astype(np.int64), columns["item"].astype(np.int64)
         means = np.mean([resemblance(user, item, each, far).means() for each in affinities], axis=0)
         difference = np.log(np.maximum(means, 1e-9)) - np.log(np.maximum(observed, 1e-9))
+        made += 1
+        told(1)
         return (difference if far else difference * [1.0, 0.0]), moved, means
 
     point = np.array([0.0, 0.003 if far else 0.0])
@@ -234,11 +243,12 @@ def fit_scales(
             best = (size, point.copy(), held, here, means)
         if size < 1.0 or turn == _ROUNDS - 1:
             break
-        if turn < 2:
+        if turn < _SLOPES:
             slope = _slope(gap, point, here, bool(far))
         move = -np.linalg.lstsq(slope, here, rcond=1e-3)[0]
         move = np.clip(move, [-0.4, -0.5 * (point[1] + 0.02)], [0.4, 2.0 * (point[1] + 0.02)])
         point = np.clip(point + move, lowest, highest)
+    told(tries - made)  # it may have come near enough before
     _, point, held, misfit, simulated = best
     return Scales(float(np.exp(point[0])), float(point[1]), held, slope, bool(far), misfit, simulated)
 

@@ -20,6 +20,7 @@ from recsim_mnar.calibration.view_model import interests_of
 from recsim_mnar.calibration.viewing import CELLS, Views, steps_of_users, views_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
+from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
@@ -53,10 +54,11 @@ def fit_sessions(
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
         links = (str(assume["click_link"]),) if "click_link" in assume else links
         clicks = fit_clicks(_shown(log, views, n_items, seed), n_members, derive_seed(seed, "calibrate/clicks"), links)
-    report(f"draw an ensemble of {n_members} worlds")
+    if n_members:
+        report(f"draw an ensemble of {n_members} worlds")
     maker = Maker(found, clock, views, clicks, n_items, seed, dict(assume))
     best, catalogue = maker.best()
-    members = [maker.member(i) for i in range(n_members)]
+    members = [maker.member(i) for i in counting(range(n_members), "worlds")]
     identified, not_identified = identified_by(maker, best, catalogue, members)
     return FittedWorld(
         "sessions",

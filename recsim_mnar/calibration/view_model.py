@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
+from recsim_mnar.progress import counting
 
 Floats = NDArray[np.float64]
 Cells = NDArray[np.float32]
@@ -71,7 +72,7 @@ def fit_views(
     offsets = offsets if start is None else start.offsets
     state = _State(counts, factors, offsets, no_repeats, seed)
     state.posterior(6)
-    for _ in range(iterations):
+    for _ in counting(range(iterations), "steps"):
         state.regress_items()
         state.posterior(2)
     return ViewModel(state.factors, state.offsets, state.spread, state.interests, state.doubt)

@@ -17,7 +17,11 @@ from recsim_mnar.errors import UserError
 
 @click.command(short_help="From a log to how to choose agents by it.")
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--agents", required=True, help="To choose among: names or package.module:Class, with commas.")
+@click.option(
+    "--agents",
+    required=True,
+    help="To choose among: names (`recsim-mnar agents`) or package.module:Class, with commas.",
+)
 @click.option("--protocols", default=None, help="To choose by; the world's list unless named.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
 @click.option(

@@ -10,7 +10,7 @@ import click
 from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.own_log_options import column_options, columns_of
-from recsim_mnar.cli.shared import WHOLE, checked_file, checked_seed, writing
+from recsim_mnar.cli.shared import WHOLE, checked_seed, new_file, writing
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
 
     Prints what LOG identifies, with 90 % intervals, and what it does not, with the range that the ensemble takes. The
     file is a world: `simulate --world WORLD.toml`, `compare --world WORLD.toml`; `WORLD.toml#3` is the ensemble's
-    third.
+    third. Then `validate WORLD.toml LOG` says for which questions it may be used; `advise LOG` does the whole in one.
     """
     from recsim_mnar.calibration import calibrate_world
     from recsim_mnar.calibration.reading import read_to_fit
@@ -70,9 +70,10 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
 def _check_out(out: Path, log: Path) -> None:
     from recsim_mnar.worlds.world_file import SUFFIX
 
-    checked_file(out, "--out")
     if out.suffix.lower() != SUFFIX:
         raise UserError(f"--out {out}: a world's file ends in {SUFFIX}")
+    new_file(out, "--out")
+    new_file(out.with_suffix(".npz"), f"--out {out}: its arrays'")
     if log.is_dir() and log.resolve() in out.resolve().parents:
         raise UserError(f"--out {out} would lie in {log}, which is read: name another file")
 

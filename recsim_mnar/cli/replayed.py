@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.cli.shared import checked_file
+from recsim_mnar.cli.shared import new_file
 from recsim_mnar.cli.training_log import unfitted
 from recsim_mnar.errors import UserError
 
@@ -47,9 +47,7 @@ def destination_of(out: str, resume: bool) -> Destination:
         raise UserError(f"--out {out}: name a file that ends in .parquet, .arrow or .csv, or a folder as {out}/")
     if resume:
         raise UserError(f"--resume: {out} is one file, written as a whole; name a folder with --out {path.stem}/")
-    if path.exists():
-        raise UserError(f"--out {out} exists: name another file, or remove it first")
-    checked_file(path, "--out")
+    new_file(path, "--out")
     return Destination(path, form, resume)
 
 

@@ -68,6 +68,13 @@ def checked_file(path: Path, flag: str) -> None:
         raise UserError(f"{flag} {path} cannot be written: {error.strerror}; name another file") from None
 
 
+def new_file(path: Path, flag: str) -> None:
+    """As :func:`checked_file`, and raise UserError where there is something already: no work is replaced unasked."""
+    checked_file(path, flag)
+    if path.exists():
+        raise UserError(f"{flag} {path} exists: name another file, or remove it first")
+
+
 @contextlib.contextmanager
 def writing(path: Path, flag: str) -> Iterator[None]:
     """Name the flag where writing its file fails."""

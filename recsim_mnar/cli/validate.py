@@ -10,7 +10,7 @@ import click
 from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.own_log_options import own_log_options, reading_of
-from recsim_mnar.cli.shared import WHOLE, checked_file, checked_seed, names_of, writing
+from recsim_mnar.cli.shared import WHOLE, checked_seed, names_of, new_file, writing
 from recsim_mnar.errors import UserError
 
 
@@ -53,9 +53,9 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     out, other = options.pop("out"), options.pop("other_log")
     json_output.check(log)
     if out is not None:
-        checked_file(out, "--out")
         if out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out {out}: the page's name ends in .html")
+        new_file(out, "--out")
     asked = {"world": world, "log": str(log), "other_log": None if other is None else str(other)}
     asked |= {name: options[name] for name in ("preset", "settings", "checks", "agents", "items", "seed", "users")}
     seed = checked_seed(options["seed"])

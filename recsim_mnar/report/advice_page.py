@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.advice import Advice
-from recsim_mnar.report.figures import Figure, axes_of, svg_of
+from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
 from recsim_mnar.report.template import write_from
-from recsim_mnar.studies.result import percent
 
 _LINE = "#111827"
 
@@ -31,7 +30,7 @@ def write_advice(path: Path, found: Advice, made_by: dict[str, Any]) -> None:
         sentences=found.sentences(),
         nothing=found.says_nothing_of_agents,
         trust=found.trust(),
-        rows=[(r, percent(r.cost) if r.cost["mean"] is not None else "") for r in [*found.ranked, *found.exploring]],
+        rows=[(r, r.price()) for r in [*found.ranked, *found.exploring]],
         identified=found.identified,
         not_identified=found.not_identified,
         doctor=found.doctor,
@@ -46,8 +45,11 @@ def _costs(found: Advice) -> Figure:
     low = np.array([r.cost["low"] if r.cost["low"] is not None else r.cost["mean"] for r in rows])
     high = np.array([r.cost["high"] if r.cost["high"] is not None else r.cost["mean"] for r in rows])
     axes.errorbar(means, y, xerr=[means - low, high - means], fmt="o", color=_LINE, capsize=4)
-    axes.set_yticks(y, [r.title for r in rows])
+    axes.set_yticks(y, [label_of(r.title) for r in rows])
     axes.set_xlim(left=0)
-    axes.set_xlabel("share of the best agent's value that a choice by it costs, mean over worlds")
-    caption = "Whiskers: 95 %, over the worlds of the ensemble."
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlabel("mean cost of the choice, share of the best agent's value")
+    caption = "Whiskers: 95 % for the mean, over the worlds of the ensemble."
+    if any(r.too_few for r in rows):
+        caption += " They are too few to say what a choice costs on average."
     return Figure("What a choice costs", svg_of(figure), caption)

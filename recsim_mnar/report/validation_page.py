@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.report.figures import Figure, axes_of, svg_of
+from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
 from recsim_mnar.report.template import write_from
 from recsim_mnar.validation import Check, Validation
 
@@ -17,6 +17,8 @@ _REAL, _SIMULATED, _BAND = "#111827", "#e8590c", "#c7d2fe"
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
 _MOST_TICKS = 9
 _FEW = 12
+_LETTERS = 40
+"""Of all labels of an axis, that stand side by side without touching."""
 WIDTH = 80
 
 
@@ -81,6 +83,7 @@ def write_validation(path: Path, found: Validation, made_by: dict[str, Any]) -> 
         [figure for figure in map(_figure, found.checks) if figure is not None],
         answers=answers(found),
         checks=found.checks,
+        unpictured=[check for check in found.checks if "kind" not in check.picture],
         classes=_CLASSES,
         notes=found.notes,
         facts=found.facts,
@@ -117,7 +120,11 @@ def _lines(picture: dict[str, Any]) -> str:
     axes.plot(x, picture["real"], color=_REAL, linewidth=1.4, marker=marker, markersize=4, label="real")
     axes.plot(x, picture["simulated"], color=_SIMULATED, linewidth=1.4, marker=marker, markersize=4, label="simulated")
     ticks = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MOST_TICKS)).astype(int))
-    axes.set_xticks(ticks, [picture["entries"][i] for i in ticks], rotation=20 if len(x) <= _FEW else 0, ha="right")
+    names = [label_of(picture["entries"][i]) for i in ticks]
+    if sum(map(len, names)) > _LETTERS:
+        axes.set_xticks(ticks, names, rotation=20, ha="right", rotation_mode="anchor")
+    else:
+        axes.set_xticks(ticks, names)
     axes.set_xlabel(picture["axis"])
     axes.legend(frameon=False)
     return svg_of(figure)
@@ -138,7 +145,7 @@ def _scatter(picture: dict[str, Any]) -> str:
 
 def _bars(features: list[dict[str, Any]]) -> str:
     figure, axes = axes_of(6.2, 0.8 + 0.34 * len(features))
-    names = [row["feature"] for row in features][::-1]
+    names = [label_of(row["feature"]) for row in features][::-1]
     axes.barh(range(len(names)), [row["auc"] - 0.5 for row in features][::-1], left=0.5, color=_SIMULATED, height=0.6)
     axes.set_yticks(range(len(names)), names)
     axes.set_xlim(0.5, 1.0)
@@ -152,7 +159,7 @@ def _agents(picture: dict[str, Any]) -> str:
     axes.scatter(x - 0.12, picture["half"], color="#9ca3af", s=30, label="other half")
     axes.scatter(x, picture["real"], color=_REAL, s=30, label="real")
     axes.scatter(x + 0.12, picture["simulated"], color=_SIMULATED, s=30, label="simulated")
-    axes.set_xticks(x, picture["agents"], rotation=15, ha="right")
+    axes.set_xticks(x, [label_of(name) for name in picture["agents"]], rotation=20, ha="right", rotation_mode="anchor")
     axes.set_ylabel("hit rate at 10")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)

@@ -30,6 +30,8 @@ __all__ = ["MANIFEST", "TASKS", "differences", "processes", "run_study", "study_
 
 MANIFEST = "study.json"
 TASKS = "tasks"
+_NAMED = 6
+"""Studies that are named one by one where work begins."""
 Report = Callable[[str], None]
 
 
@@ -76,9 +78,11 @@ def run_study(
         "seeds": seeds if isinstance(seeds, int) else list(seeds),
         "seed": seed,
     }
-    for label, setup in zip(labels_of(setups), setups, strict=True):
-        number = len(tasks) // len(setups)
+    labels, number = labels_of(setups), len(tasks) // max(len(setups), 1)
+    named = labels if len(labels) <= _NAMED else [f"{labels[0]} to {labels[-1]}, each"]
+    for label in named:
         report(f"{label}: {number} catalogue{'s' if number > 1 else ''}")
+    for setup in setups:
         setup.resolved()
     if folder is None:
         return _run(tasks, settings, None, executor, report)

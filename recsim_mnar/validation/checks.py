@@ -14,7 +14,7 @@ GRADES = (MATCHES, CLOSE, CANNOT_SAY, OFF)
 LEVEL = 0.05
 """Of false alarms over all checks of one validation (Holm 1979)."""
 _WIDE = 2.0
-"""A check that finds nothing must have been able to see so many tolerances, or it cannot say."""
+"""A check that finds nothing must have been able to see a difference of so many tolerances, or it cannot say."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Check:
     @property
     def excess(self) -> float:
         """What of the distance is more than chance: chance and difference add up in squares."""
-        return float(np.sqrt(max(self.distance**2 - self.ceiling**2, 0.0)))
+        return _above(self.distance, self.ceiling)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
@@ -96,8 +96,13 @@ def _graded(check: Check, adjusted: float | None) -> Check:
 def _grade(check: Check, adjusted: float) -> str:
     if adjusted <= LEVEL:
         return CLOSE if check.excess <= check.tolerance else OFF
-    blind = check.visible - check.ceiling > _WIDE * check.tolerance or check.details.get("control_found") is False
-    return CANNOT_SAY if blind else MATCHES
+    blind = _above(check.visible, check.ceiling) > _WIDE * check.tolerance
+    return CANNOT_SAY if blind or check.details.get("control_found") is False else MATCHES
+
+
+def _above(distance: float, chance: float) -> float:
+    """What of a distance is more than chance: chance and difference add up in squares."""
+    return float(np.sqrt(max(distance**2 - chance**2, 0.0)))
 
 
 def _says(check: Check, grade: str) -> str:

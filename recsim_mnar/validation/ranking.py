@@ -11,6 +11,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.policy.registry import learner
+from recsim_mnar.progress import counting
 from recsim_mnar.protocols.judgement import rank_correlation
 from recsim_mnar.protocols.leave_one_out.protocol import fold_ranks
 from recsim_mnar.rng import derive_seed
@@ -71,7 +72,7 @@ def agreement(
         raise UserError("validate: name at least two agents, so that there is a ranking")
     a, b, s = (
         hits_of(log, agents, n_items, unseen=unseen, seed=derive_seed(seed, label))
-        for log, label in ((first, "first"), (second, "second"), (simulated, "simulated"))
+        for log, label in counting(((first, "first"), (second, "second"), (simulated, "simulated")), "logs")
     )
     tau, ceiling = _tau(b, s), _tau(a, b)
     real_apart, simulated_apart = b.apart > _APART, s.apart > _APART

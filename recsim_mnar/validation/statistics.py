@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from recsim_mnar.progress import counting
 from recsim_mnar.validation.forms import (
     BINS,
     LAGS,
@@ -39,7 +40,7 @@ GAP = 1800.0
 
 def statistics(material: Material) -> Iterator[Statistic]:
     """Every statistic that both sides have something for."""
-    for make in _ALL:
+    for make in counting(_ALL, "checks"):
         found = make(material)
         if found is not None:
             yield found

@@ -311,8 +311,8 @@ def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report:
     groups = Groups(known, held, simulated.n_users, derive_seed(case.seed, "groups"), allowance)
     found: list[Check] = []
     if "statistics" in kinds:
+        report("hold simulated users against real ones")
         for statistic in statistics(material):
-            report(statistic.name)
             gap = dataclasses.asdict(gap_of(statistic, groups))
             found.append(Check(name=statistic.name, kind="statistic", question=statistic.question, what=statistic.what,
                                tolerance=statistic.tolerance, **gap))  # fmt: skip

@@ -95,3 +95,18 @@ def test_from_a_log_to_the_page_and_taken_up_again(tmp_path):
     assert again.exit_code == 0, again.output
     assert "were there already" in again.output or "was there already" in again.output
     assert json.loads((tmp_path / "run" / "advice.json").read_text()) == first
+
+
+def test_what_few_worlds_cost_is_said_in_words():
+    few = advice()
+    assert few.ranked[1].too_few
+    assert "costs 5.0% of the best value in 2 worlds (too few to say what it costs on average" in few.sentences()[2]
+    assert all(r.cost["high"] <= 1.0 for r in few.ranked)
+    many = advice(ranked=ranked_of(RESULTS * 50, "random"))
+    assert not many.ranked[1].too_few
+    assert "costs 5.0% [4.0%, 6.1%] of the best value" in many.sentences()[2]
+
+
+def test_a_log_without_recommendations_says_what_clicks_rest_on():
+    found = advice(not_identified={"click_rate": {"why": "the log has no recommendations"}})
+    assert found.sentences()[0].startswith("The log has no recommendations")

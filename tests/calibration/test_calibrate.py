@@ -197,3 +197,12 @@ def test_revealed_ratings():
 def test_gini():
     assert gini(np.full(4, 0.25)) == pytest.approx(0.0)
     assert gini(np.array([0.0, 0.0, 0.0, 1.0])) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("ending", ["toml", "npz"])
+def test_a_world_that_is_there_is_not_replaced(tmp_path, ending):
+    (tmp_path / f"w.{ending}").write_text("kept")
+    done = CliRunner().invoke(cli, ["calibrate", "absent.csv", "--out", str(tmp_path / "w.toml")])
+    assert done.exit_code == 2 or done.exception
+    assert f"w.{ending} exists: name another file, or remove it first" in done.output + str(done.exception)
+    assert (tmp_path / f"w.{ending}").read_text() == "kept"

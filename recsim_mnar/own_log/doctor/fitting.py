@@ -158,7 +158,12 @@ def _compare(found: Examination) -> Fit:
     if not found.facts["items"] or found.facts["items"] < 2:
         return Fit("compare --interactions", False, line, "needs two items or more")
     by = "leave-one-out and a split by time" if found.facts["time"] is not None else "leave-one-out"
-    says = f"which recommender foresees what users do, by {by}; calibrate and advise take such a file, too"
+    source = shlex.quote(str(found.source))
+    says = (
+        f"which recommender foresees what users do, by {by}; a simulator like it: recsim-mnar calibrate {source} --out "
+        f"world.toml; how to choose agents in worlds like it: recsim-mnar advise {source} --agents "
+        "popularity,item-knn,svd"
+    )
     return Fit("compare --interactions", True, line, says)
 
 
