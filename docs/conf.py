@@ -40,7 +40,8 @@ extensions = [
     "tables",
     "formulas",
 ]
-exclude_patterns = ["_build", "README.md", "extensions"]
+# The second and third are what a build leaves here, which the next one would take for pages.
+exclude_patterns = ["_build", "jupyter_execute", ".jupyter_cache", "README.md", "extensions"]
 source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
 
 # Pages.

@@ -129,3 +129,15 @@ def test_what_learning_needs_is_asked_for_in_one_line(tmp_path):
         exposures_of(propensities=lambda u, i, t: np.full(len(u), 0.5)).write(tmp_path)
     with pytest.raises(UserError, match="does not exist"):
         Exposures.read(tmp_path / "nowhere")
+
+
+def test_metadata_that_say_something_else_are_refused_in_one_line(tmp_path):
+    import pyarrow.parquet as pq
+
+    z, y = grid()
+    of_grid(z, y).write(tmp_path / "made")
+    table = pq.read_table(tmp_path / "made" / "exposures.parquet")
+    damaged = {k: v.replace(b"n_users", b"n_usejs") for k, v in table.schema.metadata.items()}
+    pq.write_table(table.replace_schema_metadata(damaged), tmp_path / "own.parquet")
+    with pytest.raises(UserError, match=r"own\.parquet: its metadata have 'n_usejs'"):
+        Exposures.read(tmp_path / "own.parquet")

@@ -364,7 +364,16 @@ class Exposures:
             UserError: nothing there, or a column is missing.
         """
         columns, known = exposure_files.read(Path(path))
+        strange = next((name for name in known if name not in _KNOWN), None)
+        if strange is not None:
+            raise UserError(
+                f"{path}: its metadata have {strange!r}, which is no word of a purchase log: is it damaged?"
+            )
         return cls.from_columns(columns, **known)
+
+
+_KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
+"""What a file says of a purchase log beside its rows."""
 
 
 def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
