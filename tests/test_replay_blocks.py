@@ -238,3 +238,17 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path, capsys, log):
         assert err.splitlines()[-1].startswith("error: ")
         assert not out.exists()
         assert not out.exists()
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])  # by blocks, and all rows at once
+def test_an_item_beyond_those_of_the_logs_own_world_is_damage(tmp_path, capsys, world, form):
+    random = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
+    log = simulate(world, random, 30, 3)
+    action = log["action"].copy()
+    action[np.flatnonzero(log.is_bandit)[5]] += 1 << 24  # one bit
+    Log({**log.columns, "action": action}, log.provenance).write(tmp_path / f"log.{form}")
+    given = [str(tmp_path / f"log.{form}"), "--policy", "random", "--out", str(tmp_path / "out.parquet")]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["replay", *given])
+    assert ended.value.code == 2
+    assert "says that its world has items 0..9: the file is damaged" in capsys.readouterr().err

@@ -148,10 +148,10 @@ class Given:
 
     @property
     def n_items(self) -> int:
-        """What the log's world says, or the largest item met plus one where that is more."""
+        """What the log's world says, else the largest item met plus one."""
         if self.data is not None:
             return n_items_of(self.data)
-        return max(_told_items(self.provenance), int(self.survey.highest_item) + 1)
+        return _items(self.provenance, int(self.survey.highest_item) + 1)
 
     @property
     def all_bandit(self) -> bool:
@@ -270,10 +270,26 @@ def logging_policy(log: Any, executor: Any = None) -> Any:
 
 
 def n_items_of(*logs: Any) -> int:
-    """Number of items: what the logs' worlds say, else the largest item met plus one."""
-    known = [_told_items(log.provenance) for log in logs]
-    met = [max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1 for log in logs]
-    return max(*known, *met)
+    """Number of items: what the logs' worlds say, else the largest item met plus one.
+
+    Raises:
+        UserError: an item beyond those that its own log says there are.
+    """
+    return max(
+        _items(log.provenance, max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1)
+        for log in logs
+    )
+
+
+def _items(provenance: Any, met: int) -> int:
+    """Items of a log that meets ``met - 1`` at the most."""
+    told = _told_items(provenance)
+    if 0 < told < met:
+        raise UserError(
+            f"the log has item {met - 1}, and says that its world has items 0..{told - 1}: the file is damaged, or "
+            "what it says of itself is of another log"
+        )
+    return max(told, met)
 
 
 def _told_items(provenance: Any) -> int:
