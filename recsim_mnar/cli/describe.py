@@ -179,7 +179,9 @@ def _estimator(name: str) -> Told:
         "where few weights decide": "" if info.lighter == name else f"use {info.lighter}",
         "source": _place(info.scores),
     }
-    return _told("estimator", name, [info.title, *paragraphs(info.scores)], facts)
+    said = paragraphs(info.scores)
+    told_already = bool(said) and info.title.lower() in said[0].lower()
+    return _told("estimator", name, said if told_already else [info.title, *said], facts)
 
 
 def _protocol(name: str) -> Told:
