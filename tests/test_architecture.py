@@ -31,6 +31,8 @@ MAY = {
     "numerics": {"errors"},
     "rng": {"errors", "numerics"},
     "log": GROUND,
+    # Keeps what is done of long work in a folder, as logs are kept.
+    "resuming": GROUND | {"log"},
     "policy": GROUND | {"plugins", "log"},
     "propensities": GROUND | {"log"},
     "estimators": GROUND | {"plugins", "log", "propensities"},
@@ -69,16 +71,17 @@ MAY = {
         "studies",
     },
     # Above the files that people bring, which it reads.
-    "calibration": GROUND | {"log", "datasets", "worlds", "own_log"},
-    "validation": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "protocols", "calibration"},
-    "advice": GROUND | {"log", "worlds", "protocols", "studies", "calibration", "validation"},
+    "calibration": GROUND | {"resuming", "log", "datasets", "worlds", "own_log"},
+    "validation": GROUND
+    | {"resuming", "log", "policy", "estimators", "worlds", "simulate", "protocols", "calibration"},
+    "advice": GROUND | {"resuming", "log", "worlds", "protocols", "studies", "calibration", "validation"},
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "validation", "advice"},
     "cli": GROUND
     | {"calibration"}
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
     | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
     | {"cluster", "replayed_log"}
-    | {"_start", "validation", "advice"},
+    | {"_start", "resuming", "validation", "advice"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},

@@ -12,6 +12,7 @@ from recsim_mnar.calibration.fitted import FittedWorld
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
+from recsim_mnar.resuming import work
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.registry import entry_of
 
@@ -30,6 +31,8 @@ def calibrate_world(
     report: Callable[[str], None] = lambda stage: None,
 ) -> FittedWorld:
     """Fit a world to a log, and say what the log identifies.
+
+    Within :func:`recsim_mnar.resuming.resumable` a run that is interrupted can be taken up.
 
     Args:
         log: views and recommendations (a :class:`~recsim_mnar.log.table.Log`, of either kind or both), revealed
@@ -58,18 +61,21 @@ def calibrate_world(
 
         read = read_to_fit(log, world)
         log, n_items = read.log, n_items or read.n_items
+    asked = {"world": world, "seed": seed, "ensemble": ensemble, "assume": assume}
     if isinstance(log, Ratings) or kind.rates:
         from recsim_mnar.calibration.ratings import fit_ratings, ratings_of
 
         if not kind.rates:
             raise UserError('revealed ratings are fitted by the ratings world: world="ratings"')
         ratings = log if isinstance(log, Ratings) else ratings_of(log, n_items)
-        return fit_ratings(ratings, n_members=ensemble, seed=seed, assume=assume, report=report)
+        with work("calibrate", lambda: {**asked, "n_items": ratings.n_items, "log": ratings.digest()}):
+            return fit_ratings(ratings, n_members=ensemble, seed=seed, assume=assume, report=report)
     from recsim_mnar.calibration.sessions import fit_sessions
 
-    n_items = _n_items(log) if n_items is None else n_items
-    log.validate(n_items)
-    return fit_sessions(log, n_items=n_items, n_members=ensemble, seed=seed, assume=assume, report=report)
+    events, n_items = log, _n_items(log) if n_items is None else n_items
+    events.validate(n_items)
+    with work("calibrate", lambda: {**asked, "n_items": n_items, "log": events.digest(optional=True)}):
+        return fit_sessions(events, n_items=n_items, n_members=ensemble, seed=seed, assume=assume, report=report)
 
 
 def _n_items(log: Log) -> int:

@@ -11,11 +11,13 @@ posterior are independent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
+from recsim_mnar.resuming import Arrays, Form, as_text, of_text
 from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
 Floats = NDArray[np.float64]
@@ -75,6 +77,25 @@ class ClickModel:
     relations: list[float]
     evidence: dict[str, float]
     relation: tuple[float, float]
+
+
+def _click_arrays(model: ClickModel) -> Arrays:
+    told = {"link": model.link, "relations": model.relations, "evidence": model.evidence, "relation": model.relation}
+    arrays: dict[str, NDArray[Any]] = {"told": as_text(told), "factors": model.factors, "offsets": model.offsets}
+    for i, (factors, offsets) in enumerate(model.draws):
+        arrays |= {f"factors_{i}": factors, f"offsets_{i}": offsets}
+    return arrays
+
+
+def _click_model(found: Arrays) -> ClickModel:
+    told = of_text(found["told"])
+    draws = [(found[f"factors_{i}"], found[f"offsets_{i}"]) for i in range(len(told["relations"]))]
+    told["relation"] = tuple(told["relation"])
+    return ClickModel(factors=found["factors"], offsets=found["offsets"], draws=draws, **told)
+
+
+CLICKS = Form(_click_arrays, _click_model)
+"""How a click part lies in a file."""
 
 
 def fit_clicks(shown: Shown, n_draws: int, seed: int, links: tuple[str, ...] = CLICK_LINKS) -> ClickModel:

@@ -13,6 +13,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import replacing
+from recsim_mnar.log.receipts import arrays_digest, digest_of
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.registry import entry_of, make_world
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
@@ -85,6 +86,10 @@ class FittedWorld:
             "method": self.method,
             "ensemble": [_plain({k: v for k, v in p.to_dict().items() if v != best[k]}) for p in self.ensemble],
         }
+
+    def digest(self) -> str:
+        """Sha256 of all it holds."""
+        return digest_of({**self.to_dict(), "arrays": arrays_digest(self._arrays())})
 
     def save(self, path: str | Path) -> FittedWorld:
         """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz`` beside it; returns the world of that file.

@@ -15,6 +15,7 @@ from recsim_mnar.calibration.scales import match_popularity
 from recsim_mnar.calibration.transitions import Transitions, drawn_rows, fitted_rows
 from recsim_mnar.calibration.view_model import ViewModel
 from recsim_mnar.calibration.viewing import Views, settled_shares
+from recsim_mnar.resuming import Arrays, Form, as_text, of_text
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, checked_catalogue
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
@@ -27,6 +28,20 @@ _FREE = {
 }
 _LEVELS = (0.005, 0.05)
 """Click rates between which that of a log without clicks is taken."""
+
+
+def _member_arrays(member: tuple[SessionsParams, Catalogue]) -> Arrays:
+    params, catalogue = member
+    return {"params": as_text(params.to_dict()), "flips": catalogue.flips, **catalogue.arrays()}
+
+
+def _member(found: Arrays) -> tuple[SessionsParams, Catalogue]:
+    catalogue = Catalogue(**{name: array for name, array in found.items() if name != "params"})
+    return SessionsParams.from_dict(of_text(found["params"])), catalogue
+
+
+MEMBER = Form(_member_arrays, _member)
+"""How a member lies in a file."""
 
 
 class Maker:

@@ -21,6 +21,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
+from recsim_mnar.resuming import Form, stage
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.params import RatingsParams
@@ -37,6 +38,9 @@ _LOW = np.array([0.03, 0.05, np.log(0.05)])
 _HIGH = np.array([3.0, 3.0, 0.0])
 _STEPS = np.array([0.1, 0.1, 0.2])
 _SEED = 5
+_MATCHED = Form[tuple[Floats, Floats]](
+    lambda matched: {"point": matched[0], "slope": matched[1]}, lambda found: (found["point"], found["slope"])
+)
 
 
 def ratings_of(log: Log, n_items: int | None) -> Ratings:
@@ -73,7 +77,8 @@ def fit_ratings(
     density = min(len(ratings) / (n_users * ratings.n_items), 1.0)
     seen = _statistics(ratings.users, ratings.items, ratings.values, ratings.n_items)
     shares = _shares(ratings.values, np.ones(len(ratings)))
-    point, slope = _matched(seen, shares, density, min(ratings.n_items, _MOST_ITEMS))
+    size = min(ratings.n_items, _MOST_ITEMS)
+    point, slope = stage("matched", lambda: _matched(seen, shares, density, size), _MATCHED)
     best = _params(point, shares, density, ratings.n_items, assume)
     if n_members:
         report(f"draw an ensemble of {n_members} worlds")
@@ -205,7 +210,8 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
         if worth < 0.05:
             break
         if turn % 3 == 0:
-            slope = np.stack([(gap(point + step) - here) / step.sum() for step in np.diag(_STEPS)], axis=1)
+            steps = np.diag(np.where(point + _STEPS > _HIGH, -_STEPS, _STEPS))  # no world lies beyond
+            slope = np.stack([(gap(point + step) - here) / step.sum() for step in steps], axis=1)
         move = -np.linalg.lstsq(slope / size[:, None], here / size, rcond=1e-2)[0]
         point = np.clip(point + np.clip(move, -0.4, 0.4), _LOW, _HIGH)
     return best[1], slope

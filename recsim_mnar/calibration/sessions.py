@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,17 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.calibration.clicks import ClickModel, Shown, fit_clicks
+from recsim_mnar.calibration.clicks import CLICKS, ClickModel, Shown, fit_clicks
 from recsim_mnar.calibration.clock import Clock, clock_of
 from recsim_mnar.calibration.fitted import FittedWorld
 from recsim_mnar.calibration.identified import identified_by
-from recsim_mnar.calibration.members import Maker
+from recsim_mnar.calibration.members import MEMBER, Maker
 from recsim_mnar.calibration.transitions import Transitions, transitions_of
 from recsim_mnar.calibration.view_model import interests_of
 from recsim_mnar.calibration.viewing import CELLS, Views, steps_of_users, views_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
+from recsim_mnar.resuming import stage
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
@@ -53,12 +55,15 @@ def fit_sessions(
         # Where nothing is known of users the curve of RecoGym's link has no meaning.
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
         links = (str(assume["click_link"]),) if "click_link" in assume else links
-        clicks = fit_clicks(_shown(log, views, n_items, seed), n_members, derive_seed(seed, "calibrate/clicks"), links)
+        own = derive_seed(seed, "calibrate/clicks")
+        clicks = stage("clicks", lambda: fit_clicks(_shown(log, views, n_items, seed), n_members, own, links), CLICKS)
     if n_members:
         report(f"draw an ensemble of {n_members} worlds")
     maker = Maker(found, clock, views, clicks, n_items, seed, dict(assume))
     best, catalogue = maker.best()
-    members = [maker.member(i) for i in counting(range(n_members), "worlds")]
+    members = [
+        stage(f"member-{i}", functools.partial(maker.member, i), MEMBER) for i in counting(range(n_members), "worlds")
+    ]
     identified, not_identified = identified_by(maker, best, catalogue, members)
     return FittedWorld(
         "sessions",

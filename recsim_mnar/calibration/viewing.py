@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from recsim_mnar.calibration.scales import (
 from recsim_mnar.calibration.view_model import ViewModel, fit_views, log_score
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
+from recsim_mnar.resuming import fields_of, in_json, stage
 from recsim_mnar.rng import Stream
 
 Floats = NDArray[np.float64]
@@ -39,6 +41,8 @@ _HELD_OUT = 0.1
 _CLEARLY, _LIKELY = 2.0, 0.5
 _PAIRED = 0.3
 """Share, about, of a score's standard error that a difference of two scores of the same views has."""
+_MODEL, _SCALES = fields_of(ViewModel), fields_of(Scales)
+_SCORE = in_json(list[float], lambda told: (float(told[0]), float(told[1])))
 _RANKING = 800
 _ITERATIONS, _FEWER = 14, 8
 
@@ -97,7 +101,9 @@ def views_of(log: Log, n_items: int, seed: int, report: Report) -> Views:
         scales = Scales(1.0, 0.0, offsets, np.eye(2), False, np.zeros(2), np.zeros(2))
     else:
         observed = np.mean([each.means() for each in seen], axis=0)
-        scales = fit_scales(model.factors, model.offsets, lives, observed, affinities, far)
+        scales = stage(
+            "scales", lambda: fit_scales(model.factors, model.offsets, lives, observed, affinities, far), _SCALES
+        )
     return Views(user, item, counts, lives, model, scales, seen, far, scores, error)
 
 
@@ -167,11 +173,15 @@ def _ranked(
     np.add.at(test, (users[out], items[out]), 1.0)
     train = counts - test
     scores: dict[int, tuple[float, float]] = {}
+
+    def score_of(k: int) -> tuple[float, float]:
+        fit = fit_views(train, k, no_repeats=no_repeats, seed=seed, iterations=_FEWER)
+        return log_score(fit, train, test, no_repeats=no_repeats)
+
     last = None
     for k in (0, *(k for k in RANKS if k < counts.shape[1])):
         report(f"fit what is viewed with {k} factors" if k else "fit what is viewed by popularity alone")
-        fit = fit_views(train, k, no_repeats=no_repeats, seed=seed, iterations=_FEWER)
-        scores[k] = log_score(fit, train, test, no_repeats=no_repeats)
+        scores[k] = stage(f"score-{k}", functools.partial(score_of, k), _SCORE)
         if last is not None and k > 2 and scores[k][0] < scores[last][0]:
             break
         last = k
@@ -180,7 +190,11 @@ def _ranked(
         if score - scores[best][0] > (_CLEARLY if best == 0 else _LIKELY) * _PAIRED * error:
             best = k
     report(f"fit what is viewed, {best} factors")
-    return fit_views(whole, best, no_repeats=no_repeats, seed=seed, iterations=_ITERATIONS), scores
+
+    def fit() -> ViewModel:
+        return fit_views(whole, best, no_repeats=no_repeats, seed=seed, iterations=_ITERATIONS)
+
+    return stage("model", fit, _MODEL), scores
 
 
 def _affinities(
@@ -197,9 +211,12 @@ def _affinities(
     if not lives.no_repeats or k == 0:
         return [same_item], [resemblance(user, item, same_item, far)]
     half = np.arange(len(kept)) % 2 == 0
+
+    def fit(of: NDArray[np.bool_]) -> ViewModel:
+        return fit_views(counts[of], k, no_repeats=True, seed=seed, iterations=_FEWER)
+
     affinities = [
-        by_factors(fit_views(counts[of], k, no_repeats=True, seed=seed, iterations=_FEWER).factors)
-        for of in (half, ~half)
+        by_factors(stage(f"half-{i}", functools.partial(fit, of), _MODEL).factors) for i, of in enumerate((half, ~half))
     ]
     fitted_on = np.full(int(user[-1]) + 1, -1)
     fitted_on[kept[half]], fitted_on[kept[~half]] = 0, 1

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--assume", multiple=True, metavar="NAME=VALUE", help="A parameter that is set, not fitted; may be repeated."
 )
+@click.option("--resume", is_flag=True, help="Take up an interrupted run with the same --out.")
 @column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("what was fitted")
 def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -40,12 +41,13 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     """
     from recsim_mnar.calibration import calibrate_world
     from recsim_mnar.calibration.reading import read_to_fit
+    from recsim_mnar.resuming import resumable, unfinished
 
     json_output.check(log, out)
     _check_out(out, log)
     seed = checked_seed(options["seed"])
     columns = columns_of(options)
-    with progress() as report:
+    with progress() as report, resumable(unfinished(out), resume=options["resume"]):
         report(f"read {log}")
         read = read_to_fit(log, options["world"], columns)
         for line in read.lines:
@@ -59,8 +61,8 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
             assume=assumed(options["assume"]),
             report=report,
         )
-    with writing(out, "--out"):
-        fitted = fitted.save(out)
+        with writing(out, "--out"):
+            fitted = fitted.save(out)
     for line in lines_of(fitted):
         json_output.answer(line)
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")

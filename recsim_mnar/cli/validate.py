@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from recsim_mnar.errors import UserError
 @click.option("--users", type=WHOLE, default=4000, show_default=True, help="Real users looked at, at most.")
 @click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of simulated users and divisions.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Write a page with pictures, PAGE.html.")
+@click.option("--resume", is_flag=True, help="Take up an interrupted run with the same --out.")
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
 @json_option("all that is found")
 def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -48,6 +50,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     world's name with --preset and --set.
     """
     from recsim_mnar.report.validation_page import legend_lines, sentence_lines, table_lines, write_validation
+    from recsim_mnar.resuming import resumable, unfinished
     from recsim_mnar.validation import validate_world
 
     out, other = options.pop("out"), options.pop("other_log")
@@ -56,10 +59,13 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
         if out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out {out}: the page's name ends in .html")
         new_file(out, "--out")
+    elif options["resume"]:
+        raise UserError("--resume: name the page of the interrupted run with --out")
+    keeping = contextlib.nullcontext() if out is None else resumable(unfinished(out), resume=options["resume"])
     asked = {"world": world, "log": str(log), "other_log": None if other is None else str(other)}
     asked |= {name: options[name] for name in ("preset", "settings", "checks", "agents", "items", "seed", "users")}
     seed = checked_seed(options["seed"])
-    with progress() as report:
+    with progress() as report, keeping:
         report("reading")
         made = _world(world, options["preset"], options["settings"])
         best = made.make() if hasattr(made, "ensemble") else made
@@ -79,6 +85,9 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
             most_users=options["users"],
             report=report,
         )
+        if out is not None:
+            with writing(out, "--out"):
+                write_validation(out, found, {"command": "validate", **asked})
     for line in table_lines(found):
         json_output.answer(line)
     for line in legend_lines():
@@ -86,8 +95,6 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     for line in ("", *sentence_lines(found)):
         json_output.answer(line)
     if out is not None:
-        with writing(out, "--out"):
-            write_validation(out, found, {"command": "validate", **asked})
         json_output.say(f"page: {out}")
     json_output.write(found.to_dict())
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.receipts import arrays_digest
 from recsim_mnar.log.schema import as_type
 
 Floats = NDArray[np.float64]
@@ -60,6 +61,11 @@ class Ratings:
     def shape(self) -> tuple[int, int]:
         """(U, I)."""
         return self.n_users, self.n_items
+
+    def digest(self) -> str:
+        """Sha256 of the entries and the shape of the matrix."""
+        sizes = np.array(self.shape)
+        return arrays_digest({"users": self.users, "items": self.items, "values": self.values, "sizes": sizes})
 
     @property
     def density(self) -> float:

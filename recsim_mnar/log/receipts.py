@@ -15,6 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import replacing
 
@@ -137,6 +140,15 @@ def _receipt(known: Mapping[str, Any]) -> Receipt:
 def digest_of(value: Any) -> str:
     """Sha256 of a value of JSON types, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Sha256 of arrays: their names, kinds, shapes and values."""
+    sha = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        sha.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from recsim_mnar.resuming import Form, in_json
+
 MATCHES, CLOSE, OFF, CANNOT_SAY = "matches", "close", "off", "cannot say"
 GRADES = (MATCHES, CLOSE, CANNOT_SAY, OFF)
 LEVEL = 0.05
@@ -67,6 +69,12 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
         return dataclasses.asdict(self)
+
+
+CHECKS: Form[list[Check]] = in_json(
+    lambda checks: [check.to_dict() for check in checks], lambda told: [Check(**each) for each in told]
+)
+"""How checks lie in a file."""
 
 
 def holm(p: Sequence[float]) -> list[float]:

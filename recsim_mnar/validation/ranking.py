@@ -14,6 +14,7 @@ from recsim_mnar.policy.registry import learner
 from recsim_mnar.progress import counting
 from recsim_mnar.protocols.judgement import rank_correlation
 from recsim_mnar.protocols.leave_one_out.protocol import fold_ranks
+from recsim_mnar.resuming import Form, stage
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.validation.checks import CANNOT_SAY, CLOSE, MATCHES, OFF, Check
 from recsim_mnar.validation.lives import Floats
@@ -60,6 +61,12 @@ def hits_of(log: Log, agents: Sequence[str], n_items: int, *, unseen: bool, seed
     return Hits(list(learners), np.stack([(ranks <= K).mean(axis=0) for ranks in found.ranks.values()]))
 
 
+def _hits_at(label: str, log: Log, agents: Sequence[str], n_items: int, *, unseen: bool, seed: int) -> Hits:
+    own = derive_seed(seed, label)
+    form = Form[Hits](lambda hits: {"of_user": hits.of_user}, lambda found: Hits(list(agents), found["of_user"]))
+    return stage(f"hits-{label}", lambda: hits_of(log, agents, n_items, unseen=unseen, seed=own), form)
+
+
 def agreement(
     first: Log, second: Log, simulated: Log, agents: Sequence[str], n_items: int, *, unseen: bool, seed: int
 ) -> Check:
@@ -71,7 +78,7 @@ def agreement(
     if len(agents) < 2:
         raise UserError("validate: name at least two agents, so that there is a ranking")
     a, b, s = (
-        hits_of(log, agents, n_items, unseen=unseen, seed=derive_seed(seed, label))
+        _hits_at(label, log, agents, n_items, unseen=unseen, seed=seed)
         for log, label in counting(((first, "first"), (second, "second"), (simulated, "simulated")), "logs")
     )
     tau, ceiling = _tau(b, s), _tau(a, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,16 +13,18 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log import schema
+from recsim_mnar.log.receipts import arrays_digest
 from recsim_mnar.log.table import Log
+from recsim_mnar.resuming import in_json, stage, work
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.validation import ranking
-from recsim_mnar.validation.checks import CANNOT_SAY, CLOSE, MATCHES, OFF, Check, graded
+from recsim_mnar.validation.checks import CANNOT_SAY, CHECKS, CLOSE, MATCHES, OFF, Check, graded
 from recsim_mnar.validation.classifier import telling_apart
 from recsim_mnar.validation.lives import Lives
-from recsim_mnar.validation.material import prepared
+from recsim_mnar.validation.material import Material, prepared
 from recsim_mnar.validation.out_of_policy import other_policy, random_ratings
 from recsim_mnar.validation.simulated import shown_in, simulated_log
-from recsim_mnar.validation.statistics import statistics
+from recsim_mnar.validation.statistics import Statistic, statistics
 from recsim_mnar.validation.two_groups import Groups, gap_of
 
 KINDS = ("statistics", "classifier", "ranking", "out_of_policy")
@@ -29,6 +32,7 @@ MOST_USERS = 4000
 """Real users that are looked at."""
 LEAST_USERS = 20
 _RANKED = 1000
+_GAP = in_json(dict[str, Any], dict[str, Any])
 _MEMBERS = 20
 _SIMULATED = 3
 """Simulated users for each held-out one: their own error then adds a third, not as much again."""
@@ -107,6 +111,8 @@ def validate_world(
 ) -> Validation:
     """Hold a world against a log.
 
+    Within :func:`recsim_mnar.resuming.resumable` a run that is interrupted can be taken up.
+
     Args:
         world: a :class:`~recsim_mnar.worlds.base.DecisionWorld` with its parameters; a fitted world (what has
             ``make(i)`` and ``ensemble``), which is fitted anew on half of the users and held against the other half; or
@@ -133,18 +139,42 @@ def validate_world(
     """
     seed = check_seed(seed)
     kinds = _kinds(checks)
-    case = _case(world, log, seed, n_items, same_items, as_it_is, most_users,
-                 other_log is not None, report)  # fmt: skip
-    found: list[Check] = []
-    not_checked = [*_NEVER]
-    if {"statistics", "classifier"} & set(kinds):
-        found += _by_users(case, kinds, not_checked, report)
-    if "ranking" in kinds:
-        found += _by_ranking(case, agents, not_checked, report)
-    if "out_of_policy" in kinds:
-        found += _out_of_policy(case, other_log, not_checked, report)
-    not_checked += [f"{kind.replace('_', ' ')}: not asked for" for kind in KINDS if kind not in kinds]
-    return Validation(graded(found), not_checked, case.notes, case.facts())
+
+    def of() -> dict[str, Any]:
+        other = None if other_log is None else other_log.digest(optional=True)
+        return {
+            "world": _identity(world), "log": log.digest(optional=True), "other_log": other, "checks": kinds,
+            "agents": agents, "n_items": n_items, "same_items": same_items, "as_it_is": as_it_is,
+            "most_users": most_users, "seed": seed,
+        }  # fmt: skip
+
+    with work("validate", of):
+        case = _case(world, log, seed, n_items, same_items, as_it_is, most_users,
+                     other_log is not None, report)  # fmt: skip
+        found: list[Check] = []
+        not_checked = [*_NEVER]
+        if {"statistics", "classifier"} & set(kinds):
+            found += _by_users(case, kinds, not_checked, report)
+        if "ranking" in kinds:
+            found += _by_ranking(case, agents, not_checked, report)
+        if "out_of_policy" in kinds:
+            found += _out_of_policy(case, other_log, not_checked, report)
+        not_checked += [f"{kind.replace('_', ' ')}: not asked for" for kind in KINDS if kind not in kinds]
+        return Validation(graded(found), not_checked, case.notes, case.facts())
+
+
+def _identity(world: Any) -> Any:
+    """What says which world this is, JSON types.
+
+    Raises:
+        UserError: it is a function.
+    """
+    if hasattr(world, "digest"):
+        return world.digest()
+    if not hasattr(world, "describe"):
+        raise UserError("resumable() goes with a world or a fitted world: what a function makes cannot be known again")
+    catalogue: Any = getattr(world, "catalogue", None)
+    return [world.describe(), arrays_digest(catalogue.arrays()) if hasattr(catalogue, "arrays") else None]
 
 
 @dataclass(frozen=True)
@@ -312,16 +342,25 @@ def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report:
     found: list[Check] = []
     if "statistics" in kinds:
         report("hold simulated users against real ones")
-        for statistic in statistics(material):
-            gap = dataclasses.asdict(gap_of(statistic, groups))
+        for i, statistic in enumerate(statistics(material)):
+            gap = stage(f"statistic-{i}", functools.partial(_gap, statistic, groups), _GAP)
             found.append(Check(name=statistic.name, kind="statistic", question=statistic.question, what=statistic.what,
                                tolerance=statistic.tolerance, **gap))  # fmt: skip
         _unseen_questions(case, material.lives, clock, not_checked)
     if "classifier" in kinds:
         report("classifier")
-        told = telling_apart(material, groups)
-        found += [] if told is None else [told]
+        told: list[Check] = stage("classifier", lambda: _told_apart(material, groups), CHECKS)
+        found += told
     return found
+
+
+def _gap(statistic: Statistic, groups: Groups) -> dict[str, Any]:
+    return dataclasses.asdict(gap_of(statistic, groups))
+
+
+def _told_apart(material: Material, groups: Groups) -> list[Check]:
+    told = telling_apart(material, groups)
+    return [] if told is None else [told]
 
 
 def _unseen_questions(case: _Case, lives: Lives, clock: bool, not_checked: list[str]) -> None:
@@ -358,7 +397,7 @@ def _by_ranking(
 
 
 def _of_random_items(case: _Case, other: Log, seed: int, not_checked: list[str]) -> list[Check]:
-    found = random_ratings(case.worlds, case.log, other, seed)
+    found = stage("random-ratings", lambda: random_ratings(case.worlds, case.log, other, seed), CHECKS)
     if len(found) == 1:
         not_checked.append(
             "which users would rate which items how: the world's items and users are drawn, not the log's"
@@ -393,4 +432,4 @@ def _out_of_policy(
     ratings = (other["event"] == schema.ORGANIC) & np.isfinite(other["reward"])
     if ratings.any():
         return _of_random_items(case, other, seed, not_checked)
-    return [other_policy(case.worlds, case.log, other, seed)]
+    return stage("other-policy", lambda: [other_policy(case.worlds, case.log, other, seed)], CHECKS)

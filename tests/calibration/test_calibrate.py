@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from recsim_mnar import rng
 from recsim_mnar.calibration import FittedWorld, calibrate_world
 from recsim_mnar.calibration.functionals import functionals, gini
 from recsim_mnar.calibration.transitions import drawn_rows, transitions_of
@@ -16,6 +17,7 @@ from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
+from recsim_mnar.rng import Stream
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -192,6 +194,17 @@ def test_revealed_ratings():
     mean = float((np.array(found.params.shares) * np.arange(1, 6)).sum())
     assert mean < full[u, i].mean()  # low ratings are revealed less often, and the fit knows
     assert "alpha" in found.not_identified
+
+
+def test_ratings_that_are_revealed_whatever_they_are():
+    from recsim_mnar.log.ratings import Ratings
+
+    world = make_world("ratings", "quick", ["n_items=40"])
+    full = world.ratings_of(0, np.arange(60))
+    u, i = np.divmod(np.flatnonzero(rng.uniforms(0, Stream.PROTOCOL, np.arange(full.size), 0) < 0.3), 40)
+    found = calibrate_world(Ratings(u, i, full[u, i], 60, 40), "ratings", ensemble=2)
+    assert 0.8 < found.params.alpha <= 1.0
+    assert all(0.0 < member.alpha <= 1.0 for member in found.ensemble)
 
 
 def test_gini():
