@@ -166,7 +166,7 @@ def bound_of_logits(top, widest, omega):
 
 
 @spliced
-def _sum_groups(weights, starts, sums):
+def sum_groups(weights, starts, sums):
     """Sum of the weights of each group into ``sums``, and of all of them."""
     total = 0.0
     for g in range(starts.size - 1):
@@ -184,7 +184,7 @@ def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
     """
     if omega.size == 5:
         _weigh_five(factors, offsets, FIRST, omega, shift, weights)
-        if _sum_groups(weights, starts, sums) >= FAINT:
+        if sum_groups(weights, starts, sums) >= FAINT:
             return shift
     _logits(factors, offsets, FIRST, omega, shift, weights)
     # Where the bound lies so far above the largest logit that float32 would lose weights: the largest itself.
@@ -192,7 +192,7 @@ def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
     if excess >= _FAR:
         excess = _F(0.0)
     _exp_of_rest(weights, excess)
-    _sum_groups(weights, starts, sums)
+    sum_groups(weights, starts, sums)
     return shift + excess
 
 

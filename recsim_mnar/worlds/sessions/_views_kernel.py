@@ -14,7 +14,15 @@ import numpy as np
 from recsim_mnar.numerics._rng_kernel import exp64
 from recsim_mnar.numerics.jit import inner, spliced
 from recsim_mnar.worlds.sessions._boxes_kernel import view_by_boxes
-from recsim_mnar.worlds.sessions._softmax_kernel import bound_of_logits, pick_from_all, weigh_all
+from recsim_mnar.worlds.sessions._softmax_kernel import (
+    FAINT,
+    FIRST,
+    bound_of_logits,
+    pick_from_all,
+    sum_groups,
+    weigh,
+    weigh_all,
+)
 from recsim_mnar.worlds.sessions._tiers_kernel import view_by_tiers
 
 Unseen = namedtuple("Unseen", "seen weights")
@@ -30,13 +38,37 @@ def forget_views(unseen, lane):
         seen[p] = False
 
 
+@spliced
+def _strike(seen, weights):
+    """What was seen weighs nothing."""
+    for p in range(seen.size):
+        weights[p] = np.float32(0.0) if seen[p] else weights[p]
+
+
 @inner
-def _view_unseen(unseen, lane, tables, omega, uniform):
+def _view_unseen(unseen, lane, tables, omega, uniform, scratch):
     """Place of an item not seen yet, by softmax(factors omega + offsets) among those; it is seen from now on.
 
-    In float64. Without boxes and tiers places are the items in their own order.
+    Without boxes and tiers places are the items in their own order.
     """
     seen = unseen.seen[lane]
+    weights = scratch.weights
+    shift = bound_of_logits(tables.top, tables.widest, omega)
+    weigh(tables.factors, tables.offsets, FIRST, omega, shift, weights)
+    _strike(seen, weights)
+    place = -1
+    if sum_groups(weights, tables.starts, scratch.sums) >= FAINT:
+        place = pick_from_all(tables.starts, weights, scratch.sums, uniform)
+    # Where float32 would lose what is left, or its rounding ends at an item that was seen.
+    if place < 0 or seen[place]:
+        place = _view_unseen_precisely(unseen, seen, tables, omega, uniform)
+    seen[place] = True
+    return place
+
+
+@inner
+def _view_unseen_precisely(unseen, seen, tables, omega, uniform):
+    """As :func:`_view_unseen`, in float64 and about the largest logit that is left."""
     weights = unseen.weights
     n_items = seen.size
     for p in range(n_items):
@@ -63,7 +95,6 @@ def _view_unseen(unseen, lane, tables, omega, uniform):
             reached += weights[p]
             if target < reached:
                 break
-    seen[place] = True
     return place
 
 
@@ -75,7 +106,7 @@ def sample_view(stale_limit, tables, boxes, tiers, unseen, lanes, lane, uniform,
     """
     place = -1
     if unseen is not None:
-        place = _view_unseen(unseen, lane, tables, lanes.omega[lane], uniform)
+        place = _view_unseen(unseen, lane, tables, lanes.omega[lane], uniform, scratch)
     elif tiers is not None:
         place, uniform = view_by_tiers(stale_limit, tables, tiers, lanes, lane, uniform, scratch)
     elif boxes is not None:
