@@ -27,6 +27,7 @@ _DEFINED_IN = {
     "plan_ab": "own_log.plan",
     "plan_estimate": "own_log.plan",
     "plan_logging": "own_log.plan",
+    "resumable": "resuming",
     "run_study": "studies",
     "validate_world": "validation",
 }

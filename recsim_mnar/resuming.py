@@ -12,7 +12,7 @@ import contextvars
 import dataclasses
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import replacing, write_json
+from recsim_mnar.log.files import replacing, sweep, write_json
 from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import differences, made_with
 from recsim_mnar.log.owned_folder import holder_of
@@ -147,6 +147,18 @@ def _drop_all(into: FilledFolder) -> None:
 def unfinished(path: Path) -> Path:
     """The folder beside a file to be written in which the stages of its making are kept until it is."""
     return path.with_name(f"{path.name}.unfinished")
+
+
+@contextlib.contextmanager
+def making(path: Path, *, resume: bool = False, beside: Sequence[Path] = ()) -> Iterator[None]:
+    """As :func:`resumable`, of a file that is made in the block, in a folder beside it.
+
+    What a writer of it, or of other files ``beside``, left half-written when it was killed goes.
+    """
+    with resumable(unfinished(path), resume=resume):
+        for each in (path, *beside):
+            sweep(each.parent, each.name)
+        yield
 
 
 @contextlib.contextmanager

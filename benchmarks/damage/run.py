@@ -28,6 +28,8 @@ SIZES = {
     "simulate": 50,
     "replay": 50,
     "study": 50,
+    "calibrate": 50,
+    "validate": 50,
     "worker": 50,
     "double": 20,
     "full": 20,
@@ -42,6 +44,8 @@ FEW = {
     "simulate": 3,
     "replay": 2,
     "study": 1,
+    "calibrate": 1,
+    "validate": 1,
     "worker": 2,
     "double": 1,
     "full": 2,
@@ -62,6 +66,8 @@ def trials(quick: bool, place: Path) -> dict[str, Callable[[int], dict[str, Any]
         "simulate": lambda i: kills.killed("simulate", i),
         "replay": lambda i: kills.killed("replay", i),
         "study": lambda i: kills.killed("study", i),
+        "calibrate": lambda i: kills.killed("calibrate", i),
+        "validate": lambda i: kills.killed("validate", i),
         "worker": lambda i: kills.worker_killed(kills.Workers.of(place), i),
         "double": kills.double_start,
         "fuzz": lambda i: fuzz.fuzzed(place, range(i, i + 1))[0],
@@ -111,7 +117,7 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     if found.get("own"):
         counted = Counter((r["where"], r["outcome"]) for r in found["own"])
         told["without receipts"] = {f"{where}: {outcome}": n for (where, outcome), n in sorted(counted.items())}
-    for kind in ("simulate", "replay", "study", "worker"):
+    for kind in ("simulate", "replay", "study", "calibrate", "validate", "worker"):
         if found.get(kind):
             told[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same"),
                                         **_moments(found[kind])}  # fmt: skip
@@ -139,7 +145,7 @@ def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Trials that did not end as they must."""
     must = {
         "faults": ("named", "mended"), "replayed": ("named",), "simulate": ("same",), "replay": ("same",),
-        "study": ("same",), "worker": ("killed", "same"),
+        "study": ("same",), "calibrate": ("same",), "validate": ("same",), "worker": ("killed", "same"),
         "double": ("good",), "full": ("one_line", "same"), "fuzz": ("clean",),
     }  # fmt: skip
     return [

@@ -17,7 +17,7 @@ from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
-from recsim_mnar.resuming import resumable, unfinished
+from recsim_mnar.resuming import making
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.studies import run_study
 from recsim_mnar.worlds.base import World
@@ -127,7 +127,7 @@ def _fitted(log: Log | Ratings, question: Question, path: Path, resume: bool, re
         if len(found.ensemble) != question.ensemble or found.world != question.world:
             raise UserError(f"--resume: {path} is of another question: name another folder")
         return found
-    with resumable(unfinished(path), resume=resume):
+    with making(path, resume=resume, beside=[path.with_suffix(".npz")]):
         found = calibrate_world(
             log,
             question.world,
@@ -151,7 +151,7 @@ def _validated(
 
     report("hold the world against the log")
     events = log_of_ratings(log) if isinstance(log, Ratings) else log
-    with resumable(unfinished(path), resume=resume):
+    with making(path, resume=resume):
         found = validate_world(fitted, events, derive_seed(question.seed, "advise/validate"), report=report)
         content: dict[str, Any] = plain(found.to_dict())
         write_json(path, content)

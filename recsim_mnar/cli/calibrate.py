@@ -10,7 +10,7 @@ import click
 from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.own_log_options import column_options, columns_of
-from recsim_mnar.cli.shared import WHOLE, checked_seed, new_file, writing
+from recsim_mnar.cli.shared import WHOLE, checked_seed, resumably, writing
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     """
     from recsim_mnar.calibration import calibrate_world
     from recsim_mnar.calibration.reading import read_to_fit
-    from recsim_mnar.resuming import resumable, unfinished
 
     json_output.check(log, out)
     _check_out(out, log)
+    keeping = resumably(out, "--out", resume=options["resume"], beside=[out.with_suffix(".npz")])
     seed = checked_seed(options["seed"])
     columns = columns_of(options)
-    with progress() as report, resumable(unfinished(out), resume=options["resume"]):
+    with progress() as report, keeping:
         report(f"read {log}")
         read = read_to_fit(log, options["world"], columns)
         for line in read.lines:
@@ -74,8 +74,6 @@ def _check_out(out: Path, log: Path) -> None:
 
     if out.suffix.lower() != SUFFIX:
         raise UserError(f"--out {out}: a world's file ends in {SUFFIX}")
-    new_file(out, "--out")
-    new_file(out.with_suffix(".npz"), f"--out {out}: its arrays'")
     if log.is_dir() and log.resolve() in out.resolve().parents:
         raise UserError(f"--out {out} would lie in {log}, which is read: name another file")
 

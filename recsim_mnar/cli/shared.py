@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,25 @@ def new_file(path: Path, flag: str) -> None:
     checked_file(path, flag)
     if path.exists():
         raise UserError(f"{flag} {path} exists: name another file, or remove it first")
+
+
+@contextlib.contextmanager
+def resumably(path: Path, flag: str, *, resume: bool, beside: Sequence[Path] = ()) -> Iterator[None]:
+    """Make a file in the block, whose work is kept in a folder beside it until the file is there.
+
+    Args:
+        path: of a file that is not there, or that a run wrote which was killed before its end.
+        flag: by which the user names it.
+        resume: take up what an interrupted run left.
+        beside: other files that are written with it.
+    """
+    from recsim_mnar.resuming import making, unfinished
+
+    for each in (path, *beside):
+        said = flag if each == path else f"{flag} {path}: its"
+        (checked_file if resume and unfinished(path).exists() else new_file)(each, said)
+    with making(path, resume=resume, beside=beside):
+        yield
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import click
 from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.own_log_options import own_log_options, reading_of
-from recsim_mnar.cli.shared import WHOLE, checked_seed, names_of, new_file, writing
+from recsim_mnar.cli.shared import WHOLE, checked_seed, names_of, resumably, writing
 from recsim_mnar.errors import UserError
 
 
@@ -50,7 +50,6 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     world's name with --preset and --set.
     """
     from recsim_mnar.report.validation_page import legend_lines, sentence_lines, table_lines, write_validation
-    from recsim_mnar.resuming import resumable, unfinished
     from recsim_mnar.validation import validate_world
 
     out, other = options.pop("out"), options.pop("other_log")
@@ -58,10 +57,9 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     if out is not None:
         if out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out {out}: the page's name ends in .html")
-        new_file(out, "--out")
     elif options["resume"]:
         raise UserError("--resume: name the page of the interrupted run with --out")
-    keeping = contextlib.nullcontext() if out is None else resumable(unfinished(out), resume=options["resume"])
+    keeping = contextlib.nullcontext() if out is None else resumably(out, "--out", resume=options["resume"])
     asked = {"world": world, "log": str(log), "other_log": None if other is None else str(other)}
     asked |= {name: options[name] for name in ("preset", "settings", "checks", "agents", "items", "seed", "users")}
     seed = checked_seed(options["seed"])
