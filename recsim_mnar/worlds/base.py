@@ -42,6 +42,7 @@ class World(abc.ABC):
         log_holds: what its simulated logs hold beside views, of :data:`recsim_mnar.policy.needs.HOLDINGS`; None where
             nobody said.
         reward_name: what a recommendation earns, as reports name it: ``click``, whose mean is the CTR, ``minutes``.
+        views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
             :mod:`recsim_mnar.simulate.named`; empty: as worlds of its kind are.
@@ -57,6 +58,7 @@ class World(abc.ABC):
     truth_column: ClassVar[str | None] = None
     log_holds: ClassVar[frozenset[str] | None] = None
     reward_name: str = "reward"
+    views_repeat: bool = True
     in_parts: ClassVar[bool] = True
     simulated_by: ClassVar[str] = ""
     compared_by: ClassVar[str] = ""

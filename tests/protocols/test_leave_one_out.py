@@ -12,6 +12,7 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policy import Learner, Policy, registry, scores_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
+from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")
@@ -305,3 +306,14 @@ def test_interval_covers_reciprocal_ranks(users, folds, items):
         _, low, high = user_mean_interval(((rank <= 10) / rank).mean(axis=1), 0.95)
         covered += low <= truth <= high
     assert covered >= 366
+
+
+@pytest.mark.parametrize("no_repeats", [False, True])
+def test_a_comparison_ranks_what_users_may_still_view(no_repeats):
+    sizes = {"train_users": 40, "test_users": 40, "folds": 2}
+    params = {"n_items": 30, "n_flips": 5, "no_repeats": no_repeats}
+    setup = Setup(
+        "sessions", "quick", params=params, agents=("random", "popularity"), protocols=("loocv",), options=sizes
+    )
+    records = [r for r in setup.resolved().run(0).records if r.protocol == "loocv"]
+    assert {r.details["candidates"] for r in records} == {"unseen" if no_repeats else "all"}

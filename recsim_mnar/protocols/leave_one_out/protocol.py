@@ -311,6 +311,7 @@ class LeaveOneOut(Protocol):
             seed=study.seed_of("loocv"),
             level=study.level,
             world=study.world.name,
+            candidates="all" if study.world.views_repeat else "unseen",
             executor=study.executor,
         )
 

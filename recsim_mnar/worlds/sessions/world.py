@@ -84,6 +84,11 @@ class SessionsWorld(DecisionWorld):
     def _tables(self) -> ViewTables:
         return view_tables(self.catalogue, self._sampler)
 
+    @property
+    def views_repeat(self) -> bool:  # type: ignore[override]  # by its parameters
+        """Whether a user may view an item again."""
+        return not self.params.no_repeats
+
     @functools.cached_property
     def _click_factors_by_factor(self) -> NDArray[np.float64]:
         return np.ascontiguousarray(self.catalogue.click_factors.T)
