@@ -13,6 +13,8 @@ from recsim_mnar.numerics.jit import inlined, kernel
 
 _BLOCK = 128
 _MINIBLOCK = 32
+_NARROW = np.uint64(16)
+"""Bits of numbers of which eight are packed at once."""
 
 
 @inlined
@@ -43,44 +45,80 @@ def _four_bytes(word, out, at):
     out[at + 3] = np.uint8((word >> np.uint64(24)) & np.uint64(255))
 
 
+@inlined
+def _is_there(value, null):
+    """Whether a value is not null; that of floating-point numbers is NaN, whatever ``null`` says."""
+    return (value == value) & (value != null)
+
+
 @kernel
-def put_present_integers(values, null, dense, out, at):
-    """One bit-packed run: which values are not ``null``. They go into ``dense``; how many, and place."""
+def put_present(values, null, dense, out, at):
+    """One bit-packed run: which values are not ``null`` (nor NaN). They go into ``dense``; how many, and place."""
     n = values.size
     n_groups = (n + 7) >> 3
     at = _varint((n_groups << 1) | 1, out, at)
-    j = 0
-    for group in range(n_groups):
-        part = values[8 * group : min(8 * group + 8, n)]
+    j = np.uint64(0)
+    whole = n >> 3
+    for group in range(whole):
+        part = values[8 * group : 8 * group + 8]
         bits = np.uint64(0)
-        for k in range(part.size):
+        for k in range(8):
             value = part[k]
-            there = value != null
+            there = np.uint64(_is_there(value, null))
             dense[j] = value  # written over by the next where it is null
             j += there
-            bits |= np.uint64(there) << np.uint64(k)
+            bits |= there << np.uint64(k)
         out[at + group] = np.uint8(bits)
-    return j, at + n_groups
-
-
-@kernel
-def put_present_floats(values, dense, out, at):
-    """As :func:`put_present_integers` of floating-point numbers, whose null is NaN."""
-    n = values.size
-    n_groups = (n + 7) >> 3
-    at = _varint((n_groups << 1) | 1, out, at)
-    j = 0
-    for group in range(n_groups):
-        part = values[8 * group : min(8 * group + 8, n)]
+    if whole < n_groups:
+        part = values[8 * whole : n]
         bits = np.uint64(0)
         for k in range(part.size):
             value = part[k]
-            there = value == value
+            there = np.uint64(_is_there(value, null))
             dense[j] = value
             j += there
-            bits |= np.uint64(there) << np.uint64(k)
-        out[at + group] = np.uint8(bits)
-    return j, at + n_groups
+            bits |= there << np.uint64(k)
+        out[at + whole] = np.uint8(bits)
+    return np.int64(j), at + n_groups
+
+
+@inlined
+def _eight_bytes(word, out, at):
+    """All of 64 bits, lowest byte first; one store, too."""
+    out[at] = np.uint8(word & np.uint64(255))
+    out[at + 1] = np.uint8((word >> np.uint64(8)) & np.uint64(255))
+    out[at + 2] = np.uint8((word >> np.uint64(16)) & np.uint64(255))
+    out[at + 3] = np.uint8((word >> np.uint64(24)) & np.uint64(255))
+    out[at + 4] = np.uint8((word >> np.uint64(32)) & np.uint64(255))
+    out[at + 5] = np.uint8((word >> np.uint64(40)) & np.uint64(255))
+    out[at + 6] = np.uint8((word >> np.uint64(48)) & np.uint64(255))
+    out[at + 7] = np.uint8((word >> np.uint64(56)) & np.uint64(255))
+
+
+@inlined
+def _four_packed(part, first, width):
+    """Four whole numbers of ``width`` <= 16 bits each, one behind another."""
+    word = np.uint64(part[first]) | (np.uint64(part[first + 1]) << width)
+    more = np.uint64(part[first + 2]) | (np.uint64(part[first + 3]) << width)
+    return word | (more << (width + width))
+
+
+@inlined
+def _put_eight(part, width, out, at):
+    """Eight whole numbers of ``width`` <= 16 bits each: so many bytes, and some beyond that the next are written over.
+
+    No eight wait for those before them, as they do where bits are held back for a word.
+    """
+    low = _four_packed(part, 0, width)
+    high = _four_packed(part, 4, width)
+    both = width << np.uint64(2)
+    if width <= np.uint64(8):
+        _eight_bytes(low | (high << both), out, at)
+    else:
+        # Of 16 bits each none of ``high`` goes into the first word: it is shifted by 64, which takes two steps.
+        _eight_bytes(low | ((high << (both - np.uint64(1))) << np.uint64(1)), out, at)
+        _eight_bytes(high >> (np.uint64(64) - both), out, at + 8)
+    return at + np.int64(width)
 
 
 @inlined
@@ -107,24 +145,29 @@ def put_deltas(values, narrow, deltas, out, at):
     at = _varint(_BLOCK // _MINIBLOCK, out, at)
     at = _varint(n, out, at)
     at = _varint(_zigzag(values[0] if n else 0), out, at)
-    shift = np.int64(32 if narrow else 0)
     for first in range(1, n, _BLOCK):
         size = min(_BLOCK, n - first)
         these, before = values[first : first + size], values[first - 1 : first - 1 + size]
-        for k in range(size):
-            deltas[k] = ((np.int64(these[k]) - np.int64(before[k])) << shift) >> shift
+        if narrow:
+            for k in range(size):
+                deltas[k] = np.int64(np.int32(np.int64(these[k]) - np.int64(before[k])))
+        else:
+            for k in range(size):
+                deltas[k] = np.int64(these[k]) - np.int64(before[k])
         least = deltas[0]
         for k in range(size):
             least = min(least, deltas[k])
         for k in range(size):
             deltas[k] -= least
+        for k in range(size, _BLOCK):
+            deltas[k] = 0
         at = _varint(_zigzag(least), out, at)
         widths = at
         at += _BLOCK // _MINIBLOCK
         for mini in range(_BLOCK // _MINIBLOCK):
-            part = deltas[min(mini * _MINIBLOCK, size) : min((mini + 1) * _MINIBLOCK, size)]
+            part = deltas[mini * _MINIBLOCK : (mini + 1) * _MINIBLOCK]
             bits = np.uint64(0)
-            for k in range(part.size):
+            for k in range(_MINIBLOCK):
                 bits |= np.uint64(part[k])
             width = np.uint64(0)
             while bits >> width and width < np.uint64(64):
@@ -132,11 +175,15 @@ def put_deltas(values, narrow, deltas, out, at):
             out[widths + mini] = np.uint8(width)
             if width == np.uint64(0):
                 continue
+            if width <= _NARROW:
+                for k in range(0, _MINIBLOCK, 8):
+                    at = _put_eight(part[k : k + 8], width, out, at)
+                continue
             held, n_held = np.uint64(0), np.uint64(0)
             low = min(width, np.uint64(32))
             mask = (np.uint64(1) << low) - np.uint64(1)
             for k in range(_MINIBLOCK):
-                word = np.uint64(part[k]) if k < part.size else np.uint64(0)
+                word = np.uint64(part[k])
                 held, n_held, at = _packed(word & mask, low, held, n_held, out, at)
                 if width > np.uint64(32):
                     high = word >> np.uint64(32)
@@ -157,6 +204,12 @@ def find_distinct(bits, slots, distinct, indices):
         value = bits[i]
         if value == last and last_index >= 0:
             indices[i] = last_index
+            continue
+        # A clock begins anew with every user and takes its numbers in the same order: the next one needs no search.
+        if last_index + 1 < n_found and distinct[last_index + 1] == value:
+            last_index = np.int32(last_index + 1)
+            indices[i] = last_index
+            last = value
             continue
         # The product's upper half depends on all bits of the value.
         slot = ((value * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) & mask
@@ -184,8 +237,13 @@ def put_bits(values, width, out, at):
     at = _varint((n_groups << 1) | 1, out, at)
     end = at + n_groups * width
     width = np.uint64(width)
+    first = 0
+    if width <= _NARROW:
+        first = n - n % 8
+        for i in range(0, first, 8):
+            at = _put_eight(values[i : i + 8], width, out, at)
     held, n_held = np.uint64(0), np.uint64(0)
-    for i in range(n):
+    for i in range(first, n):
         held, n_held, at = _packed(np.uint64(values[i]), width, held, n_held, out, at)
     while at < end:
         out[at] = np.uint8(held & np.uint64(255))

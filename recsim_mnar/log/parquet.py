@@ -202,10 +202,7 @@ def _put_levels(name: str, values: NDArray[Any], scratch: _Scratch) -> tuple[NDA
     dense, n_there, at = values, n, 0
     if column is not None and column.null is not None:
         room = scratch.dense.view(values.dtype)
-        if values.dtype.kind == "f":
-            n_there, at = kernel.put_present_floats(values, room, out, 4)
-        else:
-            n_there, at = kernel.put_present_integers(values, column.null, room, out, 4)
+        n_there, at = kernel.put_present(values, values.dtype.type(column.null), room, out, 4)
         dense = room[:n_there]
     if n_there in (0, n):
         at = kernel.put_run(n, 1 if n_there else 0, out, 4)
