@@ -110,7 +110,7 @@ def _occasions(world: Any) -> None:
     lanes.begin(which, 0, which)
     lanes.reward_means(which, np.zeros(8, np.int32))
     lanes.answer(which, np.zeros(8, np.bool_))
-    _products_kernel.gram(np.zeros((1, 8)), np.zeros((1, 1)))
+    _products_kernel.gram(np.zeros((1, 8)), np.zeros((1, 1, 8)), np.zeros((1, 1)))
 
 
 def _slates() -> None:

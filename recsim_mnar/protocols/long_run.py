@@ -122,17 +122,22 @@ def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
     """
     from recsim_mnar.numerics import _products_kernel
 
-    size = np.sqrt(np.mean(controls * controls, axis=1))
-    used = controls[size > 0.0] / size[size > 0.0, None]
-    if len(used) == 0 or len(values) < 10 * len(used):
+    # A row at a time, which stays in the cache: all of them together are as large as the lives that they come from.
+    sizes = [math.sqrt(float(np.mean(control * control))) for control in controls]
+    used = [(control, size) for control, size in zip(controls, sizes, strict=True) if size > 0.0]
+    if not used or len(values) < 10 * len(used):
         return values, 0
-    rows = np.concatenate([used - used.mean(axis=1, keepdims=True), (values - values.mean())[None]])
+    rows = np.empty((len(used) + 1, len(values)))
+    for row, (control, size) in zip(rows, used, strict=False):
+        np.divide(control, size, out=row)
+        row -= row.mean()
+    np.subtract(values, values.mean(), out=rows[-1])
     gram = np.empty((len(rows), len(rows)))
-    _products_kernel.gram(np.ascontiguousarray(rows), gram)
+    _products_kernel.gram(rows, np.zeros((*gram.shape, 8)), gram)
     weights = np.linalg.lstsq(gram[:-1, :-1], gram[:-1, -1], rcond=1e-10)[0]
     left = values.copy()
-    for weight, control in zip(weights, used, strict=True):
-        left -= weight * control
+    for weight, (control, size) in zip(weights, used, strict=True):
+        left -= weight * (control / size)
     return left, len(used)
 
 

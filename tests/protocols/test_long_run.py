@@ -12,6 +12,7 @@ from recsim_mnar.policy import registry
 from recsim_mnar.protocols import long_run as module
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.judgement import HALF_WIDTHS, half_width, ratio_influence
+from recsim_mnar.numerics import _products_kernel
 from recsim_mnar.protocols.long_run import asks_at_occasions, interval, long_run, without_controls
 from recsim_mnar.protocols.truth import SHARE, truth
 from recsim_mnar.simulate import simulate
@@ -173,3 +174,20 @@ def test_controls_that_explain_everything_leave_nothing():
     left, n = without_controls(3.0 * control[0] - control[1], control)
     assert n == 2
     np.testing.assert_allclose(left, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [0, 5, 8, 1023, 1024, 1033, 2500])
+def test_products_of_rows_twin(n):
+    rows = np.random.default_rng(n).normal(size=(4, n)) * [[1e-3], [1.0], [1e3], [1.0]]
+    lanes = np.zeros((4, 4, 8))
+    whole = n - n % 8
+    for first in range(0, whole, 8):
+        eight = rows[:, first : first + 8]
+        lanes += eight[:, None] * eight[None]
+    s = [lanes[:, :, k] for k in range(8)]
+    expected = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+    for column in rows[:, whole:].T:
+        expected = expected + column[:, None] * column[None]
+    found = np.full((4, 4), np.nan)
+    _products_kernel.gram(rows, np.zeros((4, 4, 8)), found)
+    np.testing.assert_array_equal(found, expected)
