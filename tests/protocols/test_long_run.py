@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from recsim_mnar.log.table import Log
+from recsim_mnar.numerics import _products_kernel
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols import long_run as module
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.judgement import HALF_WIDTHS, half_width, ratio_influence
-from recsim_mnar.numerics import _products_kernel
 from recsim_mnar.protocols.long_run import asks_at_occasions, interval, long_run, without_controls
 from recsim_mnar.protocols.truth import SHARE, truth
 from recsim_mnar.simulate import simulate
