@@ -51,48 +51,39 @@ def _is_there(value, null):
     return (value == value) & (value != null)
 
 
+@inlined
+def _group_present(part, size, null, dense, j):
+    """A bit for each of ``size`` <= 8 values that is there; they go into ``dense`` from j on. Bits, and the next j."""
+    bits = np.uint64(0)
+    for k in range(size):
+        value = part[k]
+        there = np.uint64(_is_there(value, null))
+        dense[j] = value  # written over by the next where it is null
+        j += there
+        bits |= there << np.uint64(k)
+    return np.uint8(bits), j
+
+
 @kernel
 def put_present(values, null, dense, out, at):
     """One bit-packed run: which values are not ``null`` (nor NaN). They go into ``dense``; how many, and place."""
     n = values.size
+    whole = n >> 3
     n_groups = (n + 7) >> 3
     at = _varint((n_groups << 1) | 1, out, at)
     j = np.uint64(0)
-    whole = n >> 3
     for group in range(whole):
-        part = values[8 * group : 8 * group + 8]
-        bits = np.uint64(0)
-        for k in range(8):
-            value = part[k]
-            there = np.uint64(_is_there(value, null))
-            dense[j] = value  # written over by the next where it is null
-            j += there
-            bits |= there << np.uint64(k)
-        out[at + group] = np.uint8(bits)
+        out[at + group], j = _group_present(values[8 * group : 8 * group + 8], 8, null, dense, j)
     if whole < n_groups:
-        part = values[8 * whole : n]
-        bits = np.uint64(0)
-        for k in range(part.size):
-            value = part[k]
-            there = np.uint64(_is_there(value, null))
-            dense[j] = value
-            j += there
-            bits |= there << np.uint64(k)
-        out[at + whole] = np.uint8(bits)
+        out[at + whole], j = _group_present(values[8 * whole : n], n - 8 * whole, null, dense, j)
     return np.int64(j), at + n_groups
 
 
 @inlined
 def _eight_bytes(word, out, at):
     """All of 64 bits, lowest byte first; one store, too."""
-    out[at] = np.uint8(word & np.uint64(255))
-    out[at + 1] = np.uint8((word >> np.uint64(8)) & np.uint64(255))
-    out[at + 2] = np.uint8((word >> np.uint64(16)) & np.uint64(255))
-    out[at + 3] = np.uint8((word >> np.uint64(24)) & np.uint64(255))
-    out[at + 4] = np.uint8((word >> np.uint64(32)) & np.uint64(255))
-    out[at + 5] = np.uint8((word >> np.uint64(40)) & np.uint64(255))
-    out[at + 6] = np.uint8((word >> np.uint64(48)) & np.uint64(255))
-    out[at + 7] = np.uint8((word >> np.uint64(56)) & np.uint64(255))
+    _four_bytes(word, out, at)
+    _four_bytes(word >> np.uint64(32), out, at + 4)
 
 
 @inlined
