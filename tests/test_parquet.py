@@ -76,14 +76,15 @@ def test_floats_come_back_bit_for_bit(tmp_path):
     many = np.arange(n, dtype=np.float64) / 7
     at_most = np.resize(many[: parquet.MOST_DISTINCT], n)
     one_more = np.resize(many[: parquet.MOST_DISTINCT + 1], n)
-    log = rows(n, 1, odd=odd, many=many, at_most=at_most, one_more=one_more, constant=np.full(n, 0.1))
+    mixed = np.random.default_rng(1).choice(many[:50], n)  # numbers met again in another order
+    log = rows(n, 1, odd=odd, mixed=mixed, many=many, at_most=at_most, one_more=one_more, constant=np.full(n, 0.1))
     table = read_back(log, tmp_path / "x.parquet")
-    for name in ("odd", "many", "at_most", "one_more", "constant"):
+    for name in ("odd", "mixed", "many", "at_most", "one_more", "constant"):
         assert table[name].null_count == 0
         np.testing.assert_array_equal(table[name].to_numpy().view(np.int64), log[name].view(np.int64), err_msg=name)
     of = {
         chunk.path_in_schema: chunk.encodings
-        for chunk in (pq.read_metadata(tmp_path / "x.parquet").row_group(0).column(i) for i in range(13))
+        for chunk in (pq.read_metadata(tmp_path / "x.parquet").row_group(0).column(i) for i in range(14))
     }
     assert "RLE_DICTIONARY" in of["at_most"]
     assert "RLE_DICTIONARY" not in of["one_more"]
