@@ -1,12 +1,13 @@
-"""Run the code blocks of README.md and of docs/, page by page, in their order.
+"""Run the code blocks of pages, page by page, in their order.
 
 Bash blocks run as they stand, Python blocks as programs or as the files that they name.
 
-    python .ci/readme.py [--only N | --skip N]
+    python .ci/readme.py README.md --only 2     the second bash block alone
+    python .ci/readme.py README.md --skip 2     every other block
+    python .ci/readme.py docs/*.md
 
-``--only 2`` runs README.md's second bash block alone, ``--skip 2`` all but it, and the blocks of docs/. A Python block
-whose first line is ``# name.py`` is written to that file; any other is run with the virtual environment that the first
-bash block made.
+A Python block whose first line is ``# name.py`` is written to that file. Any other runs in the virtual environment that
+the README's first bash block makes.
 """
 
 from __future__ import annotations
@@ -37,22 +38,18 @@ def run(language: str, code: str) -> None:
 
 
 def main() -> None:
-    """Run the blocks asked for."""
+    """Run the blocks asked for; ``--only`` and ``--skip`` count the bash blocks of each page from 1."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--only", type=int, default=None)
     parser.add_argument("--skip", type=int, default=None)
     options = parser.parse_args()
-    number = 0
-    for language, code in blocks(Path("README.md")):
-        number += language == "bash"
-        if options.only is not None and (language != "bash" or number != options.only):
-            continue
-        if options.skip is not None and language == "bash" and number == options.skip:
-            continue
-        run(language, code)
-    if options.only is None:
-        for page in sorted(Path("docs").glob("*.md")):
-            for language, code in blocks(page):
+    for page in options.pages:
+        number = 0
+        for language, code in blocks(page):
+            number += language == "bash"
+            this = number if language == "bash" else None
+            if (options.only is None or this == options.only) and (options.skip is None or this != options.skip):
                 run(language, code)
 
 

@@ -1,12 +1,14 @@
-"""Build the site: ``python docs/build.py [OUT]``, by default into docs/_build.
+"""Build the site: ``python docs/build.py [--no-cells] [OUT]``, by default into docs/_build.
 
 Needs ``pip install '.[docs]'`` and no network. Every warning of Sphinx is an error, every name in a type must be known
-or listed, every public name must be described (extensions/reference.py), every cell of a page is run. Afterwards every
-link and anchor between the pages is followed, and no page may ask another host for anything.
+or listed, every public name must be described (extensions/reference.py). Every cell of a page is run; with
+``--no-cells`` pages show code without its output. Afterwards every link and anchor between the pages is followed, and
+no page may ask another host for anything.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -67,9 +69,14 @@ def broken(site: Path) -> Iterator[str]:
 
 def main() -> int:
     """Build, check, and say what there is and what it took."""
-    site = Path(sys.argv[1] if len(sys.argv) > 1 else HERE / "_build").resolve()
+    parser = argparse.ArgumentParser(description="Build the documentation site.")
+    parser.add_argument("site", nargs="?", type=Path, default=HERE / "_build")
+    parser.add_argument("--no-cells", action="store_true", help="show code cells without running them")
+    given = parser.parse_args()
+    site = given.site.resolve()
     began = time.perf_counter()
-    status = sphinx(["-W", "--keep-going", "-n", "-E", "-b", "html", "-j", "2", str(HERE), str(site)])
+    cells = ["-D", "nb_execution_mode=off"] if given.no_cells else []
+    status = sphinx(["-W", "--keep-going", "-n", "-E", "-b", "html", "-j", "2", *cells, str(HERE), str(site)])
     if status:
         return status
     faults = list(broken(site))

@@ -108,6 +108,7 @@ def test_simulate_writes_log_truth_and_catalogue(simulated):
     assert not list(simulated.glob(".*"))
 
 
+@pytest.mark.slow
 def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
     """SIGINT half-way, then --resume: one line, status 130, whole parts only, and in the end the same log."""
     command = [sys.executable, "-m", "recsim_mnar", "simulate", "--world", "sessions", "--policy", "random",

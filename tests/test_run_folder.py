@@ -281,6 +281,7 @@ def _written(world, place, seed):
 # --------------------------------------------------------------------------------------------------------------- disks
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_grow_is_a_line_and_resume_goes_on(tmp_path):
     """A limit on the size of files stands for a full disk: the same error of the system at the same places."""
     words = "simulate --world sessions --set n_items=20 --set n_flips=5 --policy random --users 600 --truth --out out"

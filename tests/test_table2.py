@@ -62,6 +62,7 @@ def make_yahoo(folder, *, n_users=24, n_items=20, seed=1):
     return folder
 
 
+@pytest.mark.slow
 def test_both_studies_have_their_rows(real, tmp_path, capsys):
     pytest.importorskip("recsim_mnar.models.ordinal.hierarchical")
     coat, yahoo = make_coat(tmp_path / "coat"), make_yahoo(tmp_path / "yahoo")
@@ -77,6 +78,7 @@ def test_both_studies_have_their_rows(real, tmp_path, capsys):
     assert "| HL-MNAR |" in printed
 
 
+@pytest.mark.slow
 def test_hl_alone_reads_what_was_chosen_and_tells_every_rank(real, tmp_path, capsys):
     import hl
 
@@ -92,6 +94,7 @@ def test_hl_alone_reads_what_was_chosen_and_tells_every_rank(real, tmp_path, cap
     assert f"| HL-MNAR | 2 | {rows[2]['mse']:.4f} |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_any_number_of_processes_chooses_the_same(real, tmp_path):
     data = real.load_coat(make_coat(tmp_path / "coat"))
     sides = real.Sides.of(data.user_features, data.item_features)

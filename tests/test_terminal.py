@@ -260,6 +260,7 @@ def on_a_terminal(arguments, columns):
     return process.wait(), text.decode(errors="replace")
 
 
+@pytest.mark.slow
 def test_a_real_terminal_of_60_columns(place):
     asked = ("estimate", str(place / "rep.parquet"), "--target", "svd", "--estimators", "ips")
     status, text = on_a_terminal(asked, 60)

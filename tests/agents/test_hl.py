@@ -210,6 +210,7 @@ def held_out_mse(prediction, truth, observed):
     return float(((prediction - truth)[hidden] ** 2).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_with_its_defaults_hl_mnar_is_better_on_its_own_data():
     errors = []

@@ -78,7 +78,7 @@ def test_bad_parameters(change):
         SVD(**change)
 
 
-@pytest.mark.parametrize("tolerance", [0.05, 1e-4])
+@pytest.mark.parametrize("tolerance", [0.05, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_blocks_find_the_same_space(tolerance, monkeypatch):
     """The captured energy falls short by about the square of the tolerance, as one vector at a time does."""
     monkeypatch.setattr(svd, "_BLOCKS_FROM", 0)

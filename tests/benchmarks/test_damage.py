@@ -58,6 +58,7 @@ def test_every_reader_names_a_fault_and_resume_mends_it(damage, place, number):
     assert found["mended"], found
 
 
+@pytest.mark.slow
 def test_a_killed_run_has_the_undisturbed_bytes(damage):
     for kind, number in (("simulate", 0), ("simulate", 1), ("simulate", 2), ("replay", 2)):
         found = damage["kills"].killed(kind, number)

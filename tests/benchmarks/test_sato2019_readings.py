@@ -67,6 +67,7 @@ def write_xing(folder, n_users=12, n_items=9, n_days=10):
         (folder / f"{file}.csv").write_text("\n".join([f"id\t{title}\t{head}", *codes]) + "\n")
 
 
+@pytest.mark.slow
 def test_density_on_files_of_xings_format(sato, settings, tmp_path):
     write_xing(tmp_path)
     settings["real"] |= {"densities": {"xing": [3, 9]}, "test_periods": {"xing": 2}, "existed": {"xing": 3}}

@@ -206,7 +206,9 @@ def test_calibration_of_ratings_cut_at_its_stage(tmp_path, cut_at):
         assert calibrate_world(ratings, "ratings", ensemble=2).digest() == whole.digest()
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["world", "fitted world"])
+@pytest.mark.parametrize(
+    "anew", [pytest.param(False, id="world"), pytest.param(True, id="fitted world", marks=pytest.mark.slow)]
+)
 def test_validation_cut_at_every_stage_ends_as_one_that_was_not(anew, log, tmp_path, cut_at):
     world = SessionsWorld(SessionsParams(n_items=12, n_factors=2))
     if anew:
@@ -237,6 +239,7 @@ def commands(log, tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["calibrate", "validate"])
 def test_the_command_says_what_was_left_and_takes_it_up(name, log, tmp_path, cut_at):
     asked, out = commands(log, tmp_path)[name]

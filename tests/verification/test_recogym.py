@@ -108,9 +108,14 @@ def compare(ours: dict[str, float], errors: dict[str, float], theirs: dict[str, 
         )
 
 
+QUICK = ("p10-flips3", "p100-flips50")
+
+
 @pytest.mark.verify
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGURATIONS],
+)
 def test_agrees_with_recogym(name):
     configuration = CONFIGURATIONS[name]
     params = SessionsParams.from_recogym(configuration["recogym"])
