@@ -75,7 +75,8 @@ def main() -> int:
     given = parser.parse_args()
     site = given.site.resolve()
     began = time.perf_counter()
-    cells = ["-D", "nb_execution_mode=off"] if given.no_cells else []
+    # A cell that is not run has no language for its colours.
+    cells = ["-D", "nb_execution_mode=off", "-D", "suppress_warnings=myst-nb.lexer"] if given.no_cells else []
     status = sphinx(["-W", "--keep-going", "-n", "-E", "-b", "html", "-j", "2", *cells, str(HERE), str(site)])
     if status:
         return status
