@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import listed, part_path, replacing, write_json, write_table
+from recsim_mnar.log.files import listed, part_path, replacing, told_in, write_json, write_table
 from recsim_mnar.log.filled_folder import FilledFolder, filling, refuse_occupied
 from recsim_mnar.log.made_with import differences, made_with
 from recsim_mnar.log.owned_folder import holder_of
@@ -185,7 +185,7 @@ def begin_run(
 def _manifest(path: Path) -> dict[str, Any] | None:
     """What a manifest says; None where there is none, or none that can be read."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(told_in(path))
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
