@@ -7,12 +7,16 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 import recsim_mnar
+from recsim_mnar import plugins
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import opened, replacing, sweep
@@ -238,3 +242,121 @@ def _writes(call):
     if last == "open" and any(mode in ("'w'", "'wb'", "'a'", "'ab'", "'x'", "'xb'") for mode in given):
         return f"{name}({given[0]})" if name == "open" else f"{name}()"
     return ""
+
+
+# ------------------------------------------------------------------------------------- the current folder, its modules
+
+SHADOWS = (
+    ["html", "pandas", "numexpr", "bottleneck", "pyarrow", "jinja2", "numba", "scipy", "IPython", "yaml", "agents", "__future__", "pathlib", "typing", "signal", "multiprocessing", "socket", "pickle", "struct", "random", "csv"]
+)  # fmt: skip
+"""Of libraries that are installed, of some that are tried, of Python's own, of worker processes."""
+EVIL = "open('ran-' + __name__, 'w')\nraise SystemExit('a file of the current folder runs')\n"
+AGENT = """
+import numpy as np
+import neighbour
+from recsim_mnar.policy import Policy
+
+class First(Policy):
+    def __init__(self, n_items):
+        self.n_items = n_items
+    def act(self, users, uniforms):
+        return np.full(len(users), neighbour.FIRST), np.ones(len(users))
+    def probabilities(self, users):
+        return np.tile(np.arange(self.n_items) == neighbour.FIRST, (len(users), 1)).astype(float)
+"""
+CONSOLE = [str(Path(sys.executable).with_name("recsim-mnar"))]
+MODULE = [sys.executable, "-m", "recsim_mnar"]
+WORLD = ["--preset", "quick", "--protocols", "loocv", "--option", "train_users=60", "--option", "test_users=60",
+         "--option", "truth_users=60"]  # fmt: skip
+ESTIMATE = ["estimate", "rows.csv", "--target", "new", "--full-support"]
+STUDY = ["compare", *WORLD, "--agents", "my_agent:First,random", "--catalogues", "2", "--workers", "2", "--out", "out"]
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A folder with modules that must not run, and a user's own agent that must."""
+    for name in SHADOWS:
+        (tmp_path / f"{name}.py").write_text(EVIL)
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    (tmp_path / "neighbour.py").write_text("FIRST = 1\n")
+    rows = [f"{i},{i % 7},{i % 3 == 0:d},0.5,{0.25 + i % 2 / 2}" for i in range(400)]
+    (tmp_path / "rows.csv").write_text("\n".join(["user_id,item_id,reward,propensity,new", *rows]) + "\n")
+    return tmp_path
+
+
+def _run(way, arguments, folder):
+    done = subprocess.run(
+        [*way, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300,
+        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONSAFEPATH")},
+    )  # fmt: skip
+    assert sorted(path.name for path in folder.glob("ran-*")) == [], done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("way", "arguments"),
+    [
+        (CONSOLE, ["doctor", "rows.csv"]),
+        (MODULE, ["doctor", "rows.csv"]),
+        (CONSOLE, [*ESTIMATE, "--out", "page"]),
+        (CONSOLE, ["agents"]),
+        (CONSOLE, STUDY),
+        (MODULE, STUDY),
+        (CONSOLE, ["check", "my_agent:First"]),
+    ],
+    ids=lambda each: " ".join(Path(word).name for word in each[:3]),
+)
+def test_files_of_the_current_folder_run_where_they_are_named_and_nowhere_else(hostile, way, arguments):
+    _run(way, arguments, hostile)
+    if arguments is STUDY:
+        found = [json.loads(path.read_text()) for path in sorted((hostile / "out" / "tasks").glob("*.json"))]
+        assert [{r["agent"] for r in each["records"]} for each in found] == [{"my_agent:First", "random"}] * 2
+
+
+@pytest.fixture
+def looked_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins._OwnFolder, "path", str(tmp_path))
+    yield tmp_path
+    for name in [name for name, module in sys.modules.items() if str(tmp_path) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]
+
+
+def test_the_folder_comes_last_and_goes_again(looked_in):
+    (looked_in / "place_of.py").write_text("import sys\nPATH = list(sys.path)\n")
+    (looked_in / "colorsys.py").write_text(EVIL + "class Mine: ...\n")
+    before = list(sys.path)
+    assert plugins.imported("agent", "place_of:PATH") == [*before, str(looked_in)]
+    assert sys.path == before
+    with pytest.raises(UserError, match=r"it is /.*/colorsys\.py, which comes before your colorsys\.py; rename yours"):
+        plugins.imported("agent", "colorsys:Mine")
+    with pytest.raises(UserError, match="is a module: say which class of it, place_of:"):
+        raise UserError(plugins.unknown("agent", "place_of", [], "Class"))
+    assert sys.path == before
+
+
+def test_threads_that_look_at_the_same_time_do_not_end_each_other(looked_in):
+    """And a program that has the folder on its path keeps it where it was."""
+    (looked_in / "slow_to_load.py").write_text("import time\ntime.sleep(.3)\nimport quick_to_load\nX = 1\n")
+    (looked_in / "quick_to_load.py").write_text("X = 2\n")
+    sys.path.insert(1, str(looked_in))
+    before = list(sys.path)
+    try:
+        with plugins.own_folder():
+            slow = threading.Thread(target=plugins.imported, args=("agent", "slow_to_load:X"))
+            slow.start()
+            assert sys.path == [*before, str(looked_in)]
+        slow.join()
+        assert sys.path == before
+        assert sys.modules["slow_to_load"].X == 1
+    finally:
+        sys.path.remove(str(looked_in))
+
+
+def test_without_the_command_line_the_programs_own_path_is_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins._OwnFolder, "path", None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "of_nobody.py").write_text(EVIL)
+    with pytest.raises(UserError, match="module 'of_nobody' cannot be imported"):
+        plugins.imported("agent", "of_nobody:Mine")
+    assert not list(tmp_path.glob("ran-*"))
