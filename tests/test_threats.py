@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import os
+import pickle
 import socket
 import stat
 import subprocess
@@ -13,19 +15,28 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import recsim_mnar
 from recsim_mnar import plugins
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.files import opened, replacing, sweep
 from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.owned_folder import LEASE, LOCK, holder_of, owned
+from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.resuming import making, resumable
 from recsim_mnar.simulate.run_folder import claimed
+from recsim_mnar.worlds import make_world
 
 # ------------------------------------------------------------------------------------------------- a folder, its links
 
@@ -246,10 +257,10 @@ def _writes(call):
 
 # ------------------------------------------------------------------------------------- the current folder, its modules
 
-SHADOWS = (
-    ["html", "pandas", "numexpr", "bottleneck", "pyarrow", "jinja2", "numba", "scipy", "IPython", "yaml", "agents", "__future__", "pathlib", "typing", "signal", "multiprocessing", "socket", "pickle", "struct", "random", "csv"]
-)  # fmt: skip
-"""Of libraries that are installed, of some that are tried, of Python's own, of worker processes."""
+INSTALLED = ["html", "pandas", "pyarrow", "jinja2", "numba", "scipy", "agents"]
+TRIED = ["numexpr", "bottleneck", "IPython", "yaml"]
+OF_PYTHON = ["__future__", "pathlib", "typing", "signal", "multiprocessing", "socket", "pickle", "struct", "csv"]
+SHADOWS = [*INSTALLED, *TRIED, *OF_PYTHON]
 EVIL = "open('ran-' + __name__, 'w')\nraise SystemExit('a file of the current folder runs')\n"
 AGENT = """
 import numpy as np
@@ -360,3 +371,138 @@ def test_without_the_command_line_the_programs_own_path_is_all(tmp_path, monkeyp
     with pytest.raises(UserError, match="module 'of_nobody' cannot be imported"):
         plugins.imported("agent", "of_nobody:Mine")
     assert not list(tmp_path.glob("ran-*"))
+
+
+# ------------------------------------------------------------------------------------------- a learner, what it writes
+
+
+def _log():
+    n = 24
+    columns = {
+        "user": np.arange(n) // 6, "step": np.arange(n) % 6, "time": np.arange(n) * 1.0,
+        "event": (np.arange(n) % 2).astype(np.int8), "item": np.where(np.arange(n) % 2, -1, np.arange(n) % 5),
+        "action": np.where(np.arange(n) % 2, np.arange(n) % 5, -1), "propensity": np.full(n, 0.5),
+        "reward": np.where(np.arange(n) % 2, 1.0, np.nan), "hour": np.arange(n) % 3,
+    }  # fmt: skip
+    return Log(columns)
+
+
+def _read(folder, parts=1, form="parquet"):
+    if form == "csv":
+        _log().write_csv(folder / "log.csv")
+        return Log.read(folder / "log.csv")
+    _log().write(folder / "log", rows_per_part=24 // parts)
+    return Log.read(folder / "log")
+
+
+LOGS = {
+    "in memory": lambda folder: _log(),
+    "of one file": _read,
+    "of two files": lambda folder: _read(folder, 2),
+    "of text": lambda folder: _read(folder, form="csv"),
+    "of pyarrow": lambda folder: Log.from_arrow(_log().to_arrow()),
+    "selected": lambda folder: _log().select(slice(None)),
+    "selected when read": lambda folder: _log().select_when_read(np.ones(24, bool)),
+    "with a column": lambda folder: _log().with_column("hour", np.arange(24) % 3),
+    "put together": lambda folder: Log.concat([_log()]),
+    "split": lambda folder: _log().split(1)[0],
+    "sent": lambda folder: pickle.loads(pickle.dumps(_log(), protocol=5)),
+    "selected and sent": lambda folder: pickle.loads(pickle.dumps(_log().select_when_read(np.arange(24)))),
+    "copied": lambda folder: copy.copy(_log()),
+}
+READ_ONLY = "read-only|assign to field|does not support item"
+WRITES = {
+    "an entry": lambda log, name: log[name].__setitem__(0, 3),
+    "a slice": lambda log, name: log[name].__setitem__(slice(None), 0),
+    "a mask": lambda log, name: log[name].__setitem__(log[name] == log[name], 0),
+    "in place": lambda log, name: np.add(log[name], 1, out=log[name]),
+    "sort": lambda log, name: log[name].sort(),
+    "shuffle": lambda log, name: np.random.default_rng(0).shuffle(log[name]),
+    "fill": lambda log, name: log[name].fill(1),
+    "put": lambda log, name: np.put(log[name], [0], [3]),
+    "copyto": lambda log, name: np.copyto(log[name], 0),
+    "a view": lambda log, name: log[name].reshape(2, -1)[0].__setitem__(0, 1),
+    "as bytes": lambda log, name: memoryview(log[name]).cast("B").__setitem__(0, 1),
+    "another array": lambda log, name: log.columns.__setitem__(name, np.zeros(24)),
+    "none": lambda log, name: log.columns.__delitem__(name),
+    "update": lambda log, name: log.columns.update({name: np.zeros(24)}),
+    "pop": lambda log, name: log.columns.pop(name),
+    "or": lambda log, name: log.columns.__ior__({name: np.zeros(24)}),
+    "clear": lambda log, name: log.columns.clear(),
+    "other columns": lambda log, name: setattr(log, "columns", {}),
+}
+
+
+@pytest.mark.parametrize("made", LOGS)
+def test_nobody_writes_in_a_log(made, tmp_path):
+    log = LOGS[made](tmp_path)
+    before = {name: values.copy() for name, values in log.columns.items()}
+    for name in before:
+        for write in WRITES.values():
+            with pytest.raises((ValueError, TypeError, AttributeError), match=READ_ONLY):
+                write(log, name)
+    assert list(log.columns) == list(before)
+    for name, values in before.items():
+        np.testing.assert_array_equal(log[name], values)
+        assert values.flags.writeable  # a copy is its owner's
+
+
+def test_nobody_writes_in_exposures_and_ratings():
+    given = np.array([[[0.25]]])
+    cells = Exposures([0, 1], [0, 1], [0, 0], [True, False], [True, True], 2, 2, 1, given)
+    stars = Ratings(np.arange(3), np.arange(3), np.ones(3), 3, 3)
+    arrays = [
+        getattr(cells, name) for name in ("user", "item", "time", "recommended", "purchased", "propensities", "_keys")
+    ]
+    arrays += [cells.between(0, 1).item, cells.with_propensities(given).propensities, cells.propensity_matrix()]
+    arrays += [stars.users, stars.items, stars.values, stars.select(np.array([0])).values]
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    given[:] = 0.5  # who made it still may, before it is handed on
+
+
+class Writing(Learner):
+    """Forgets, by a slip, that what it is given is not its own."""
+
+    name = "writing"
+
+    def __init__(self, copies=False):
+        self.copies = copies
+
+    def fit(self, log, *, n_items, seed=0):
+        item = log["item"].copy() if self.copies else log["item"]
+        item[item >= 0] = item[item >= 0][::-1].copy()
+        return registry.learner("random").fit(log, n_items=n_items, seed=seed)
+
+
+def _item_knn(others):
+    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
+    learners = {**others, "item-knn": registry.learner("item-knn"), "random": registry.learner("random")}
+    sizes = Settings(train_users=60, test_users=60, arm_users=60, truth_users=400)
+    found = compare(world, learners, protocols=["loocv"], settings=sizes, seed=3)
+    return [(r.protocol, r.metric, r.value) for r in found.records if r.agent == "item-knn"]
+
+
+def test_a_learner_that_writes_changes_no_other():
+    """Were logs not read-only, item-knn's leave-one-out and its true rate would be other numbers beside it."""
+    with pytest.raises(ValueError, match="read-only"):
+        _item_knn({"writing": Writing()})
+    assert _item_knn({"writing": Writing(copies=True)}) == _item_knn({})
+
+
+def test_a_command_says_what_a_writing_learner_must_do(tmp_path, monkeypatch, capsys):
+    body = "\n".join(f"    {line}" for line in (
+        "name = 'writing'", "def fit(self, log, *, n_items, seed=0):", "    log['item'][:] = 0", "    return None",
+    ))  # fmt: skip
+    (tmp_path / "writing_agent.py").write_text(f"class Writing:\n{body}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plugins._OwnFolder, "path", None)
+    with pytest.raises(SystemExit):
+        main(["compare", *WORLD, "--agents", "writing_agent:Writing,random", "--out", "out"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == (
+        "error: agent 'writing_agent:Writing': its fit() raised ValueError: assignment destination is read-only: "
+        "logs are read-only, so copy what is to be changed (log['item'].copy()) (writing_agent.py, line 4; "
+        "RECSIM_MNAR_TRACEBACK=1 shows the traceback)"
+    )

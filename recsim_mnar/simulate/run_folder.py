@@ -319,12 +319,13 @@ def _packed_shard(
 ) -> _Shard:
     """Simulate a few users, and pack their rows while they are in the caches."""
     log = Log(simulate_shard(world, policy, seed, first_user, n_users, **options))
+    columns: dict[str, Any] = dict(log.columns)
     truth: dict[str, Any] = {}
     if options["keep_truth"] and world.truth_column is not None:
         shown = log.is_bandit
         truth = {name: log[name][shown] for name in ("user", "step", world.truth_column)}
-        del log.columns[world.truth_column]
-    return _Shard(n_users, packed(log.columns, form), truth)
+        del columns[world.truth_column]
+    return _Shard(n_users, packed(columns, form), truth)
 
 
 def _counted(shards: Iterable[_Shard], progress: Callable[[int], None]) -> list[_Shard]:
