@@ -32,6 +32,7 @@ from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.base import Learner
+from recsim_mnar.policy.storage import Stored
 from recsim_mnar.protocols.compare import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.resuming import making, resumable
@@ -261,7 +262,7 @@ INSTALLED = ["html", "pandas", "pyarrow", "jinja2", "numba", "scipy", "agents"]
 TRIED = ["numexpr", "bottleneck", "IPython", "yaml"]
 OF_PYTHON = ["__future__", "pathlib", "typing", "signal", "multiprocessing", "socket", "pickle", "struct", "csv"]
 SHADOWS = [*INSTALLED, *TRIED, *OF_PYTHON]
-EVIL = "open('ran-' + __name__, 'w')\nraise SystemExit('a file of the current folder runs')\n"
+EVIL = "import os\nos.mkdir('ran-' + __name__)\nraise SystemExit('a file of the current folder runs')\n"
 AGENT = """
 import numpy as np
 import neighbour
@@ -410,7 +411,7 @@ LOGS = {
     "selected and sent": lambda folder: pickle.loads(pickle.dumps(_log().select_when_read(np.arange(24)))),
     "copied": lambda folder: copy.copy(_log()),
 }
-READ_ONLY = "read-only|assign to field|does not support item"
+READ_ONLY = "read-only|assign to field|does not support item|has no attribute"
 WRITES = {
     "an entry": lambda log, name: log[name].__setitem__(0, 3),
     "a slice": lambda log, name: log[name].__setitem__(slice(None), 0),
@@ -506,3 +507,69 @@ def test_a_command_says_what_a_writing_learner_must_do(tmp_path, monkeypatch, ca
         "logs are read-only, so copy what is to be changed (log['item'].copy()) (writing_agent.py, line 4; "
         "RECSIM_MNAR_TRACEBACK=1 shows the traceback)"
     )
+
+
+# --------------------------------------------------------------------------------- a log, a world file, a stored agent
+
+
+def _told_of(path, **story):
+    """A log whose metadata say how it was made."""
+    provenance = {
+        "world": {"name": "sessions", "params": {"n_items": 20, "n_flips": 5}}, "seed": 1,
+        "policy": {"name": "random"}, "training": {"policy": "random", "n_users": 5, "seed": 2},
+    }  # fmt: skip
+    path.mkdir()
+    log = _log()
+    Log(log.columns, provenance | story).write(path / "log")
+    return path / "log"
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        {"policy": {"name": "evil:Agent"}},
+        {"policy": {"name": "evil:Agent+epsilon=0.5"}},
+        {"policy": {"name": "evil.json"}},
+        {"training": {"policy": "evil:Agent", "n_users": 5, "seed": 2}},
+        {"world": {"name": "evil:World", "params": {}}},
+        {"world": {"name": "evil.toml", "params": {}}},
+        {"world": {"name": "EVIL.TOML#1", "params": {}}},
+    ],
+    ids=str,
+)
+def test_what_a_log_says_of_itself_is_not_run(story, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plugins._OwnFolder, "path", None)
+    (tmp_path / "evil.py").write_text(EVIL)
+    (tmp_path / "evil.toml").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
+    (tmp_path / "EVIL.TOML").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
+    (tmp_path / "evil.json").write_text('{"mixture": [{"policy": "evil:Agent", "weight": 1.0}]}')
+    log = _told_of(tmp_path / "given", **story)
+    with pytest.raises(SystemExit) as left:
+        main(["replay", str(log), "--policy", "random", "--out", "out.parquet"])
+    assert not list(tmp_path.glob("ran-*"))
+    assert left.value.code == 0, capsys.readouterr().err
+
+
+def test_a_stored_agent_imports_no_module_of_its_readers(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil_stored.py").write_text(EVIL)
+    meta = {"format": 1, "class": "evil_stored:Agent", "n_items": 3, "name": "x", "parameters": {}}
+    np.savez(tmp_path / "agent.npz", __meta__=np.array(json.dumps(meta)))
+    with pytest.raises(UserError, match=r"agent\.npz holds a evil_stored:Agent, .*import its module first"):
+        Stored.load(tmp_path / "agent.npz")
+    assert not list(tmp_path.glob("ran-*"))
+
+
+def test_a_world_file_runs_the_module_that_it_names(tmp_path, monkeypatch):
+    """As a world's name does that is typed: a world file is to be read before it is used."""
+    monkeypatch.setattr(plugins._OwnFolder, "path", str(tmp_path))
+    (tmp_path / "named_by_a_file.py").write_text("X = 1\n")
+    (tmp_path / "world.toml").write_text('world = "named_by_a_file:World"\n[params]\n')
+    with pytest.raises(UserError, match="named_by_a_file has no 'World'"):
+        make_world(str(tmp_path / "world.toml"))
+    (tmp_path / "other.toml").write_text('world = "json:World"\n[params]\n')
+    (tmp_path / "json.py").write_text(EVIL)
+    with pytest.raises(UserError, match=r"it is .*, which comes before your json\.py; rename yours"):
+        make_world(str(tmp_path / "other.toml"))
+    assert not list(tmp_path.glob("ran-json"))
