@@ -442,9 +442,12 @@ def test_nobody_writes_in_a_log(made, tmp_path):
         for write in WRITES.values():
             with pytest.raises((ValueError, TypeError, AttributeError), match=READ_ONLY):
                 write(log, name)
+        log[name].shape = (4, 6)
+        log[name].dtype = np.uint8
     assert list(log.columns) == list(before)
     for name, values in before.items():
         np.testing.assert_array_equal(log[name], values)
+        assert log[name].dtype == values.dtype
         assert values.flags.writeable  # a copy is its owner's
 
 

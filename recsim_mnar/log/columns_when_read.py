@@ -19,6 +19,9 @@ class FixedColumns(dict[str, Column]):
     def __init__(self, columns: Mapping[str, Column]) -> None:
         super().__init__({name: read_only(values) for name, values in columns.items()})
 
+    def __getitem__(self, name: str) -> Column:
+        return super().__getitem__(name).view()  # its shape and type can be set, whatever is read-only
+
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a log is read-only: log.with_column(name, values) makes another")
 
@@ -43,7 +46,7 @@ class ColumnsWhenRead(Mapping[str, Column]):
     def __getitem__(self, name: str) -> Column:
         if name not in self._read:
             self._read[name] = read_only(np.asarray(self._whole[name])[self._rows])
-        return self._read[name]
+        return self._read[name].view()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._whole)
