@@ -1,14 +1,14 @@
 """Simulated people, recommendations and logs whose known truth judges evaluation protocols."""
 
-import importlib as _importlib
-from pathlib import Path as _Path
-from typing import Any as _Any
+from recsim_mnar._start import begin as _begin
 
-from recsim_mnar._start import leave_quietly_on_interrupt as _leave_quietly_on_interrupt
+_begin()  # before all else, and Gymnasium and NumPy take the better part of a command's start
 
-_leave_quietly_on_interrupt()  # before Gymnasium and NumPy, which take the better part of a command's start
+import importlib as _importlib  # noqa: E402  (likewise)
+from pathlib import Path as _Path  # noqa: E402
+from typing import Any as _Any  # noqa: E402
 
-import gymnasium as _gymnasium  # noqa: E402  (the watch comes first)
+import gymnasium as _gymnasium  # noqa: E402
 
 __version__ = "0.2.0"
 

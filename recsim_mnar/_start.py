@@ -1,22 +1,34 @@
-"""What an interrupt does while a command still reads its modules: one line and status 130, as it does later on."""
+"""How a command begins: files of the current folder are no modules of its, and an interrupt is one line and status 130.
 
-from __future__ import annotations
+Imported before anything else: what Python has not loaded by itself could be a file of the current folder.
+"""
 
 import itertools
 import os
-import signal
 import sys
-from typing import Any
 
 
-def leave_quietly_on_interrupt() -> None:
-    """Where this process is the command line, watch for interrupts until it does so itself; elsewhere do nothing."""
+def begin() -> None:
+    """Where this process is the command line, leave the current folder aside and watch for interrupts; else nothing."""
     by_module = ("-m", "recsim_mnar") in itertools.pairwise(sys.orig_argv)
     if by_module or os.path.basename(sys.argv[0] if sys.argv else "") == "recsim-mnar":
+        if by_module and not sys.flags.safe_path:
+            _leave_current_folder()
+        os.environ["PYTHONSAFEPATH"] = "1"  # Python puts the current folder before all others in worker processes, too
+        import signal
+
+        # Until a command watches for them itself.
         signal.signal(signal.SIGINT, _leave)
 
 
-def _leave(number: int, frame: Any) -> None:
+def _leave_current_folder() -> None:
+    """Take away what ``python -m`` has put first, unless this package is a checkout that lies there."""
+    above = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    if sys.path and os.path.realpath(sys.path[0]) == os.path.realpath(os.curdir) != above:
+        del sys.path[0]
+
+
+def _leave(number: int, frame: object) -> None:
     # An interrupt from the keyboard reaches the worker processes too, for which their parent speaks.
     if "--multiprocessing-fork" not in sys.orig_argv:
         os.write(2, b"interrupted\n")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,47 @@ from recsim_mnar.errors import UserError, described, nearest
 
 _MOST_LISTED = 16
 """Names that a message lists; of more it says where they stand."""
+
+
+class _OwnFolder:
+    """The folder in which a user's own modules lie, and how many threads look for one at the moment."""
+
+    path: str | None = None
+    lookers = 0
+    lock = threading.Lock()
+
+
+def look_in(folder: str | None) -> None:
+    """Name the folder in which :func:`own_folder` looks: the command line and its workers name the current one."""
+    _OwnFolder.path = folder
+
+
+def own_folder_named() -> str | None:
+    """The folder that was named; None where the program's own ``sys.path`` is all there is."""
+    return _OwnFolder.path
+
+
+@contextlib.contextmanager
+def own_folder() -> Iterator[None]:
+    """Within the block a module of the named folder can be imported, where no other place has one of its name.
+
+    So a file that lies there runs where it is asked for, and never in the place of a library's.
+    """
+    folder = _OwnFolder.path
+    if folder is None:
+        yield
+        return
+    with _OwnFolder.lock:
+        _OwnFolder.lookers += 1
+        if _OwnFolder.lookers == 1:
+            sys.path.append(folder)
+    try:
+        yield
+    finally:
+        with _OwnFolder.lock:
+            _OwnFolder.lookers -= 1
+            if _OwnFolder.lookers == 0 and folder in sys.path:
+                del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
 
 
 @functools.cache
@@ -44,7 +88,8 @@ def imported(
         like = f": {meant}:{attribute}" if meant and attribute and not meant.startswith(".") else ""
         raise UserError(f"{what} {spec!r}: write it as package.module:name{like}")
     try:
-        module = importlib.import_module(path)
+        with own_folder():
+            module = importlib.import_module(path)
     except ImportError as error:
         raise UserError(f"{what} {spec!r}: module {path!r} cannot be imported: {error}") from error
     except SyntaxError as error:
@@ -59,10 +104,20 @@ def imported(
             classes = {n: v for n, v in vars(module).items() if isinstance(v, type)}
             known = [n for n, v in classes.items() if (base and issubclass(v, base)) or (wanted and wanted(v))]
             raise UserError(
-                f"{what} {spec!r}: {path} has no {attribute!r}" + (f"; {nearest(attribute, known)}" if known else "")
+                f"{what} {spec!r}: {path} has no {attribute!r}"
+                + (_hidden(path, module) or (f"; {nearest(attribute, known)}" if known else ""))
             )
         found = getattr(found, part)
     return found
+
+
+def _hidden(path: str, module: Any) -> str:
+    """What to say where a module of this name lies in the named folder and another was imported; else ""."""
+    own = Path(_OwnFolder.path or "", *path.split(".")).with_suffix(".py")
+    file = getattr(module, "__file__", None)
+    if _OwnFolder.path is None or not own.is_file() or (file and own.samefile(file)):
+        return ""
+    return f": it is {file or 'part of Python'}, which comes before your {own.name}; rename yours"
 
 
 def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: Sequence[str] = ()) -> str:
@@ -111,7 +166,8 @@ def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | 
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
         return None
     try:
-        found = importlib.util.find_spec(module)
+        with own_folder():
+            found = importlib.util.find_spec(module)
         source = Path(found.origin).read_bytes() if found and found.origin and found.origin.endswith(".py") else b""
         tree = ast.parse(source)
     except (ImportError, ValueError, OSError, SyntaxError):

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import replacing, sweep, write_json
+from recsim_mnar.log.files import refuse_link, replacing, sweep, write_json
 from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import differences, made_with
 from recsim_mnar.log.owned_folder import holder_of
@@ -154,7 +154,11 @@ def making(path: Path, *, resume: bool = False, beside: Sequence[Path] = ()) -> 
     """As :func:`resumable`, of a file that is made in the block, in a folder beside it.
 
     What a writer of it, or of other files ``beside``, left half-written when it was killed goes.
+
+    Raises:
+        UserError: as :func:`resumable`, and where the folder beside it is a link.
     """
+    refuse_link(unfinished(path))
     with resumable(unfinished(path), resume=resume):
         for each in (path, *beside):
             sweep(each.parent, each.name)

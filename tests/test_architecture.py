@@ -40,7 +40,7 @@ MAY = {
     # Doubly robust learning minimises the loss that the estimators state.
     "models": GROUND | {"log", "estimators.ratings"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
-    "simulate": GROUND | {"log", "policy", "worlds"},
+    "simulate": GROUND | {"plugins", "log", "policy", "worlds"},
     "cluster": GROUND | {"log", "policy", "worlds", "simulate", "replay"},
     "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "envs"},
     "installation": GROUND,

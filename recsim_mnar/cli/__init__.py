@@ -5,6 +5,7 @@ A module a command, or a few that belong together; here is what they have in com
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -32,6 +33,7 @@ from recsim_mnar.cli.validate import validate
 from recsim_mnar.cli.verify import verify
 from recsim_mnar.cli.warm import warm
 from recsim_mnar.errors import printable
+from recsim_mnar.plugins import look_in
 from recsim_mnar.simulate.own_code import left_by_own_code
 
 CLOSED_PIPE = 141
@@ -72,8 +74,8 @@ for command in (
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every mistake of the user's is one line on standard error and exit status 2."""
     given = sys.argv[1:] if arguments is None else arguments
-    # A console script does not look in the folder it is called from, where a user's own ``module:Class`` lies.
-    sys.path.insert(0, os.getcwd())
+    with contextlib.suppress(OSError):  # the current folder was removed
+        look_in(os.getcwd())  # where a user's own ``module:Class`` lies
     _accept_any_character()
     interrupts = _watch_interrupts()
     written = sys.stdout

@@ -94,7 +94,8 @@ class JsonOutput:
                 click.echo(text)
                 sys.stdout.flush()
                 return
-            with writing(self.path, "--json"), self.path.open("w", encoding="utf-8") as device:
+            # Neither made nor truncated: a file that has taken the device's place meanwhile keeps its length.
+            with writing(self.path, "--json"), open(os.open(self.path, os.O_WRONLY), "w", encoding="utf-8") as device:
                 device.write(text + "\n")
             return
         with writing(self.path, "--json"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -251,7 +252,10 @@ def _shared_users(data: Any, training: Any) -> int:
 
 
 def logging_policy(log: Any, executor: Any = None) -> Any:
-    """The policy under which a log was simulated, made again from its provenance; None where that does not suffice."""
+    """The policy under which a log was simulated, made again from its provenance; None where that does not suffice.
+
+    A log runs no code: it does not suffice either where it names a module that the command has not named as well.
+    """
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.rng import derive_seed
@@ -261,12 +265,21 @@ def logging_policy(log: Any, executor: Any = None) -> Any:
     story = log.provenance
     try:
         spec, world, training = story["policy"]["name"], story["world"], story["training"]
+        if not all(_runs_nothing(str(name)) for name in (spec, world["name"], training["policy"])):
+            return None
         made: Any = make_world(world["name"], None, world["params"])
         uniform = registry.learner(training["policy"]).fit(Log({}), n_items=made.n_items, seed=0)
         train = simulate(made, uniform, training["n_users"], training["seed"], executor=executor)
         return registry.learner(spec).fit(train, n_items=made.n_items, seed=derive_seed(story["seed"], "fit"))
     except (KeyError, TypeError, UserError):
         return None
+
+
+def _runs_nothing(name: str) -> bool:
+    """Whether what a name stands for is announced by an installed package, or of a module that is loaded already."""
+    head = name.partition("+")[0].strip()
+    module, colon, _ = head.partition(":")
+    return module in sys.modules if colon else "." not in head  # files name modules, too
 
 
 def n_items_of(*logs: Any) -> int:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from recsim_mnar.cluster.modules import Source, digests_here, install, installed_digests, sources_of
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import private_temporary
+from recsim_mnar.log.files import opened, private_temporary
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.receipts import digest_of, file_digest
 from recsim_mnar.simulate.executor import Carried, forget_loaded
@@ -192,7 +192,8 @@ def _meet(folder: Path, token: tuple[str, str], writes: bool) -> tuple[list[str]
     word = os.urandom(16)
     path = folder / f"{_answers_to(name)}{os.urandom(8).hex()}.tmp"
     try:
-        path.write_bytes(word)
+        with open(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.write(word)
     except OSError as error:
         return [f"folder {folder} cannot be written: {error.strerror}"], None
     return [], (path.name, hashlib.sha256(word).hexdigest())

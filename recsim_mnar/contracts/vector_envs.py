@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from recsim_mnar.contracts.findings import Finding, Rules, findings_of
 from recsim_mnar.envs.conformance import check_vector_env
 from recsim_mnar.errors import UserError
+from recsim_mnar.plugins import own_folder
 
 MakeVector = Callable[[AutoresetMode], gym.vector.VectorEnv[Any, Any, Any]]
 
@@ -38,6 +39,7 @@ def check_vector(
     return findings_of(_lane_rules(make_single, modes, steps, seed), make_vector)
 
 
+@own_folder()
 def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[list[Finding], int]:
     """What an environment with a Gymnasium id breaks: the single one, and its vector entry point if it has one.
 

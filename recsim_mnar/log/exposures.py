@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import exposure_files
 from recsim_mnar.log.exposure_index import Classes, CSRLists
+from recsim_mnar.log.schema import read_only
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -41,6 +42,8 @@ REQUIRED = {
 @dataclass(frozen=True)
 class Exposures:
     """The cells (user, item, period) that were recommended or purchased, or both; ordered by (time, user, item).
+
+    The arrays are read-only: a learner that changes one copies it first.
 
     Attributes:
         user: (n,) int64 in 0 .. n_users - 1.
@@ -100,8 +103,8 @@ class Exposures:
             u, i, t = (int(arrays[name][twice[0]]) for name in ("user", "item", "time"))
             raise UserError(f"exposures: user {u}, item {i}, period {t} has two rows; merge their flags into one")
         for name, values in arrays.items():
-            object.__setattr__(self, name, values)
-        object.__setattr__(self, "_keys", key)
+            object.__setattr__(self, name, read_only(values))
+        object.__setattr__(self, "_keys", read_only(key))
         if self.propensities is not None and not callable(self.propensities):
             object.__setattr__(self, "propensities", self._checked_table(self.propensities))
 
@@ -120,7 +123,7 @@ class Exposures:
         if not np.all((table >= 0) & (table <= 1)):  # NaN fails too
             bad = table[~((table >= 0) & (table <= 1))][0]
             raise UserError(f"exposures: a propensity is {bad:g}, outside [0, 1]")
-        return table
+        return read_only(table)
 
     def __len__(self) -> int:
         return len(self.user)

@@ -1,4 +1,4 @@
-"""The files in which logs lie: parts, temporary names, what makes a folder a log."""
+"""The files in which logs lie: how they are opened, parts, temporary names, what makes a folder a log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,91 @@ ARROW = (".arrow", ".feather")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
 
+MOST_TOLD = 1 << 28
+"""Bytes of an index, a journal or a manifest: room for a million parts. A larger file is none of ours."""
+
 _TEMPORARY = re.compile(r"\.(?:(?P<of>.+)\.)?(?:[0-9a-f]{16}|\d+)\.tmp")
 """Names of temporary files; those of digits alone are of version 0.2.0 and before."""
+_NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+class NotOursError(UserError):
+    """What lies where we are to write is a link, no regular file, or another user's."""
+
+
+def opened(path: Path, flags: int, mode: int = 0o666) -> int:
+    """Open a file that is to be written, in a folder that others may have prepared; all of this package do so here.
+
+    No link is followed. What is there already must be a regular file of this user's that has no other name.
+
+    Args:
+        path: of the file.
+        flags: of ``os.open``; what was there is not truncated by them, for it is looked at first.
+        mode: of a new file.
+
+    Raises:
+        NotOursError: something else is there; it is left as it is.
+        OSError: it cannot be opened; FileExistsError with ``O_EXCL`` where anything is there.
+    """
+    while True:
+        if flags & os.O_CREAT:  # what is made here is ours, whatever owner the file system gives it
+            try:
+                return os.open(path, flags | os.O_EXCL | _NOT_FOLLOWED, mode)
+            except FileExistsError:
+                if flags & os.O_EXCL:
+                    raise
+        try:
+            file = os.open(path, flags & ~(os.O_CREAT | os.O_TRUNC) | _NOT_FOLLOWED)
+        except OSError:
+            if os.path.lexists(path):
+                _refuse_strange(path, os.lstat(path))
+            elif flags & os.O_CREAT:  # gone since
+                continue
+            raise
+        try:
+            _refuse_strange(path, os.fstat(file))
+        except NotOursError:
+            os.close(file)
+            raise
+        return file
+
+
+def _refuse_strange(path: Path, found: os.stat_result) -> None:
+    remedy = "remove it, or name another folder"
+    if stat.S_ISLNK(found.st_mode):
+        why = "is a symbolic link"
+    elif not stat.S_ISREG(found.st_mode):
+        why = "is no regular file"
+    elif found.st_nlink > 1:
+        why = "is a hard link: the file has another name, too"
+    elif hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        why, remedy = "belongs to another user", "wait until they have done, or name another folder"
+    else:
+        return
+    raise NotOursError(f"{path} {why}; nothing is written into it: {remedy}")
+
+
+def refuse_link(folder: Path) -> None:
+    """Raise NotOursError where a folder whose name we chose is a link: what lies behind it is not ours to change."""
+    if folder.is_symlink():
+        raise NotOursError(
+            f"{folder} is a symbolic link; nothing is written or removed behind it: remove it, or name another folder"
+        )
+
+
+def told_in(path: Path) -> bytes:
+    """What a file of ours says that bears no receipt: others may have put anything in its place.
+
+    Raises:
+        OSError: it cannot be read, is a link or no regular file, or is larger than one of ours.
+    """
+    file = os.open(path, os.O_RDONLY | _NOT_FOLLOWED)
+    with open(file, "rb") as reading:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_TOLD:
+            raise OSError(errno.EINVAL, "no file of ours", str(path))
+        return reading.read()
 
 
 class replacing:  # noqa: N801  (used as a verb in a with-statement)
@@ -52,10 +135,10 @@ class replacing:  # noqa: N801  (used as a verb in a with-statement)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             while True:
                 self.temporary = self.path.with_name(_temporary_name(self.path.name))
-                self._file = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+                self._file = opened(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
                 with contextlib.suppress(BlockingIOError, FileNotFoundError):
                     lock_file(self._file)
-                    if os.path.samestat(os.fstat(self._file), os.stat(self.temporary)):
+                    if os.path.samestat(os.fstat(self._file), os.lstat(self.temporary)):
                         return self.temporary
                 os.close(self._file)  # somebody who sweeps met it before it was locked
         except OSError as error:
@@ -114,7 +197,7 @@ def private_temporary(path: Path, data: bytes) -> tuple[Path, Callable[[], None]
         OSError: it cannot be written.
     """
     temporary = path.with_name(_temporary_name(path.name))
-    file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    file = opened(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     made_by = os.getpid()
 
     def remove() -> None:
@@ -193,8 +276,8 @@ def sweep(folder: Path, of: str | None = None) -> None:
 
 
 def _unlink_unlocked(path: Path) -> None:
-    with contextlib.suppress(OSError):  # locked, gone, or not ours to take away
-        file = os.open(path, os.O_RDWR)
+    with contextlib.suppress(OSError, NotOursError):  # locked, gone, or not ours to take away
+        file = opened(path, os.O_RDWR)
         try:
             if lock_file(file):
                 path.unlink()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import check_utf8, is_temporary, recorded, sync_file, sync_folder
+from recsim_mnar.log.files import check_utf8, is_temporary, recorded, refuse_link, sync_file, sync_folder
 from recsim_mnar.log.owned_folder import LEASE, LOCK, Held, owned
 from recsim_mnar.log.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, is_as, receipt_of
 
@@ -82,10 +82,10 @@ class FilledFolder:
             users: the first and the last of them.
 
         Raises:
-            UserError: somebody took the folder away from us.
+            UserError: somebody took the folder away from us, or a link leads out of it.
         """
         self._ready()
-        path = self.path / name
+        path = self.inside(name)
 
         def take_down(temporary: Path, target: Path) -> bool:
             if target != path:
@@ -117,9 +117,23 @@ class FilledFolder:
         self._unsynced.append(receipt.file)
 
     def drop(self, name: str) -> None:
-        """Remove a file that is of use no longer, with its receipt."""
+        """Remove a file that is of use no longer, with its receipt.
+
+        Raises:
+            NotOursError: a link leads out of the folder.
+        """
         self.index.receipts.pop(name, None)
-        (self.path / name).unlink(missing_ok=True)
+        self.inside(name).unlink(missing_ok=True)
+
+    def inside(self, name: str) -> Path:
+        """Where a file of this name lies.
+
+        Raises:
+            NotOursError: a folder on the way to it is a link.
+        """
+        for above in range(len(Path(name).parts) - 1):
+            refuse_link(self.path.joinpath(*Path(name).parts[: above + 1]))
+        return self.path / name
 
     def made_here(self, path: Path) -> None:
         """Remember a file of this process that is of no use alone: it goes where the work fails before it made more."""
@@ -153,10 +167,12 @@ class FilledFolder:
 def _is_json(path: Path) -> bool:
     """Whether a file is there and whole, whosever it is: one of ours that was cut off is none."""
     try:
-        json.loads(path.read_bytes())
+        if path.is_file():  # a device or a pipe may never end
+            json.loads(path.read_bytes())
+            return True
     except (OSError, ValueError, RecursionError):
-        return False
-    return True
+        pass
+    return False
 
 
 _filled: contextvars.ContextVar[dict[str, FilledFolder] | None] = contextvars.ContextVar("filled", default=None)
@@ -181,7 +197,8 @@ def filling(folder: Path, *, resume: bool = False, what: str = "folder") -> Iter
         what: what the user knows it by.
 
     Raises:
-        UserError: it is a file, holds something, cannot be made or written, or another process owns it.
+        UserError: it is a file, holds something, cannot be made or written, or another process owns it; within a
+            folder that is being filled, it is a link.
     """
     place = os.path.realpath(folder)
     outer = _filled.get() or {}
@@ -189,6 +206,8 @@ def filling(folder: Path, *, resume: bool = False, what: str = "folder") -> Iter
         yield outer[place]
         return
     check_utf8(folder)
+    if os.path.realpath(folder.parent) in outer:
+        refuse_link(folder)
     made: list[Path] = []
     try:
         with _owned(folder, what, made, resume) as held:

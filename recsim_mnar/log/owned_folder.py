@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import lock_file, sweep
+from recsim_mnar.log.files import lock_file, opened, sweep, told_in
 
 LOCK, LEASE = ".lock", ".lease"
 RENEWED_EVERY = 5.0
@@ -47,6 +47,7 @@ def owned(folder: Path, what: str = "folder") -> Iterator[Held]:
 
     Raises:
         TakenError: another process owns it, or another block of this one.
+        NotOursError: a link or another user's file lies where the lock is to be.
         OSError: no file can be made in it.
     """
     held = _take(folder, what)
@@ -72,7 +73,7 @@ def holder_of(folder: Path) -> str | None:
 def _take(folder: Path, what: str) -> Held:
     path = folder / LOCK
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = opened(path, os.O_RDWR | os.O_CREAT)
         try:
             if not lock_file(file):
                 os.close(file)
@@ -120,7 +121,7 @@ class _Lease:
     def take(self, what: str) -> _Lease:
         while True:
             try:
-                file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+                file = opened(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
                 break
             except FileExistsError:
                 holder = _told(self.path)
@@ -148,7 +149,7 @@ class _Lease:
         """The time as the file system tells it; hosts' own clocks may differ."""
         probe = self.folder / f".{self.me['token']}.tmp"
         try:
-            probe.touch()
+            os.close(opened(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
             return probe.stat().st_mtime
         except OSError:  # a folder that cannot be written
             return time.time()
@@ -185,7 +186,7 @@ class _Lease:
 
 def _same(file: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
+        return os.path.samestat(os.fstat(file), os.lstat(path))
     except OSError:
         return False
 
@@ -217,8 +218,8 @@ def _runs(holder: dict[str, Any]) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        told = json.loads(told_in(path))
+    except (OSError, ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

@@ -174,7 +174,7 @@ def _chunk(name: str, values: NDArray[Any], scratch: _Scratch) -> Chunk:
     """One column of a group: a page of which rows are null and what the others hold, perhaps after a dictionary."""
     from recsim_mnar.log import _encoding_kernel as kernel
 
-    values = np.ascontiguousarray(values)
+    values = schema.read_only(np.ascontiguousarray(values))
     out = scratch.out
     dense, at = _put_levels(name, values, scratch)
     if name == "event":
@@ -207,7 +207,7 @@ def _put_levels(name: str, values: NDArray[Any], scratch: _Scratch) -> tuple[NDA
     if n_there in (0, n):
         at = kernel.put_run(n, 1 if n_there else 0, out, 4)
     out[:4] = np.frombuffer((at - 4).to_bytes(4, "little"), np.uint8)
-    return dense, at
+    return schema.read_only(dense), at  # as values are: a kernel is compiled for each kind of array that it meets
 
 
 def _put_indices(indices: NDArray[Any], n_distinct: int, out: NDArray[np.uint8], at: int) -> NDArray[np.uint8]:

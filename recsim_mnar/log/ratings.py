@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.receipts import arrays_digest
-from recsim_mnar.log.schema import as_type
+from recsim_mnar.log.schema import as_type, read_only
 
 Floats = NDArray[np.float64]
 
@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class Ratings:
     """Observed entries (O = 1) of a rating matrix Y, ordered by (user, item) as they were given.
+
+    The arrays are read-only: a learner that changes one copies it first.
 
     Attributes:
         users, items: (n,) int64, below n_users and n_items.
@@ -52,7 +54,7 @@ class Ratings:
             row = int(np.flatnonzero(~np.isfinite(values))[0])
             raise UserError(f"rating {row}: the value {values[row]} is not a finite number")
         for name, array in (("users", users), ("items", items), ("values", values)):
-            object.__setattr__(self, name, array)
+            object.__setattr__(self, name, read_only(array))
 
     def __len__(self) -> int:
         return len(self.values)

@@ -19,13 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import replacing
+from recsim_mnar.log.files import MOST_TOLD, replacing, told_in
 
 INDEX = "index.json"
 JOURNAL = ".receipts.jsonl"
 FORMAT = "recsim-mnar index 1"
-_MOST_BYTES = 1 << 28
-"""Of an index: room for a million parts. A larger file is none of ours."""
 _NO_RECEIPTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What bytes that hold no receipts raise."""
 
@@ -90,7 +88,7 @@ class Index:
         try:
             if not path.is_file():
                 return None
-            raw = path.read_bytes() if path.stat().st_size <= _MOST_BYTES else b""
+            raw = path.read_bytes() if path.stat().st_size <= MOST_TOLD else b""
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}") from None
         index = cls._parsed(raw)
@@ -185,7 +183,7 @@ class Journal:
         """What it holds; lines that were cut off or changed do not count."""
         found = Index()
         try:
-            lines = self.path.read_bytes().splitlines()
+            lines = told_in(self.path).splitlines()
         except OSError:
             return found
         for line in lines:
@@ -207,7 +205,7 @@ class Journal:
         """Start anew, with what is known."""
         with replacing(self.path) as temporary:
             temporary.write_bytes(b"".join(_lines(index)))
-        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+            self._file = os.open(temporary, os.O_WRONLY | os.O_APPEND)  # not by a name that others know
 
     def add(self, receipt: Receipt) -> None:
         """Append a receipt."""

@@ -69,6 +69,13 @@ def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
     return typed
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view of an array through which nobody writes; who made the array still may."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("user", np.dtype(np.int64), None, "user"),
     Column("step", np.dtype(np.int32), None, "position in the user's life, from 0"),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
-from recsim_mnar.log.columns_when_read import ColumnsWhenRead
+from recsim_mnar.log.columns_when_read import ColumnsWhenRead, FixedColumns
 from recsim_mnar.log.files import SEPARATORS, replacing
 from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import made_with
@@ -31,9 +31,12 @@ ROWS_PER_PART = 4_000_000
 """Of a folder that :meth:`Log.write` writes, about."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Log:
     """Organic and bandit events, ordered by (user, step).
+
+    A log is read-only, its arrays too, for many learners are fitted on one: who changes a column copies it first, and
+    :meth:`with_column` makes another log.
 
     Attributes:
         columns: every column of :data:`recsim_mnar.log.schema.COLUMNS` by name, arrays of one length, and any further
@@ -68,7 +71,7 @@ class Log:
         for name, extra in schema.OPTIONAL.items():
             if name in given:
                 given[name] = schema.as_type(given[name], extra.dtype, name)
-        self.columns = {**ordered, **given}
+        object.__setattr__(self, "columns", FixedColumns({**ordered, **given}))
 
     def __len__(self) -> int:
         return len(self.columns["user"])
@@ -103,8 +106,8 @@ class Log:
     def select_when_read(self, rows: NDArray[Any]) -> Log:
         """:meth:`select`, but a column is copied when it is first read: for those who read few of them."""
         found = Log.__new__(Log)
-        columns: Any = ColumnsWhenRead(self.columns, rows)
-        found.columns, found.provenance = columns, dict(self.provenance)
+        object.__setattr__(found, "columns", ColumnsWhenRead(self.columns, rows))
+        object.__setattr__(found, "provenance", dict(self.provenance))
         return found
 
     def organic(self) -> Log:

@@ -377,8 +377,10 @@ def fold_in(
     starts = np.concatenate([[0], np.cumsum(np.bincount(ratings.users, minlength=ratings.n_users))])
     d = factors.w.shape[1]
     v, a = np.zeros((ratings.n_users, d)), np.zeros(ratings.n_users)
+    # Copies: the fit's are writable, and a kernel is compiled for each kind of array that it meets.
+    items, values = ratings.items.copy(), ratings.values.copy()
     k.solve_rows(
-        starts, ratings.items, ratings.values, np.asarray(weights, np.float64), order, factors.c, factors.w, factors.b,
-        penalty, penalty if bias_penalty is None else bias_penalty, v, a, np.empty((d + 3, d + 1)),
+        starts, items, values, np.asarray(weights, np.float64), order, factors.c, factors.w, factors.b, penalty,
+        penalty if bias_penalty is None else bias_penalty, v, a, np.empty((d + 3, d + 1)),
     )  # fmt: skip
     return v, a

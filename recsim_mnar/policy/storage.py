@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any, Self
 
@@ -97,14 +98,20 @@ class Stored:
             raise UserError(f"{path} has format {meta.get('format')}, this version reads format {_FORMAT}")
         kind = _class_named(str(kind_name))
         if not (isinstance(kind, type) and issubclass(kind, cls)):
-            raise UserError(f"{path} holds a {kind_name}, not a {cls.__name__}")
+            unknown = "" if kind is not None else ", which is not known here: import its module first"
+            raise UserError(f"{path} holds a {kind_name}, not a {cls.__name__}{unknown}")
         return kind.refitted(int(n_items), str(name), arrays, parameters)
 
 
 def _class_named(stored: str) -> Any:
-    """The class that ``module:Class`` names, wherever it lies today; None where there is none."""
+    """The class that ``module:Class`` names, wherever it lies today; None where there is none.
+
+    A file runs no code: a module that is not this package's must be loaded already.
+    """
     module, _, name = stored.partition(":")
+    module = MOVED.get(module, module)
     try:
-        return getattr(importlib.import_module(MOVED.get(module, module)), name, None)
+        found = importlib.import_module(module) if module.startswith("recsim_mnar.") else sys.modules.get(module)
     except ImportError:
         return None
+    return getattr(found, name, None)

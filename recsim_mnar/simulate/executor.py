@@ -22,6 +22,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import private_temporary
+from recsim_mnar.plugins import own_folder
 
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
@@ -183,7 +184,8 @@ def _keep(digest: str, read: Callable[[], bytes]) -> Any:
         data = read()
         if hashlib.sha256(data).hexdigest() != digest:
             raise NotHereError(digest)
-        _LOADED[digest] = pickle.loads(data)
+        with own_folder():
+            _LOADED[digest] = pickle.loads(data)
         if len(_LOADED) > _MOST_LOADED:
             _LOADED.popitem(last=False)
     _LOADED.move_to_end(digest)

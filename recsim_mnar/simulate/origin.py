@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.log.receipts import file_digest
+from recsim_mnar.plugins import own_folder
 from recsim_mnar.policy.storage import Stored
 
 _DEEP = 4
@@ -79,7 +80,7 @@ def modules_named(settings: Any) -> list[str]:
     """The modules that settings of JSON types name (``package.module:Name``); those that can be are imported."""
     modules = {found.group(1) for text in _texts(settings) for found in _MODULE.finditer(text)}
     for name in sorted(modules):
-        with contextlib.suppress(Exception):  # what cannot be imported is told where it is used
+        with contextlib.suppress(Exception), own_folder():  # what cannot be imported is told where it is used
             importlib.import_module(name)
     return sorted(modules)
 

@@ -11,6 +11,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from typing import Any, TypeVar
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.plugins import look_in, own_folder_named
 from recsim_mnar.simulate.executor import carried_by
 from recsim_mnar.simulate.origin import has_own_code
 from recsim_mnar.simulate.own_code import of_own_code
@@ -101,7 +102,9 @@ def processes(n: int) -> Any:
 def _started(n: int) -> ProcessPoolExecutor:
     import multiprocessing
 
-    return ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    return ProcessPoolExecutor(
+        n, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(own_folder_named(),)
+    )
 
 
 def _is_own_code(job: Callable[..., Any]) -> bool:
@@ -144,6 +147,12 @@ def said_here(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         if own is None:
             raise
         raise UserError(own) from error
+
+
+def _begin(folder: str | None) -> None:
+    """In a worker: look for a user's own modules where its parent does, and end with it."""
+    look_in(folder)
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import listed, part_path, replacing, write_json, write_table
+from recsim_mnar.log.files import listed, part_path, replacing, told_in, write_json, write_table
 from recsim_mnar.log.filled_folder import FilledFolder, filling, refuse_occupied
 from recsim_mnar.log.made_with import differences, made_with
 from recsim_mnar.log.owned_folder import holder_of
@@ -185,7 +185,7 @@ def begin_run(
 def _manifest(path: Path) -> dict[str, Any] | None:
     """What a manifest says; None where there is none, or none that can be read."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(told_in(path))
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -319,12 +319,13 @@ def _packed_shard(
 ) -> _Shard:
     """Simulate a few users, and pack their rows while they are in the caches."""
     log = Log(simulate_shard(world, policy, seed, first_user, n_users, **options))
+    columns: dict[str, Any] = dict(log.columns)
     truth: dict[str, Any] = {}
     if options["keep_truth"] and world.truth_column is not None:
         shown = log.is_bandit
         truth = {name: log[name][shown] for name in ("user", "step", world.truth_column)}
-        del log.columns[world.truth_column]
-    return _Shard(n_users, packed(log.columns, form), truth)
+        del columns[world.truth_column]
+    return _Shard(n_users, packed(columns, form), truth)
 
 
 def _counted(shards: Iterable[_Shard], progress: Callable[[int], None]) -> list[_Shard]:

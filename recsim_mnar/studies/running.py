@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import sweep, write_json
+from recsim_mnar.log.files import refuse_link, sweep, told_in, write_json
 from recsim_mnar.log.filled_folder import FilledFolder, filling, is_filled_here
 from recsim_mnar.log.made_with import differences as version_differences
 from recsim_mnar.log.made_with import made_with
@@ -187,6 +187,7 @@ def _begin(into: FilledFolder, settings: dict[str, Any], resume: bool) -> None:
     manifest = into.path / MANIFEST
     if resume:
         _check_before(into, wanted, code, made)
+        refuse_link(into.path / TASKS)
         sweep(into.path / TASKS)
     into.begin(made, made_with())
     if not manifest.exists():
@@ -200,7 +201,7 @@ def _check_before(into: FilledFolder, wanted: dict[str, Any], code: dict[str, st
     folder, manifest = into.path, into.path / MANIFEST
     found = into.take_up()
     try:
-        before = json.loads(manifest.read_bytes()) if manifest.exists() else None
+        before = json.loads(told_in(manifest)) if manifest.exists() else None
         there = None if before is None else _count(before["seeds"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         before = there = None

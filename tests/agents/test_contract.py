@@ -63,8 +63,7 @@ def training_log(n_users: int = 90, n_items: int = N_ITEMS, *, rated: bool = Fal
     if not rated:
         return log
     stars = generator.integers(1, 6, len(log))
-    log.columns["reward"] = stars.astype(float)
-    return log.with_column("observation_propensity", stars / 10)
+    return log.with_column("reward", stars.astype(float)).with_column("observation_propensity", stars / 10)
 
 
 @pytest.fixture(params=SPECS)

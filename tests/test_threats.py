@@ -1,0 +1,578 @@
+"""What a folder, the current folder and a learner may do to who runs a command: the lines of docs/threats.md."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import os
+import pickle
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recsim_mnar
+from recsim_mnar import plugins
+from recsim_mnar.cli import main
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.files import opened, replacing, sweep
+from recsim_mnar.log.filled_folder import filling
+from recsim_mnar.log.made_with import made_with
+from recsim_mnar.log.owned_folder import LEASE, LOCK, holder_of, owned
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.policy.storage import Stored
+from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.decisions import Settings
+from recsim_mnar.resuming import making, resumable
+from recsim_mnar.simulate.run_folder import claimed
+from recsim_mnar.worlds import make_world
+
+# ------------------------------------------------------------------------------------------------- a folder, its links
+
+
+def _to(target):
+    return lambda path, outside: path.symlink_to(outside / target)
+
+
+def _hard(path, outside):
+    os.link(outside / "precious", path)
+
+
+def _socket(path, outside):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def _others(path, outside):
+    if os.geteuid() != 0:
+        pytest.skip("only the superuser gives files away")
+    path.write_text("{}")
+    os.chown(path, 12345, -1)
+
+
+STRANGE = {
+    "symbolic link": (_to("precious"), "is a symbolic link"),
+    "hard link": (_hard, "is a hard link"),
+    "link to nothing": (_to("new"), "is a symbolic link"),
+    "link to a folder": (_to("."), "is a symbolic link"),
+    "link to a device": (lambda path, outside: path.symlink_to("/dev/zero"), "is a symbolic link"),
+    "link to itself": (lambda path, outside: path.symlink_to(path), "is a symbolic link"),
+    "pipe": (lambda path, outside: os.mkfifo(path), "is no regular file"),
+    "socket": (_socket, "is no regular file"),
+    "folder": (lambda path, outside: path.mkdir(), "is no regular file"),
+    "another user's": (_others, "belongs to another user"),
+}
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A folder whose bytes must stay as they are."""
+    place = tmp_path / "outside"
+    place.mkdir()
+    (place / "precious").write_text("precious")
+    os.utime(place / "precious", (1.0, 1.0))
+    yield place
+    assert [(p.name, p.read_text(), p.stat().st_mtime) for p in place.iterdir()] == [("precious", "precious", 1.0)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "given"
+    place.mkdir()
+    return place
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_what_lies_where_a_lock_is_to_be_is_left_alone(kind, folder, outside):
+    prepare, said = STRANGE[kind]
+    prepare(folder / LOCK, outside)
+    before = os.lstat(folder / LOCK)
+    with pytest.raises(UserError, match=rf"\.lock {said}.*; nothing is written into it: "), owned(folder):
+        pytest.fail("it is not ours")
+    assert os.lstat(folder / LOCK) == before
+    assert holder_of(folder) is None  # nor read, where that would never end
+
+
+def test_a_command_says_so_in_one_line(folder, outside, capsys):
+    (folder / LOCK).symlink_to(outside / "precious")
+    with pytest.raises(SystemExit) as left:
+        main(["simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", "9",
+              "--out", str(folder)])  # fmt: skip
+    assert left.value.code == 2
+    assert capsys.readouterr().err == (
+        f"error: {folder / LOCK} is a symbolic link; nothing is written into it: remove it, or name another folder\n"
+    )
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_lease_and_a_temporary_file_are_made_anew_or_not_at_all(kind, folder, outside):
+    path = folder / "named.tmp"
+    STRANGE[kind][0](path, outside)
+    with pytest.raises(FileExistsError):
+        opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STRANGE if kind != "another user's"])
+def test_a_sweep_takes_no_link_and_no_pipe_away(kind, folder, outside):
+    left = folder / ".a.json.0123456789abcdef.tmp"
+    STRANGE[kind][0](left, outside)
+    sweep(folder)
+    assert os.path.lexists(left)
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "link to a device", "pipe", "link to nothing"])
+@pytest.mark.parametrize("name", [LEASE, JOURNAL, INDEX, "simulation.json"])
+def test_what_an_earlier_run_is_to_have_left_is_no_link_to_follow(name, kind, folder, outside):
+    STRANGE[kind][0](folder / name, outside)
+    began = time.monotonic()
+    try:
+        with claimed(folder, resume=True) as into:
+            into.take_up()
+            into.begin("made", {})
+    except UserError:
+        pass
+    assert time.monotonic() - began < 10
+
+
+def test_names_that_we_write_replace_a_link_and_not_what_it_points_at(folder, outside):
+    for name, prepare in {"soft": _to("precious"), "hard": _hard, "new": _to("nothing")}.items():
+        prepare(folder / name, outside)
+        with replacing(folder / name) as temporary:
+            assert stat.S_ISREG(os.lstat(temporary).st_mode)
+            temporary.write_text("ours")
+        assert not (folder / name).is_symlink()
+        assert (folder / name).read_text() == "ours"
+
+
+def _left_by_an_interrupted_run(folder, *names):
+    """A journal as one of ours would be, of files of these names."""
+    entries = [{"made": "stages", "made_with": made_with()}]
+    entries += [{"file": name, "bytes": 8, "sha256": "0" * 64} for name in names]
+    lines = [json.dumps({"entry": entry, "sha256": digest_of(entry)}, sort_keys=True) for entry in entries]
+    (folder / JOURNAL).write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("name", ["sub/precious", "sub/../sub/precious", "deep/sub/precious", "../outside/precious"])
+def test_a_receipt_removes_no_file_behind_a_link(name, folder, outside):
+    (folder / "sub").symlink_to(outside)
+    (folder / "deep").mkdir()
+    (folder / "deep" / "sub").symlink_to(outside)
+    _left_by_an_interrupted_run(folder, name)
+    refused = pytest.raises(UserError, match="sub is a symbolic link; nothing is written or removed behind it: remove")
+    with filling(folder, resume=True) if ".." in name else refused, resumable(folder, resume=True):
+        pass
+
+
+@pytest.mark.parametrize("sub", ["log", "made.toml.unfinished"])
+def test_folders_that_we_name_are_no_links(sub, folder, tmp_path):
+    finished = tmp_path / "finished"
+    with filling(finished) as into:
+        (finished / "part-00000.csv").write_text("x")
+        into.begin("made", {})
+        into.record("part-00000.csv")
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    (folder / sub).symlink_to(finished)
+    refused = pytest.raises(UserError, match=f"{sub} is a symbolic link; nothing is written or removed behind it")
+    if sub == "log":
+        with filling(folder, resume=True), refused, filling(folder / sub, resume=True):
+            pytest.fail("it is a link")
+    else:
+        with refused, making(folder / "made.toml", resume=True):
+            pytest.fail("it is a link")
+    assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
+
+
+def test_a_folder_that_the_user_names_may_be_a_link(tmp_path, folder):
+    (tmp_path / "disk").symlink_to(folder)
+    with filling(tmp_path / "disk") as into:
+        into.begin("made", {})
+    assert (folder / INDEX).is_file()
+
+
+def test_a_lock_that_a_killed_run_left_is_taken(folder):
+    """The rule is no hindrance where all is as it should be; what was made here is ours, whoever it is said to be."""
+    (folder / LOCK).write_text('{"host": "elsewhere", "pid": 1}' * 9)
+    with owned(folder):
+        assert json.loads((folder / LOCK).read_text())["pid"] == os.getpid()
+    assert list(folder.iterdir()) == []
+
+
+def test_what_was_made_here_is_ours_where_the_file_system_names_another_owner(folder, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)  # as the superuser on NFS
+    with filling(folder) as into:
+        into.begin("made", {})
+        with into.recording("a") as path, replacing(path) as temporary:
+            temporary.write_text("a")
+    assert sorted(path.name for path in folder.iterdir()) == ["a", INDEX]
+
+
+WRITERS = {
+    "log/files.py": {"os.open(path)", "open(file)"},  # the one place
+    "log/receipts.py": {"os.open(temporary)"},
+    "log/parquet.py": {"path.open()"},  # handed a temporary file's name
+    "simulate/executor.py": {"path.write_bytes()"},  # in a folder of mkdtemp's
+    "cluster/greeting.py": {"open(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))"},
+    "cli/json_output.py": {"open(os.open(self.path, os.O_WRONLY))", "os.open(self.path)"},  # a device, not truncated
+    "cli/__init__.py": {"os.open(os.devnull)"},
+}
+"""Calls that write by another name than that of a temporary file, which nobody can have prepared."""
+
+
+def test_one_function_opens_what_we_write():
+    root = Path(recsim_mnar.__file__).parent
+    found = {}
+    for path in root.rglob("*.py"):
+        if "recsim_mnar/agents/" not in path.as_posix():
+            for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+                said = _writes(call)
+                if (said and "temporary" not in said) or said == "os.open(temporary)":
+                    found.setdefault(path.relative_to(root).as_posix(), set()).add(said)
+    found["log/files.py"] -= {"os.open(folder)"}  # to be synchronised
+    assert found == WRITERS
+
+
+def _writes(call):
+    """A call that opens a file by its name to write there, without its further arguments; "" for any other."""
+    name, given = ast.unparse(call.func), [ast.unparse(each) for each in call.args]
+    last = name.rpartition(".")[2]
+    if last in ("write_text", "write_bytes", "touch"):
+        return f"{name}()"
+    if name == "os.open":
+        return f"{name}({given[0]})"
+    if last == "open" and any(mode in ("'w'", "'wb'", "'a'", "'ab'", "'x'", "'xb'") for mode in given):
+        return f"{name}({given[0]})" if name == "open" else f"{name}()"
+    return ""
+
+
+# ------------------------------------------------------------------------------------- the current folder, its modules
+
+INSTALLED = ["html", "pandas", "pyarrow", "jinja2", "numba", "scipy", "agents"]
+TRIED = ["numexpr", "bottleneck", "IPython", "yaml"]
+OF_PYTHON = ["__future__", "pathlib", "typing", "signal", "multiprocessing", "socket", "pickle", "struct", "csv"]
+SHADOWS = [*INSTALLED, *TRIED, *OF_PYTHON]
+EVIL = "import os\nos.mkdir('ran-' + __name__)\nraise SystemExit('a file of the current folder runs')\n"
+AGENT = """
+import numpy as np
+import neighbour
+from recsim_mnar.policy import Policy
+
+class First(Policy):
+    def __init__(self, n_items):
+        self.n_items = n_items
+    def act(self, users, uniforms):
+        return np.full(len(users), neighbour.FIRST), np.ones(len(users))
+    def probabilities(self, users):
+        return np.tile(np.arange(self.n_items) == neighbour.FIRST, (len(users), 1)).astype(float)
+"""
+CONSOLE = [str(Path(sys.executable).with_name("recsim-mnar"))]
+MODULE = [sys.executable, "-m", "recsim_mnar"]
+WORLD = ["--preset", "quick", "--protocols", "loocv", "--option", "train_users=60", "--option", "test_users=60",
+         "--option", "truth_users=60"]  # fmt: skip
+ESTIMATE = ["estimate", "rows.csv", "--target", "new", "--full-support"]
+STUDY = ["compare", *WORLD, "--agents", "my_agent:First,random", "--catalogues", "2", "--workers", "2", "--out", "out"]
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A folder with modules that must not run, and a user's own agent that must."""
+    for name in SHADOWS:
+        (tmp_path / f"{name}.py").write_text(EVIL)
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    (tmp_path / "neighbour.py").write_text("FIRST = 1\n")
+    rows = [f"{i},{i % 7},{i % 3 == 0:d},0.5,{0.25 + i % 2 / 2}" for i in range(400)]
+    (tmp_path / "rows.csv").write_text("\n".join(["user_id,item_id,reward,propensity,new", *rows]) + "\n")
+    return tmp_path
+
+
+def _run(way, arguments, folder):
+    done = subprocess.run(
+        [*way, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300,
+        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONSAFEPATH")},
+    )  # fmt: skip
+    assert sorted(path.name for path in folder.glob("ran-*")) == [], done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("way", "arguments"),
+    [
+        (CONSOLE, ["doctor", "rows.csv"]),
+        (MODULE, ["doctor", "rows.csv"]),
+        (CONSOLE, [*ESTIMATE, "--out", "page"]),
+        (CONSOLE, ["agents"]),
+        (CONSOLE, STUDY),
+        (MODULE, STUDY),
+        (CONSOLE, ["check", "my_agent:First"]),
+    ],
+    ids=lambda each: " ".join(Path(word).name for word in each[:3]),
+)
+def test_files_of_the_current_folder_run_where_they_are_named_and_nowhere_else(hostile, way, arguments):
+    _run(way, arguments, hostile)
+    if arguments is STUDY:
+        found = [json.loads(path.read_text()) for path in sorted((hostile / "out" / "tasks").glob("*.json"))]
+        assert [{r["agent"] for r in each["records"]} for each in found] == [{"my_agent:First", "random"}] * 2
+
+
+@pytest.fixture
+def looked_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins._OwnFolder, "path", str(tmp_path))
+    yield tmp_path
+    for name in [name for name, module in sys.modules.items() if str(tmp_path) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]
+
+
+def test_the_folder_comes_last_and_goes_again(looked_in):
+    (looked_in / "place_of.py").write_text("import sys\nPATH = list(sys.path)\n")
+    (looked_in / "colorsys.py").write_text(EVIL + "class Mine: ...\n")
+    before = list(sys.path)
+    assert plugins.imported("agent", "place_of:PATH") == [*before, str(looked_in)]
+    assert sys.path == before
+    with pytest.raises(UserError, match=r"it is /.*/colorsys\.py, which comes before your colorsys\.py; rename yours"):
+        plugins.imported("agent", "colorsys:Mine")
+    with pytest.raises(UserError, match="is a module: say which class of it, place_of:"):
+        raise UserError(plugins.unknown("agent", "place_of", [], "Class"))
+    assert sys.path == before
+
+
+def test_threads_that_look_at_the_same_time_do_not_end_each_other(looked_in):
+    """And a program that has the folder on its path keeps it where it was."""
+    (looked_in / "slow_to_load.py").write_text("import time\ntime.sleep(.3)\nimport quick_to_load\nX = 1\n")
+    (looked_in / "quick_to_load.py").write_text("X = 2\n")
+    sys.path.insert(1, str(looked_in))
+    before = list(sys.path)
+    try:
+        with plugins.own_folder():
+            slow = threading.Thread(target=plugins.imported, args=("agent", "slow_to_load:X"))
+            slow.start()
+            assert sys.path == [*before, str(looked_in)]
+        slow.join()
+        assert sys.path == before
+        assert sys.modules["slow_to_load"].X == 1
+    finally:
+        sys.path.remove(str(looked_in))
+
+
+def test_without_the_command_line_the_programs_own_path_is_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins._OwnFolder, "path", None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "of_nobody.py").write_text(EVIL)
+    with pytest.raises(UserError, match="module 'of_nobody' cannot be imported"):
+        plugins.imported("agent", "of_nobody:Mine")
+    assert not list(tmp_path.glob("ran-*"))
+
+
+# ------------------------------------------------------------------------------------------- a learner, what it writes
+
+
+def _log():
+    n = 24
+    columns = {
+        "user": np.arange(n) // 6, "step": np.arange(n) % 6, "time": np.arange(n) * 1.0,
+        "event": (np.arange(n) % 2).astype(np.int8), "item": np.where(np.arange(n) % 2, -1, np.arange(n) % 5),
+        "action": np.where(np.arange(n) % 2, np.arange(n) % 5, -1), "propensity": np.full(n, 0.5),
+        "reward": np.where(np.arange(n) % 2, 1.0, np.nan), "hour": np.arange(n) % 3,
+    }  # fmt: skip
+    return Log(columns)
+
+
+def _read(folder, parts=1, form="parquet"):
+    if form == "csv":
+        _log().write_csv(folder / "log.csv")
+        return Log.read(folder / "log.csv")
+    _log().write(folder / "log", rows_per_part=24 // parts)
+    return Log.read(folder / "log")
+
+
+LOGS = {
+    "in memory": lambda folder: _log(),
+    "of one file": _read,
+    "of two files": lambda folder: _read(folder, 2),
+    "of text": lambda folder: _read(folder, form="csv"),
+    "of pyarrow": lambda folder: Log.from_arrow(_log().to_arrow()),
+    "selected": lambda folder: _log().select(slice(None)),
+    "selected when read": lambda folder: _log().select_when_read(np.ones(24, bool)),
+    "with a column": lambda folder: _log().with_column("hour", np.arange(24) % 3),
+    "put together": lambda folder: Log.concat([_log()]),
+    "split": lambda folder: _log().split(1)[0],
+    "sent": lambda folder: pickle.loads(pickle.dumps(_log(), protocol=5)),
+    "selected and sent": lambda folder: pickle.loads(pickle.dumps(_log().select_when_read(np.arange(24)))),
+    "copied": lambda folder: copy.copy(_log()),
+}
+READ_ONLY = "read-only|assign to field|does not support item|has no attribute"
+WRITES = {
+    "an entry": lambda log, name: log[name].__setitem__(0, 3),
+    "a slice": lambda log, name: log[name].__setitem__(slice(None), 0),
+    "a mask": lambda log, name: log[name].__setitem__(log[name] == log[name], 0),
+    "in place": lambda log, name: np.add(log[name], 1, out=log[name]),
+    "sort": lambda log, name: log[name].sort(),
+    "shuffle": lambda log, name: np.random.default_rng(0).shuffle(log[name]),
+    "fill": lambda log, name: log[name].fill(1),
+    "put": lambda log, name: np.put(log[name], [0], [3]),
+    "copyto": lambda log, name: np.copyto(log[name], 0),
+    "a view": lambda log, name: log[name].reshape(2, -1)[0].__setitem__(0, 1),
+    "as bytes": lambda log, name: memoryview(log[name]).cast("B").__setitem__(0, 1),
+    "another array": lambda log, name: log.columns.__setitem__(name, np.zeros(24)),
+    "none": lambda log, name: log.columns.__delitem__(name),
+    "update": lambda log, name: log.columns.update({name: np.zeros(24)}),
+    "pop": lambda log, name: log.columns.pop(name),
+    "or": lambda log, name: log.columns.__ior__({name: np.zeros(24)}),
+    "clear": lambda log, name: log.columns.clear(),
+    "other columns": lambda log, name: setattr(log, "columns", {}),
+}
+
+
+@pytest.mark.parametrize("made", LOGS)
+def test_nobody_writes_in_a_log(made, tmp_path):
+    log = LOGS[made](tmp_path)
+    before = {name: values.copy() for name, values in log.columns.items()}
+    for name in before:
+        for write in WRITES.values():
+            with pytest.raises((ValueError, TypeError, AttributeError), match=READ_ONLY):
+                write(log, name)
+        log[name].shape = (4, 6)
+        log[name].dtype = np.uint8
+    assert list(log.columns) == list(before)
+    for name, values in before.items():
+        np.testing.assert_array_equal(log[name], values)
+        assert log[name].dtype == values.dtype
+        assert values.flags.writeable  # a copy is its owner's
+
+
+def test_nobody_writes_in_exposures_and_ratings():
+    given = np.array([[[0.25]]])
+    cells = Exposures([0, 1], [0, 1], [0, 0], [True, False], [True, True], 2, 2, 1, given)
+    stars = Ratings(np.arange(3), np.arange(3), np.ones(3), 3, 3)
+    arrays = [
+        getattr(cells, name) for name in ("user", "item", "time", "recommended", "purchased", "propensities", "_keys")
+    ]
+    arrays += [cells.between(0, 1).item, cells.with_propensities(given).propensities, cells.propensity_matrix()]
+    arrays += [stars.users, stars.items, stars.values, stars.select(np.array([0])).values]
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    given[:] = 0.5  # who made it still may, before it is handed on
+
+
+class Writing(Learner):
+    """Forgets, by a slip, that what it is given is not its own."""
+
+    name = "writing"
+
+    def __init__(self, copies=False):
+        self.copies = copies
+
+    def fit(self, log, *, n_items, seed=0):
+        item = log["item"].copy() if self.copies else log["item"]
+        item[item >= 0] = item[item >= 0][::-1].copy()
+        return registry.learner("random").fit(log, n_items=n_items, seed=seed)
+
+
+def _item_knn(others):
+    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
+    learners = {**others, "item-knn": registry.learner("item-knn"), "random": registry.learner("random")}
+    sizes = Settings(train_users=60, test_users=60, arm_users=60, truth_users=400)
+    found = compare(world, learners, protocols=["loocv"], settings=sizes, seed=3)
+    return [(r.protocol, r.metric, r.value) for r in found.records if r.agent == "item-knn"]
+
+
+def test_a_learner_that_writes_changes_no_other():
+    """Were logs not read-only, item-knn's leave-one-out and its true rate would be other numbers beside it."""
+    with pytest.raises(ValueError, match="read-only"):
+        _item_knn({"writing": Writing()})
+    assert _item_knn({"writing": Writing(copies=True)}) == _item_knn({})
+
+
+def test_a_command_says_what_a_writing_learner_must_do(tmp_path, monkeypatch, capsys):
+    body = "\n".join(f"    {line}" for line in (
+        "name = 'writing'", "def fit(self, log, *, n_items, seed=0):", "    log['item'][:] = 0", "    return None",
+    ))  # fmt: skip
+    (tmp_path / "writing_agent.py").write_text(f"class Writing:\n{body}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plugins._OwnFolder, "path", None)
+    with pytest.raises(SystemExit):
+        main(["compare", *WORLD, "--agents", "writing_agent:Writing,random", "--out", "out"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == (
+        "error: agent 'writing_agent:Writing': its fit() raised ValueError: assignment destination is read-only: "
+        "logs are read-only, so copy what is to be changed (log['item'].copy()) (writing_agent.py, line 4; "
+        "RECSIM_MNAR_TRACEBACK=1 shows the traceback)"
+    )
+
+
+# --------------------------------------------------------------------------------- a log, a world file, a stored agent
+
+
+def _told_of(path, **story):
+    """A log whose metadata say how it was made."""
+    provenance = {
+        "world": {"name": "sessions", "params": {"n_items": 20, "n_flips": 5}}, "seed": 1,
+        "policy": {"name": "random"}, "training": {"policy": "random", "n_users": 5, "seed": 2},
+    }  # fmt: skip
+    path.mkdir()
+    log = _log()
+    Log(log.columns, provenance | story).write(path / "log")
+    return path / "log"
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        {"policy": {"name": "evil:Agent"}},
+        {"policy": {"name": "evil:Agent+epsilon=0.5"}},
+        {"policy": {"name": "evil.json"}},
+        {"training": {"policy": "evil:Agent", "n_users": 5, "seed": 2}},
+        {"world": {"name": "evil:World", "params": {}}},
+        {"world": {"name": "evil.toml", "params": {}}},
+        {"world": {"name": "EVIL.TOML#1", "params": {}}},
+    ],
+    ids=str,
+)
+def test_what_a_log_says_of_itself_is_not_run(story, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plugins._OwnFolder, "path", None)
+    (tmp_path / "evil.py").write_text(EVIL)
+    (tmp_path / "evil.toml").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
+    (tmp_path / "EVIL.TOML").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
+    (tmp_path / "evil.json").write_text('{"mixture": [{"policy": "evil:Agent", "weight": 1.0}]}')
+    log = _told_of(tmp_path / "given", **story)
+    with pytest.raises(SystemExit) as left:
+        main(["replay", str(log), "--policy", "random", "--out", "out.parquet"])
+    assert not list(tmp_path.glob("ran-*"))
+    assert left.value.code == 0, capsys.readouterr().err
+
+
+def test_a_stored_agent_imports_no_module_of_its_readers(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil_stored.py").write_text(EVIL)
+    meta = {"format": 1, "class": "evil_stored:Agent", "n_items": 3, "name": "x", "parameters": {}}
+    np.savez(tmp_path / "agent.npz", __meta__=np.array(json.dumps(meta)))
+    with pytest.raises(UserError, match=r"agent\.npz holds a evil_stored:Agent, .*import its module first"):
+        Stored.load(tmp_path / "agent.npz")
+    assert not list(tmp_path.glob("ran-*"))
+
+
+def test_a_world_file_runs_the_module_that_it_names(tmp_path, monkeypatch):
+    """As a world's name does that is typed: a world file is to be read before it is used."""
+    monkeypatch.setattr(plugins._OwnFolder, "path", str(tmp_path))
+    (tmp_path / "named_by_a_file.py").write_text("X = 1\n")
+    (tmp_path / "world.toml").write_text('world = "named_by_a_file:World"\n[params]\n')
+    with pytest.raises(UserError, match="named_by_a_file has no 'World'"):
+        make_world(str(tmp_path / "world.toml"))
+    (tmp_path / "other.toml").write_text('world = "json:World"\n[params]\n')
+    (tmp_path / "json.py").write_text(EVIL)
+    with pytest.raises(UserError, match=r"it is .*, which comes before your json\.py; rename yours"):
+        make_world(str(tmp_path / "other.toml"))
+    assert not list(tmp_path.glob("ran-json"))
