@@ -143,7 +143,7 @@ def markdown(result: dict[str, Any]) -> str:
         lines.append("")
     lines += [
         "Out of balance: how many covariates (8 in the synthetic worlds, 47 on Coat) have in one of five strata",
-        "another mean among what is observed than the propensities let expect (simultaneous 95 % intervals; mean",
+        "a mean of the observed entries off its expectation under the propensities (simultaneous 95 % intervals; mean",
         "over worlds).",
         LIMITS,
         "",

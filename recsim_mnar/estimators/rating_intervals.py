@@ -27,7 +27,7 @@ Weigh = Callable[[Ratings, NDArray[np.int64]], Floats]
 
 @dataclass(frozen=True)
 class Refits:
-    """How an estimate is made again, propensities included, in resamples that count each user Poisson(1) times.
+    """Recompute an estimate, propensities included, in resamples that count each user Poisson(1) times.
 
     Attributes:
         fit: naive Bayes, whose random sample is drawn again from its smoothed shares of ratings, so that a rating which
@@ -114,11 +114,11 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Ends of ``naive``, ``ips`` and ``snips`` (equations 3, 4 and 6), users being the sample.
 
-    With known P: clustered by user. With ``refits``: limits with the variance and skewness of the resampled estimates,
-    moved by their bias, which is mostly that of Laplace smoothing. What clipping hides is not in them.
+    With known P the ends are clustered by user. With ``refits`` they have the variance and skewness of the resampled
+    estimates, and are moved by their bias, which is mostly that of Laplace smoothing. Clipping's bias is not in them.
 
     With a ratio G > 1 the true P may be up to G times the stated one, or as far below (Lemma 3): the ends are those
-    of the weights 1/P within that range that make the estimate least and largest.
+    of the weights 1/P within that range that make the estimate smallest and largest.
 
     Args:
         ratings: observed entries, n of them.
@@ -146,7 +146,7 @@ def estimate(w: Floats, d: Floats, ratings: Ratings, estimator: str) -> float:
 
 
 def extreme_factors(w: Floats, d: Floats, ratio: float, estimator: str) -> tuple[Floats, Floats]:
-    """Factors in [1/ratio, ratio] on the weights that make IPS or SNIPS least and largest, each (n,).
+    """Factors in [1/ratio, ratio] on the weights that make IPS or SNIPS smallest and largest, each (n,).
 
     Those of SNIPS change at one threshold on the loss (Zhao, Small & Bhattacharya 2019, proposition 2).
     """

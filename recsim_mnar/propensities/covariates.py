@@ -19,13 +19,13 @@ from recsim_mnar.propensities.observation import features_with_constant
 
 LIMITS = (
     "Balance says nothing about selection on the rating itself: ratings that nobody revealed are in no comparison, "
-    "so data missing not at random can pass."
+    "so data missing not at random can pass this check."
 )
 
 
 @dataclass(frozen=True)
 class Balance:
-    """Covariates of the observed entries minus what the propensities let expect, in standard deviations of all cells.
+    """Means of covariates over observed entries minus their expectation under P, in standard deviations of all cells.
 
     Attributes:
         names: of the K covariates.
@@ -59,7 +59,7 @@ class Balance:
             ends = f"{self.low[k, s]:.3f} to {self.high[k, s]:.3f}"
             lines.append(
                 f"{name}: {self.unadjusted[k]:.3f} standard deviations before, at most {self.differences[k, s]:.3f} "
-                f"({ends}) within {len(self.n)} strata{'; out of balance' if name in self.unbalanced else ''}"
+                f"({ends}) in {len(self.n)} strata{'; out of balance' if name in self.unbalanced else ''}"
             )
         return "\n".join([*lines, LIMITS])
 
@@ -78,7 +78,7 @@ def balance(
 
     In a stratum the mean over observed entries is compared with the mean over all its cells weighted by P: the two
     agree under the right P, however wide the stratum. Strata have equal numbers of observed entries; equal propensities
-    are never parted. Intervals are clustered by user, with Student's quantile, and corrected for K S comparisons
+    are never split. Intervals are clustered by user, with Student's quantile, and corrected for K S comparisons
     (Bonferroni). Where P was fitted to the same entries they are too wide rather than too narrow.
 
     Balance says nothing about selection on the rating itself (see :data:`LIMITS`), and naive Bayes, which has

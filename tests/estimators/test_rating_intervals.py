@@ -114,6 +114,28 @@ def test_the_error_of_the_random_sample_is_in_the_interval():
 
 
 @pytest.mark.verify
+def test_refitting_popularity_takes_away_the_noise_in_counts_and_covers():
+    """150 logs, P by item: resamples spread as the estimate does, and user sums with the P as known spread more."""
+    p = np.broadcast_to(np.linspace(0.05, 0.5, 40), TRUTH.shape)
+    truth, logs, covered, values, spreads, known = DELTA.risk(TRUTH), 150, 0, [], [], []
+    for seed in range(logs):
+        observed = Ratings.from_dense(TRUTH, observe(p, seed))
+        d = DELTA.at(observed.users, observed.items, observed.values)
+        w = 1.0 / observed.at(popularity(observed))
+        refits = made.Refits(lambda ratings, users: 1.0 / ratings.at(popularity(ratings)), 0.0, 40, seed)
+        total, _, cells = refits.sums(observed, d, np.ones(len(d)))
+        low, high = made.intervals(observed, w, d, 0.95, refits=refits)["ips"]
+        covered += low <= truth <= high
+        values.append((w * d).sum() / TRUTH.size)
+        spreads.append((total / cells).var(ddof=1))
+        known.append(150 * np.bincount(observed.users, w * d, 150).var() / TRUTH.size**2)
+    assert covered >= stats.binom.ppf(1e-4, logs, 0.95)
+    # A standard deviation of 150 values is known to 1 / sqrt(300).
+    assert np.sqrt(np.mean(spreads)) == pytest.approx(np.std(values, ddof=1), rel=4 / np.sqrt(2 * logs))
+    assert np.sqrt(np.mean(known)) > (1 + 4 / np.sqrt(2 * logs)) * np.std(values, ddof=1)
+
+
+@pytest.mark.verify
 def test_the_bias_of_smoothing_is_taken_from_the_ends_and_not_from_the_value():
     """Laplace draws P(1) towards 1/5 by more than a standard error; in 300 logs the ends cover all the same."""
     truth, logs = DELTA.risk(TRUTH), 300
