@@ -58,8 +58,8 @@ class Balance:
         for k, (name, s) in enumerate(zip(self.names, worst, strict=True)):
             ends = f"{self.low[k, s]:.3f} to {self.high[k, s]:.3f}"
             lines.append(
-                f"{name}: {self.unadjusted[k]:.3f} standard deviations before, at most {self.differences[k, s]:.3f} "
-                f"({ends}) in {len(self.n)} strata{'; out of balance' if name in self.unbalanced else ''}"
+                f"{name}: off by {self.unadjusted[k]:.3f} standard deviations in all, by {self.differences[k, s]:.3f} "
+                f"({ends}) in the worst of {len(self.n)} strata{'; out of balance' if name in self.unbalanced else ''}"
             )
         return "\n".join([*lines, LIMITS])
 

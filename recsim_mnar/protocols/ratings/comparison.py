@@ -21,7 +21,7 @@ from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_pa
 from recsim_mnar.protocols.ratings.revealed import (
     ERRORS,
     Revealed,
-    balance_note,
+    balance_notes,
     log_of,
     losses_of,
     predictions,
@@ -165,7 +165,7 @@ class RatingsExperiment(Experiment):
         rank_only = [agent for agent, losses in trial.data.losses.items() if "mse" not in losses]
         told = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only." if rank_only else ""
         estimated = any(r.protocol.endswith("_estimated") for r in records)
-        balanced = [balance_note(trial.data, trial.train_log)] if estimated and trial.train_log is not None else []
+        balanced = balance_notes(trial.data, trial.train_log) if estimated and trial.train_log is not None else []
         return [*([told] if told else []), *balanced]
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:

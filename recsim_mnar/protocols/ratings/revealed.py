@@ -101,17 +101,17 @@ def _popularity(ratings: Ratings, users: NDArray[np.int64]) -> Floats:
     return popularity(ratings)
 
 
-def balance_note(own: Revealed, train: Log) -> str:
+def balance_notes(own: Revealed, train: Log) -> list[str]:
     """Balance of what users revealed earlier, how many ratings and how high; why there is none for naive Bayes."""
     if own.estimated is not _popularity:
-        return f"Naive Bayes has propensities of revealed ratings only, so no covariate can be compared. {LIMITS}"
+        return [f"Naive Bayes has propensities of revealed ratings only, so no covariate can be compared. {LIMITS}"]
     earlier = train.organic()
     counts = np.bincount(earlier["user"], minlength=own.ratings.n_users)
     sums = np.bincount(earlier["user"], earlier["reward"], own.ratings.n_users)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), sums.sum() / max(counts.sum(), 1))
     names = ("ratings that the user revealed before", "their mean")
     found = balance(own.ratings, popularity(own.ratings), np.stack([counts, means], axis=1), names=names)
-    return f"Balance of the estimated propensities, {100 * found.level:g} % intervals together.\n{found}"
+    return ["Balance of the estimated propensities, simultaneous 95 % intervals:", *str(found).splitlines()]
 
 
 def predictions(policy: Policy, log: Log, n_users: int) -> Floats:
