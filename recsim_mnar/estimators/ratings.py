@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.numerics.checks import refuse_first
+from recsim_mnar.numerics.checks import level_of, number_in, refuse_first, whole_number
+from recsim_mnar.rng import check_seed
 
+REFITS = 200
+"""Resamples in which propensities are fitted again, by default."""
 METRICS = ("mse", "mae", "accuracy", "cg", "dcg", "dcg@k", "prec@k")
-_LEVEL = 0.95
 RANKED = ("dcg", "dcg@k", "prec@k")
 
 
@@ -136,6 +138,7 @@ class RatingEstimates:
         n: observed entries.
         effective_n: Kish's (sum of weights)^2 / sum of squared weights.
         verdict: of the IPS estimate; ``naive`` is right only where its finding says that propensities are all alike.
+        intervals: low and high of each of the three, by name.
     """
 
     naive: float
@@ -144,10 +147,11 @@ class RatingEstimates:
     n: int
     effective_n: float
     verdict: Verdict = TRUST
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def _judged(ratings: Ratings, w: Floats, d: Floats) -> Verdict:
-    """The verdict of IPS from weights and losses of the observed entries, (n,), by user."""
+def _judged(ratings: Ratings, w: Floats, value: float, ends: tuple[float, float], level: float, more: str) -> Verdict:
+    """The verdict of IPS from the weights of observed entries, (n,), its value, its interval, and what narrows it."""
     from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
 
     users, cells = ratings.n_users, ratings.n_users * ratings.n_items
@@ -156,7 +160,7 @@ def _judged(ratings: Ratings, w: Floats, d: Floats) -> Verdict:
     message = f"the effective sample is {ess:.3g} of {len(ratings):,} ratings"
     findings.append(Finding("effective_sample", scaled(ess, 100.0, 30.0), ess, message, "reveal more ratings"))
     if users > 1:
-        step, factor = float(w.max()) / cells, small_sample_factor(users, _LEVEL)
+        step, factor = float(w.max()) / cells, small_sample_factor(users, level)
         sums = np.bincount(ratings.users, w, users) / cells
         reach = poisson_reach(float(np.sum((sums - sums.mean()) ** 2)) * factor, step, 0.998)
         mean = float(w.sum()) / cells
@@ -164,14 +168,10 @@ def _judged(ratings: Ratings, w: Floats, d: Floats) -> Verdict:
             message = f"the inverse propensities of the observed sum to {mean:.3g} of all cells and should to 1"
             severity = GRAVE if abs(mean - 1.0) > 0.3 else CAUTION
             findings.append(Finding("propensities", severity, mean, message, "check the propensities"))
-        sums = np.bincount(ratings.users, w * d, users) / cells
-        value = float(np.sum(w * d)) / cells
-        half = poisson_reach(
-            float(np.sum((sums - sums.mean()) ** 2)) * factor, step * float(np.max(np.abs(d), initial=0.0)), _LEVEL
-        )
+        half = max(ends[1] - value, value - ends[0])
         ratio = half / abs(value) if value != 0.0 else math.inf
         message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
-        findings.append(Finding("wide_interval", scaled(ratio, 0.4, 1.0), ratio, message, "reveal more ratings"))
+        findings.append(Finding("wide_interval", scaled(ratio, 0.4, 1.0), ratio, message, more))
     spread = float(w.max() / w.min())
     message = f"weights differ up to {spread:.3g} times, so the naive mean is of other cells than all"
     severity = 0.0 if spread <= 1.0 + 1e-9 else 0.99
@@ -187,12 +187,13 @@ def clip_propensities(propensities: Any, smallest: float) -> Floats:
 
 
 def check_propensities(ratings: Ratings, propensities: Any) -> Floats:
-    """Propensities of the observed entries, (n,); from a (U, I) matrix, (n,) numbers, or one number.
+    """Propensities of the observed entries, (n,); from a (U, I) matrix, (n,) numbers, one number, or a fit of them.
 
     Raises:
         UserError: another shape, or an observed entry whose propensity is not in (0, 1].
     """
-    p = np.asarray(propensities, np.float64)
+    given = propensities(ratings, np.arange(ratings.n_users)) if callable(propensities) else propensities
+    p = np.asarray(given, np.float64)
     if p.ndim == 2:
         p = ratings.at(p, "the propensity matrix")
     elif p.ndim == 0:
@@ -209,32 +210,76 @@ def check_propensities(ratings: Ratings, propensities: Any) -> Floats:
     return p
 
 
-def estimate_ratings(delta: Loss, ratings: Ratings, propensities: Any, *, clip: float = 0.0) -> RatingEstimates:
-    """Naive, IPS and SNIPS estimates of R from the observed entries.
+def estimate_ratings(
+    delta: Loss,
+    ratings: Ratings,
+    propensities: Any,
+    *,
+    clip: float = 0.0,
+    level: float = 0.95,
+    largest_ratio: float | None = None,
+    replicates: int = REFITS,
+    seed: int = 0,
+) -> RatingEstimates:
+    """Naive, IPS and SNIPS estimates of R from the observed entries, with intervals and a verdict.
+
+    Propensities given as numbers are taken as known. Given as a fit, they are fitted again in resamples of the users
+    (and of naive Bayes' random sample), and their error is part of intervals and verdict; clipping's bias is not.
+
+    How far the true P is from a right fit of the wrong model no data show: Lemma 3 needs the true P. ``largest_ratio``
+    states it, and the intervals then hold whatever P within that ratio does to the estimate.
 
     Args:
         delta: the metric for the predictions, from :func:`loss`.
         ratings: observed entries.
-        propensities: P, see :func:`check_propensities`.
+        propensities: P, see :func:`check_propensities`; or how they are fitted: a
+            :class:`~recsim_mnar.propensities.observation.NaiveBayes`, or a function of ratings and of the users that
+            the rows of their matrix stand for (a resample has some twice) to P.
         clip: propensities below are raised to it.
+        level: of the intervals.
+        largest_ratio: by which factor the true P and the given one differ at most, either way; 1 says that the model
+            is right. Without it no verdict on fitted propensities is better than caution.
+        replicates: resamples, where propensities are fitted.
+        seed: of the resamples.
 
     Raises:
-        UserError: no ratings, predictions of another shape, or a propensity outside (0, 1].
+        UserError: no ratings, predictions of another shape, a propensity outside (0, 1], a level outside (0, 1), a
+            ratio below 1, or fewer than 20 resamples.
     """
+    from recsim_mnar.estimators.rating_intervals import Refits, estimate, intervals
+    from recsim_mnar.propensities.observation import NaiveBayes
+
     delta.check_shape(ratings.shape)
     if len(ratings) == 0:
         raise UserError("there are no observed ratings to estimate from")
+    level_of(level)
+    ratio = 1.0 if largest_ratio is None else number_in(largest_ratio, "largest_ratio", 1.0, math.inf, ends="[)")
+
+    def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
+        return 1.0 / clip_propensities(check_propensities(observed, propensities(observed, users)), clip)
+
     w = 1.0 / clip_propensities(check_propensities(ratings, propensities), clip)
     d = delta.at(ratings.users, ratings.items, ratings.values)
-    cells = ratings.n_users * ratings.n_items
-    total = float((w * d).sum())
+    refits, more = None, "reveal more ratings"
+    if isinstance(propensities, NaiveBayes):
+        more = "take a larger random sample, or reveal more ratings"
+    if callable(propensities):
+        fit = propensities if isinstance(propensities, NaiveBayes) else weigh
+        refits = Refits(fit, clip, whole_number(replicates, "replicates", 20), check_seed(seed))
+    ends = intervals(ratings, w, d, level, ratio, refits)
+    ips = estimate(w, d, ratings, "ips")
+    verdict = _judged(ratings, w, ips, ends["ips"], level, more)
+    if callable(propensities) and largest_ratio is None:
+        message = "propensities are estimated, and the interval takes their model to be right"
+        verdict = verdict.with_findings([Finding("estimated", CAUTION, 1.0, message, "state largest_ratio")])
     return RatingEstimates(
         naive=float(d.mean()),
-        ips=total / cells,
-        snips=total / float(w.sum()),
+        ips=ips,
+        snips=estimate(w, d, ratings, "snips"),
         n=len(ratings),
         effective_n=float(w.sum() ** 2 / (w * w).sum()),
-        verdict=_judged(ratings, w, d),
+        verdict=verdict,
+        intervals=ends,
     )
 
 
@@ -303,9 +348,24 @@ def erm_bound(largest: float, propensities: Any, n_hypotheses: float, eta: float
 
 
 def erm_bound_inaccurate(
-    largest: float, propensities: Any, estimated: Any, n_hypotheses: float, eta: float = 0.05
+    largest: float,
+    propensities: Any,
+    estimated: Any,
+    n_hypotheses: float,
+    eta: float = 0.05,
+    *,
+    largest_ratio: float | None = None,
 ) -> float:
-    """Theorem 4: the bound of Theorem 2 for estimated propensities Phat, plus ``Delta/(U I) sum |1 - P/Phat|``."""
+    """Theorem 4: the bound of Theorem 2 for estimated propensities Phat, plus ``Delta/(U I) sum |1 - P/Phat|``.
+
+    Without the true P (``propensities=None``) a ``largest_ratio`` G of P to Phat, either way, must be stated: the sum
+    is then at most U I (G - 1).
+    """
+    if (propensities is None) == (largest_ratio is None):
+        raise UserError("Theorem 4 needs the true propensities or the largest ratio of theirs to the estimated ones")
+    if largest_ratio is not None:
+        off = number_in(largest_ratio, "largest_ratio", 1.0, math.inf, ends="[)") - 1.0
+        return largest * off + erm_bound(largest, estimated, n_hypotheses, eta)
     p, q = _matrices(propensities, estimated)
     _finite(p, "propensity")
     return largest / p.size * float(np.abs(1.0 - p / q).sum()) + erm_bound(largest, q, n_hypotheses, eta)

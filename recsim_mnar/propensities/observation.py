@@ -37,12 +37,30 @@ class NaiveBayes:
         propensities: one each.
         observed_shares: P(r | O = 1), from the self-selected ratings.
         marginals: P(r), from the random sample, with Laplace smoothing.
+        sample_size: m, ratings of the random sample.
+        laplace: see :func:`naive_bayes`.
     """
 
     scale: tuple[float, ...]
     propensities: Floats
     observed_shares: Floats
     marginals: Floats
+    sample_size: int
+    laplace: float
+
+    def __call__(self, ratings: Ratings, users: Any = None) -> Floats:
+        """Propensities of observed ratings, (n,), without another fit."""
+        return self.of(ratings.values)
+
+    def refitted(self, observed: Floats, cells: Floats, sample: Floats) -> Floats:
+        """Propensities of each rating value in resamples, (R, B).
+
+        Args:
+            observed: (R, B) self-selected ratings of each value.
+            cells: (B,) size of the matrix.
+            sample: (R, B) ratings of each value in the random sample.
+        """
+        return _bayes(observed / observed.sum(axis=0), observed.sum(axis=0) / cells, _smoothed(sample, self.laplace))
 
     def of(self, values: Any) -> Floats:
         """Propensity of observed ratings with these values.
@@ -97,9 +115,20 @@ def naive_bayes(
         raise UserError(f"rating {points[never][0]:g} is in the MCAR sample but was never seen in the MNAR data")
     if laplace < 0 or not np.all(counts + laplace > 0):
         raise UserError(f"laplace must be above 0 where a rating is missing from the sample, got {laplace:g}")
-    marginals = (counts + laplace) / (counts.sum() + laplace * len(points))
-    p = np.minimum(shares * ratings.density / marginals, 1.0)
-    return NaiveBayes(tuple(points.tolist()), p, shares, marginals)
+    marginals = _smoothed(counts, laplace)
+    p = _bayes(shares, ratings.density, marginals)
+    return NaiveBayes(tuple(points.tolist()), p, shares, marginals, values.size, laplace)
+
+
+def _smoothed(counts: Floats, laplace: float) -> Floats:
+    """P(r) from counts of each rating value, (R,) or (R, B)."""
+    return np.asarray((counts + laplace) / (counts.sum(axis=0) + laplace * len(counts)))
+
+
+def _bayes(shares: Floats, density: Any, marginals: Floats) -> Floats:
+    """Equation 11, at most 1; a value that is neither observed nor sampled gets 1."""
+    joint = np.asarray(shares * density)
+    return np.minimum(np.divide(joint, marginals, out=np.ones_like(joint), where=marginals > 0.0), 1.0)
 
 
 def popularity(ratings: Ratings, *, laplace: float = 1.0) -> Floats:

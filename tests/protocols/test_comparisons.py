@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.ratings import estimate_ratings
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
 from recsim_mnar.protocols.compare import chosen_protocols, compare, experiment_of
 from recsim_mnar.protocols.ratings.comparison import RatingsSettings
-from recsim_mnar.protocols.ratings.estimates import interval
-from recsim_mnar.protocols.ratings.revealed import estimated_propensities, losses_of, predictions, reveal
+from recsim_mnar.protocols.ratings.revealed import predictions, propensity_fit, reveal
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import weighted_leave_one_out
@@ -65,18 +63,31 @@ def test_weighted_estimates_hold_the_truth_and_the_naive_one_does_not(ratings):
             assert r.value - truth[key].value > (r.high - r.low) / 2 * 5 / 1.97
 
 
-def test_estimates_are_those_of_the_estimators():
-    world = make_world("ratings", "quick", ["n_items=30"])
-    matrix, revealed, p = reveal(world, 5, 100, 6)
-    predicted = np.random.default_rng(0).normal(3, 1, matrix.shape)
-    policy = registry.learner("mf-naive-ratings").fit(_train(world), n_items=30, seed=0)
-    losses = losses_of(policy, predicted, 5, 9)
-    for delta in losses.values():
-        expected = estimate_ratings(delta, revealed, p)
-        for name in ("naive", "ips", "snips"):
-            value, low, high = interval(delta, revealed, p, name, 0.95)
-            assert value == pytest.approx(getattr(expected, name), rel=1e-12)
-            assert low < value < high
+def test_estimates_carry_the_error_of_the_propensities(ratings):
+    """400 random ratings: with P estimated the ends of what takes them as known are not those that are shown."""
+    known, estimated = values(ratings, "ips"), values(ratings, "ips_estimated")
+    assert {r.details["verdict_level"] for r in estimated.values()} <= {"caution", "do_not_use"}
+    for r in estimated.values():
+        assert "estimated" in {finding["code"] for finding in r.details["findings"]}
+        assert r.low < r.value < r.high
+    for r in known.values():
+        assert "estimated" not in {finding["code"] for finding in r.details["findings"]}
+    dcg = [key for key in known if key[1] == "dcg@10"]
+    width = [(estimated[key].high - estimated[key].low) / (known[key].high - known[key].low) for key in dcg]
+    assert np.median(width) > 1.2  # few of the 400 are 5 stars, of which DCG is made
+
+
+def test_balance_is_in_the_notes(ratings):
+    assert "Naive Bayes has propensities of revealed ratings only" in " ".join(ratings.notes)
+    world = make_world("ratings", "quick", ["n_items=40", "density=0.1", "observation=popularity"])
+    settings = RatingsSettings(users=300, propensities="popularity")
+    found = " ".join(compare(world, learners("random", "popularity"), settings=settings, seed=1).notes)
+    assert "their mean: " in found
+    assert "selection on the rating itself" in found
+    assert "out of balance" not in found
+    world = make_world("ratings", "quick", ["n_items=40", "density=0.1"])
+    found = " ".join(compare(world, learners("random", "popularity"), settings=settings, seed=1).notes)
+    assert "out of balance" in found  # whoever liked what they revealed before likes, and reveals, more
 
 
 def _train(world):
@@ -104,7 +115,7 @@ def test_revealings_are_independent_draws_of_the_same_propensities():
 def test_naive_bayes_finds_the_propensities():
     world = make_world("ratings", "quick", ["n_items=40", "density=0.1"])
     matrix, revealed, known = reveal(world, 5, 2000, 6)
-    found = estimated_propensities(revealed, matrix, "naive_bayes", 20_000, 3)
+    found = propensity_fit(revealed, matrix, "naive_bayes", 20_000, 3)(revealed, np.arange(2000))
     for stars in range(1, 6):
         rows = revealed.values == stars
         assert found[rows][0] == pytest.approx(known[rows].mean(), rel=0.15)

@@ -21,10 +21,11 @@ from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_pa
 from recsim_mnar.protocols.ratings.revealed import (
     ERRORS,
     Revealed,
-    estimated_propensities,
+    balance_notes,
     log_of,
     losses_of,
     predictions,
+    propensity_fit,
     reveal,
 )
 from recsim_mnar.protocols.records import Record
@@ -112,7 +113,7 @@ class RatingsExperiment(Experiment):
         uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
         trial.train_log = train = simulate(world, uniform, sizes.users, users_seed, executor=trial.executor)
         matrix, ratings, known = reveal(world, users_seed, sizes.users, trial.seed_of("test"))
-        estimated = estimated_propensities(
+        estimated = propensity_fit(
             ratings, matrix, sizes.propensities, sizes.random_ratings, trial.seed_of("random_ratings")
         )
         losses = {}
@@ -163,7 +164,9 @@ class RatingsExperiment(Experiment):
         """See :meth:`Experiment.notes`."""
         rank_only = [agent for agent, losses in trial.data.losses.items() if "mse" not in losses]
         told = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only." if rank_only else ""
-        return [told] if told else []
+        estimated = any(r.protocol.endswith("_estimated") for r in records)
+        balanced = balance_notes(trial.data, trial.train_log) if estimated and trial.train_log is not None else []
+        return [*([told] if told else []), *balanced]
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """Every estimate of DCG, which all agents have, and the truth."""

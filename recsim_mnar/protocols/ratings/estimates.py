@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.clustered import ratio_interval
-from recsim_mnar.estimators.ratings import Loss, check_propensities, clip_propensities
-from recsim_mnar.log.ratings import Floats, Ratings
+from recsim_mnar.estimators.ratings import check_propensities, estimate_ratings
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.ratings.revealed import Revealed
 from recsim_mnar.protocols.records import Record
-
-ESTIMATORS = ("naive", "ips", "snips")
-
-
-def interval(
-    delta: Loss, ratings: Ratings, propensities: Floats, estimator: str, level: float
-) -> tuple[float, float, float]:
-    """An estimate of R with its interval, users being the sample.
-
-    Args:
-        delta: the metric for the predictions.
-        ratings: observed entries, n of them.
-        propensities: (n,); ``naive`` reads none.
-        estimator: of :data:`ESTIMATORS`.
-        level: of the interval.
-
-    Returns:
-        value, low, high.
-    """
-    d = delta.at(ratings.users, ratings.items, ratings.values)
-    w = np.ones(len(d)) if estimator == "naive" else 1.0 / propensities
-    sums = np.bincount(ratings.users, w * d, minlength=ratings.n_users)
-    if estimator == "ips":
-        return ratio_interval(sums / ratings.n_items, np.ones(ratings.n_users), level)
-    return ratio_interval(sums, np.bincount(ratings.users, w, minlength=ratings.n_users), level)
 
 
 class RatingEstimate(Protocol):
@@ -57,29 +28,32 @@ class RatingEstimate(Protocol):
         own: Revealed = study.data
         if len(own.ratings) == 0:
             raise UserError("nobody revealed a rating: raise density, or train_users")
-        p = check_propensities(own.ratings, own.estimated if self.estimated else own.known)
-        clip = study.settings.clip
-        p = clip_propensities(p, 1.0 / clip if clip else 0.0)
-        effective = float((1 / p).sum() ** 2 / (1 / p**2).sum())
-        details = {} if self.estimator == "naive" else {"ess": effective, "smallest_propensity": float(p.min())}
+        given = own.estimated if self.estimated else own.known
+        clip = 1.0 / study.settings.clip if study.settings.clip else 0.0
+        seed = study.seed_of("resamples")
+        smallest = max(float(check_propensities(own.ratings, given).min()), clip)
         records = []
         for agent, losses in own.losses.items():
             for metric, delta in losses.items():
                 began = time.perf_counter()
-                value, low, high = interval(delta, own.ratings, p, self.estimator, study.level)
+                found = estimate_ratings(delta, own.ratings, given, clip=clip, level=study.level, seed=seed)
+                low, high = found.intervals[self.estimator]
+                details: dict[str, Any] = {"ess": found.effective_n, "smallest_propensity": smallest}
+                if self.estimator == "ips":
+                    details |= found.verdict.to_dict()
                 records.append(
                     Record(
                         world=study.world.name,
                         protocol=self.name,
                         agent=agent,
                         metric=metric,
-                        value=value,
+                        value=getattr(found, self.estimator),
                         low=low,
                         high=high,
                         level=study.level,
                         n=len(own.ratings),
                         seconds=time.perf_counter() - began,
-                        details=details,
+                        details={} if self.estimator == "naive" else details,
                     )
                 )
         return records
@@ -123,7 +97,7 @@ class SNIPS(RatingEstimate):
 
 
 class IPSEstimated(RatingEstimate):
-    """Revealed ratings weighted by 1 / P, P estimated."""
+    """Revealed ratings weighted by 1 / P, P estimated, with its error in the interval."""
 
     name = "ips_estimated"
     summary = "IPS with estimated propensities (ratings)"

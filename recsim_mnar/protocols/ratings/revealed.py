@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.propensities.covariates import LIMITS, balance
 from recsim_mnar.propensities.observation import naive_bayes, popularity
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.worlds.ratings.observation import observe
@@ -21,6 +23,8 @@ from recsim_mnar.worlds.ratings.world import RatingsWorld
 
 ERRORS = ("mse", "mae")
 """Losses of predicted ratings, which only agents that predict ratings have."""
+
+Fit = Callable[[Ratings, NDArray[np.int64]], Floats]
 
 _BATCH_CELLS = 1 << 22
 
@@ -33,14 +37,14 @@ class Revealed:
         matrix: (U, I) all ratings: truth.
         ratings: the revealed ones that estimates read, n of them.
         known: (n,) propensities with which they were revealed.
-        estimated: (n,) the same, estimated from data.
+        estimated: how they are estimated from data, a fit that :func:`estimate_ratings` repeats in resamples.
         losses: by agent and metric, delta of every cell.
     """
 
     matrix: Floats
     ratings: Ratings
     known: Floats
-    estimated: Floats
+    estimated: Fit
     losses: dict[str, dict[str, Loss]]
 
 
@@ -76,8 +80,8 @@ def log_of(ratings: Ratings, propensities: Floats, provenance: dict[str, Any]) -
     return Log(columns, provenance)
 
 
-def estimated_propensities(ratings: Ratings, matrix: Floats, method: str, n_random: int, seed: int) -> Floats:
-    """Propensities of the revealed ratings, estimated (section 5.1 of Schnabel et al. 2016).
+def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int, seed: int) -> Fit:
+    """How propensities of revealed ratings are estimated (section 5.1 of Schnabel et al. 2016).
 
     Args:
         ratings: revealed.
@@ -87,10 +91,27 @@ def estimated_propensities(ratings: Ratings, matrix: Floats, method: str, n_rand
         seed: of the cells.
     """
     if method == "popularity":
-        return ratings.at(popularity(ratings), "the propensities")
+        return _popularity
     draws = np.arange(n_random)
     cells = (uniforms(seed, Stream.PROTOCOL, draws, 0) * matrix.size).astype(np.int64)
-    return naive_bayes(ratings, matrix.ravel()[cells]).of(ratings.values)
+    return naive_bayes(ratings, matrix.ravel()[cells])
+
+
+def _popularity(ratings: Ratings, users: NDArray[np.int64]) -> Floats:
+    return popularity(ratings)
+
+
+def balance_notes(own: Revealed, train: Log) -> list[str]:
+    """Balance of what users revealed earlier, how many ratings and how high; why there is none for naive Bayes."""
+    if own.estimated is not _popularity:
+        return [f"Naive Bayes has propensities of revealed ratings only, so no covariate can be compared. {LIMITS}"]
+    earlier = train.organic()
+    counts = np.bincount(earlier["user"], minlength=own.ratings.n_users)
+    sums = np.bincount(earlier["user"], earlier["reward"], own.ratings.n_users)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), sums.sum() / max(counts.sum(), 1))
+    names = ("ratings that the user revealed before", "their mean")
+    found = balance(own.ratings, popularity(own.ratings), np.stack([counts, means], axis=1), names=names)
+    return ["Balance of the estimated propensities, simultaneous 95 % intervals:", *str(found).splitlines()]
 
 
 def predictions(policy: Policy, log: Log, n_users: int) -> Floats:
