@@ -281,9 +281,11 @@ def _fold(
     with sharing_counts(rest):
         for name, agent in agents.items():
             began = time.perf_counter()
-            ready = isinstance(agent, Policy)  # folds side by side keep a state each
-            policy = agent.fresh() if ready else fitted(agent, rest, n_items=n_items, seed=derive_seed(seed, "fit"))
-            above, n_tied = ranks_of(name, policy, views, eligible, held, unseen, ties=ties, own_rows=not ready)
+            if isinstance(agent, Policy):
+                policy, own_rows = agent.fresh(), False  # folds side by side keep a state each
+            else:
+                policy, own_rows = fitted(agent, rest, n_items=n_items, seed=derive_seed(seed, "fit")), True
+            above, n_tied = ranks_of(name, policy, views, eligible, held, unseen, ties=ties, own_rows=own_rows)
             ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
             seconds.append(time.perf_counter() - began)
     return ranks, seconds
