@@ -23,6 +23,7 @@ from scipy import stats
 from tables import HERE, keep
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.views import Views, view_counts
@@ -215,7 +216,9 @@ def arms_of(env: July, agents: dict[str, tuple[Policy, Choose]], n_users: int, o
             env.draws.set_state(left)
             log = lived(env, n_users, choose)
             shown = log.is_bandit
-            write_json(path, {"clicks": int(log["reward"][shown].sum()), "shown": int(shown.sum())})
+            clicks, rows = (np.bincount(log["user"][shown], w) for w in (log["reward"][shown], None))
+            by_user = ratio_interval(clicks, rows, 0.95)
+            write_json(path, {"clicks": int(clicks.sum()), "shown": int(rows.sum()), "by_user": by_user})
         one = json.loads(path.read_text())
         law = stats.beta(one["clicks"] + 1, one["shown"] - one["clicks"] + 1)
         found[name] = {**one, "ctr": [float(law.ppf(q)) for q in (0.5, 0.025, 0.975)]}
@@ -295,7 +298,7 @@ def main() -> None:
     folder = out if options.quick else HERE
     before = json.loads((folder / "results.json").read_text()) if (folder / "results.json").exists() else {}
     found["source"] = {**before.get("authors", {}).get("source", {}), **source}
-    keep("authors", found if found["source"] else {k: v for k, v in found.items() if k != "source"}, folder)
+    keep("authors", {name: part for name, part in found.items() if part}, folder, quick=options.quick)
     print((folder / "results.md").read_text())
 
 

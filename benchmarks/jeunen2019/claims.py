@@ -147,7 +147,7 @@ def main() -> int:
     found = {"sizes": by_size(kept("sizes", sizes_of, options.size_catalogues))}
     found["splits"] = splits(kept("split", split_of, options.split_catalogues), agents)
     folder = out if options.quick else HERE
-    keep("claims", found, folder)
+    keep("claims", found, folder, quick=options.quick)
     print((folder / "results.md").read_text())
     return 0
 

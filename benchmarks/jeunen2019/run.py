@@ -39,7 +39,7 @@ def main() -> None:
             executor=executor,
             report=lambda line: print(line, flush=True),
         )
-    keep("catalogues", analyse(study, read), out)
+    keep("catalogues", analyse(study, read), out, quick=options.quick)
     print((out / "results.md").read_text())
 
 

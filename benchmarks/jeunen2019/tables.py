@@ -23,12 +23,14 @@ UNSETTLED = {
 """Agents whose digits the notebook does not settle, and why."""
 
 
-def keep(section: str, found: Any, folder: Path = HERE) -> None:
+def keep(section: str, found: Any, folder: Path = HERE, *, quick: bool = False) -> None:
     """Put one part into a folder's ``results.json``, and write its ``results.md`` anew."""
     path = folder / "results.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     results[section] = found
     text = page(results, json.loads((HERE / "published.json").read_text()))
+    if quick:
+        text = f"A slice of few users and items. Published values are of the full size.\n\n{text}"
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, results)
     (folder / "results.md").write_text(text)
@@ -97,7 +99,8 @@ def sizes(results: dict[str, Any], published: dict[str, Any]) -> Iterator[Claim]
                 where[name],
                 f"{row[kind]:,} (text: {row['paper'][k]:,})",
                 f"the same log: {results['authors']['rows'][name][kind]:,}; expected {expected:,.0f} "
-                f"[{expected - half:,.0f}, {expected + half:,.0f}]",
+                f"[{expected - half:,.0f}, {expected + half:,.0f}]"
+                + (f", {row['users'] * organic:,.0f} before what July drops" if kind == "organic" else ""),
                 results["authors"]["rows"][name][kind] == row[kind] and abs(row[kind] - expected) <= half,
             )
 
@@ -133,7 +136,9 @@ def notebook(authors: dict[str, Any], published: dict[str, Any]) -> Iterator[Cla
         if name in UNSETTLED:
             holds, remark = ours[1] <= theirs["ctr"][0] <= ours[2], f"{UNSETTLED[name]}; their value in our interval"
         definition = "Figure 2, 'as measured through a simulated A/B-test'; cell 25, Beta(clicks + 1, misses + 1)"
-        yield Claim(f"A/B CTR of {name}", definition, six(theirs["ctr"]), six(ours), holds, remark)
+        low, high = authors["agents"][name]["by_user"][1:]
+        shown = f"{six(ours)}; our interval, by user [{low:.6f}, {high:.6f}]"
+        yield Claim(f"A/B CTR of {name}", definition, six(theirs["ctr"]), shown, holds, remark)
 
 
 def same_digits(ours: list[float], theirs: list[float]) -> bool:

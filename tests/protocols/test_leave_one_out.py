@@ -308,6 +308,14 @@ def test_unknown_options_of_the_protocol_are_refused(spec, message):
         Setup("sessions", "quick", protocols=(spec,)).resolved()
 
 
+@pytest.mark.parametrize("world", ["ratings", "campaigns"])
+@pytest.mark.parametrize("option", ["fit_on=train", "logging=random"])
+def test_a_world_that_trains_on_the_judged_users_refuses(world, option):
+    """Its training log holds the views that would be held out."""
+    with pytest.raises(UserError, match="needs users"):
+        Setup(world, "quick", protocols=(f"loocv+{option}",)).resolved()
+
+
 def test_exhaustive_needs_an_agent_that_can():
     with pytest.raises(UserError, match=r"'svd'.*use folds"):
         leave_one_out(make_log(), {"svd": registry.learner("svd")}, n_items=15, exhaustive=True)

@@ -101,7 +101,8 @@ def leave_one_out(
         records = []
         for name, ranks in found.ranks.items():
             told = (world, name, ranks.shape[1], found.seconds[name])
-            records += _records(ranks, _mean_over_folds, ks, level, told, _counted(found.details, one_view))
+            details = _counted(found.details, one_view)
+            records += _records(ranks, lambda values: values.mean(axis=0), ks, level, told, details)
         return records
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
@@ -298,10 +299,6 @@ def gains(metric: str, ranks: Ints) -> NDArray[np.float64]:
     return np.where(ranks <= int(k), value, 0.0)
 
 
-def _mean_over_folds(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values.mean(axis=0)
-
-
 def _mean_by_user(values: NDArray[np.float64], *, owner: Ints, eligible: Ints) -> NDArray[np.float64]:
     total = np.bincount(owner, values)[eligible]
     return total / np.bincount(owner)[eligible]
@@ -322,21 +319,11 @@ def _records(
         for metric in (f"hr@{k}", f"mrr@{k}"):
             values = np.concatenate([by_user(gains(metric, ranks)), missed])
             value, low, high = user_mean_interval(values, level)
-            records.append(
-                Record(
-                    world=world,
-                    protocol="loocv",
-                    agent=agent,
-                    metric=metric,
-                    value=value,
-                    low=low,
-                    high=high,
-                    level=level,
-                    n=n + len(missed),
-                    seconds=seconds,
-                    details=dict(details),
-                )
-            )
+            record = Record(
+                world=world, protocol="loocv", agent=agent, metric=metric, value=value, low=low, high=high,
+                level=level, n=n + len(missed), seconds=seconds, details=dict(details),
+            )  # fmt: skip
+            records.append(record)
     return records
 
 
@@ -366,10 +353,9 @@ class LeaveOneOut(Protocol):
             raise UserError(f"leave-one-out: fit_on must be one of {', '.join(FIT_ON)}, got {fit_on!r}")
         _check_choices(one_view, ties, False)
         self.folds, self.fit_on, self.one_view, self.ties, self.logging = folds, fit_on, one_view, ties, logging
-        if fit_on == "train":
-            self.needs = self.needs | {"train_log"}
         if logging:
             registry.learner(logging)  # an unknown name is refused before any work
+        if logging or fit_on == "train":  # a world without further users trains on the very users that are judged
             self.needs = self.needs | {"train_log", "users"}
 
     def judge(self, study: Trial) -> list[Record]:
