@@ -1,10 +1,9 @@
-"""What the catalogues say together, beside the published figures: read from a study's records alone."""
+"""The study over catalogues in numbers, from its records alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,13 @@ from recsim_mnar.studies import Study
 from recsim_mnar.studies.result import mean
 from recsim_mnar.worlds import make_world
 
-HERE = Path(__file__).parent
+REFITTED = "loocv"
+"""Leave-one-out refitted in each fold; the settings' first protocol is leave-one-out as the paper's notebook has it."""
 
+SUPPORTED = 0.5
+"""Mean weight from which an agent counts as supported by the log; 1 is full support."""
 
-RANGES: dict[str, tuple[float, float | None]] = {
-    **dict.fromkeys(("hr", "mrr", "ctr", "ctr_exact", "value_on_log", "snips"), (0.0, 1.0)),
-    **dict.fromkeys(("ips", "clipped_ips"), (0.0, None)),
-}
+RANGES: dict[str, tuple[float, float | None]] = {"hr": (0.0, 1.0), "ctr": (0.0, 1.0), "clipped_ips": (0.0, None)}
 """What a metric's values can be; metrics are named by what stands before the "@"."""
 
 
@@ -61,29 +60,117 @@ def share(hits: Sequence[bool]) -> dict[str, float]:
     return {"share": float(np.mean(hits)), "low": float(interval.low), "high": float(interval.high), "n": len(hits)}
 
 
+Cells = dict[tuple[str, str, str], dict[str, Any]]
+
+
+def paper_interval(clipped: dict[str, Any], ips: dict[str, Any]) -> list[float]:
+    """The interval of the authors' notebook (cell 7): Student's t at .99875, rows taken as independent.
+
+    Args:
+        clipped: the estimate's record.
+        ips: the same agent's record of IPS: n is Kish's, of the weights before clipping, cut to a whole number.
+    """
+    n = max(int(ips["details"]["kish"]), 2)
+    half = stats.t.ppf(0.99875, n - 1) * clipped["details"]["row_sd"] / math.sqrt(n)
+    return [clipped["value"] - half, clipped["value"] + half]
+
+
 def analyse(study: Study, settings: dict[str, Any]) -> dict[str, Any]:
-    """Figures, judgements and claims over catalogues."""
-    found = study.results
-    agents = list(settings["agents"])
-    tables: dict[tuple[str, str, str], list[float]] = {}
-    for one in found:
-        for r in one["records"]:
-            tables.setdefault((r["agent"], r["protocol"], r["metric"]), []).append(r["value"])
-            exact = r["details"].get("value_on_log")
-            if exact is not None and r["metric"] == "clipped_ips":
-                tables.setdefault((r["agent"], "truth", "value_on_log"), []).append(exact)
-    counts = [events(one) for one in found]
+    """Figures, judgements and observations over catalogues.
+
+    Args:
+        study: run by ``run.py``.
+        settings: ``protocols``, and ``sets``, the agents of each set of methods, the first as the paper describes them.
+    """
+    catalogues = [{(r["agent"], r["protocol"], r["metric"]): r for r in one["records"]} for one in study.results]
+    agents = list(dict.fromkeys(agent for agent, _, _ in catalogues[0]))
+    by_paper = settings["protocols"][0]
+    counts = [events(one) for one in study.results]
     return {
-        "catalogues": len(found),
-        "figures": {
-            " ".join(key): over_catalogues(values, *RANGES.get(key[2].split("@")[0], (None, None)))
-            for key, values in tables.items()
-        },
+        "catalogues": len(catalogues),
+        "figures": {agent: figures(catalogues, agent, by_paper) for agent in agents},
+        "coverage": {agent: coverage(catalogues, agent) for agent in agents},
         "protocols": {row["protocol"]: row for row in study.summary()},
         "counts": {kind: over_catalogues(c[kind] for c in counts) for kind in ("organic", "bandit")},
-        "claims": claims(found, agents),
-        "claims_notebook": claims(found, settings["notebook_agents"]),
+        "observations": {name: observations(catalogues, own, by_paper) for name, own in settings["sets"].items()},
     }
+
+
+def figures(catalogues: list[Cells], agent: str, by_paper: str) -> dict[str, dict[str, float]]:
+    """One agent's figures: HR@1 by both definitions, clipped IPS, the A/B CTR and the true one."""
+    keys = {
+        "hr@1": (by_paper, "hr@1"),
+        "hr@1 refitted": (REFITTED, "hr@1"),
+        "clipped_ips": ("off_policy", "clipped_ips"),
+        "ctr": ("ab_test", "ctr"),
+        "true ctr": ("truth", "ctr"),
+    }
+    return {
+        name: over_catalogues((cells[agent, *key]["value"] for cells in catalogues), *RANGES[key[1].split("@")[0]])
+        for name, key in keys.items()
+    }
+
+
+def coverage(catalogues: list[Cells], agent: str) -> dict[str, Any]:
+    """How often one agent's intervals of clipped IPS hold its A/B CTR, their width over it, and the mean weight."""
+    found: dict[str, Any] = {}
+    for name, of in (("paper", _theirs), ("ours", _ours)):
+        rows = [(*of(cells, agent), cells[agent, "ab_test", "ctr"]["value"]) for cells in catalogues]
+        found[name] = share([low <= ctr <= high for low, high, ctr in rows])
+        found[f"{name} width"] = over_catalogues([(high - low) / ctr for low, high, ctr in rows], 0.0)
+    weights = [cells[agent, "off_policy", "clipped_ips"]["details"]["mean_weight"] for cells in catalogues]
+    return {**found, "mean_weight": over_catalogues(weights, 0.0)}
+
+
+def _theirs(cells: Cells, agent: str) -> list[float]:
+    return paper_interval(cells[agent, "off_policy", "clipped_ips"], cells[agent, "off_policy", "ips"])
+
+
+def _ours(cells: Cells, agent: str) -> list[float]:
+    one = cells[agent, "off_policy", "clipped_ips"]
+    return [one["low"], one["high"]]
+
+
+def observations(catalogues: list[Cells], agents: list[str], by_paper: str) -> dict[str, Any]:
+    """The paper's three observations of one set of methods, each as something that a catalogue can contradict."""
+    neighbours = next(agent for agent in agents if agent.startswith("item-knn"))
+    found: dict[str, list[Any]] = {}
+    for cells in catalogues:
+        ctr = {a: cells[a, "ab_test", "ctr"]["value"] for a in agents}
+        clipped = {a: cells[a, "off_policy", "clipped_ips"] for a in agents}
+        rankings = {
+            "leave-one-out": {a: cells[a, by_paper, "hr@1"]["value"] for a in agents},
+            "leave-one-out, refitted": {a: cells[a, REFITTED, "hr@1"]["value"] for a in agents},
+            "clipped IPS": {a: r["value"] for a, r in clipped.items()},
+            "upper bounds": {a: _theirs(cells, a)[1] for a in agents},
+            "upper bounds, ours": {a: r["details"]["sampling_high"] for a, r in clipped.items()},
+        }
+        for name, values in rankings.items():
+            found.setdefault(f"same ranking {name}", []).append(ranking(values) == ranking(ctr))
+            tau = float(stats.kendalltau(list(values.values()), list(ctr.values())).statistic)
+            found.setdefault(f"tau {name}", []).append(tau)
+        hits = rankings["leave-one-out, refitted"]  # ties are drawn there, so Random is at 1 / n_items
+        ratio = (hits[neighbours] / max(hits["random"], 1e-6)) / (ctr[neighbours] / ctr["random"])
+        found.setdefault("ratio", []).append(ratio)
+        found.setdefault("random missed", []).append(bool(clipped["random"]["value"] < 0.5 * ctr["random"]))
+        for name, of in (("paper", _theirs), ("ours", _ours)):
+            ends = {a: of(cells, a) for a in agents}
+            found.setdefault(f"holds {name}", []).extend(bool(ends[a][0] <= ctr[a] <= ends[a][1]) for a in agents)
+    pairs = zip(found["tau upper bounds"], found["tau leave-one-out"], strict=True)
+    limits = {"tau": (-1.0, 1.0), "ratio": (0.0, None)}
+    return {
+        "agents": agents,
+        **{
+            name: share(values) if isinstance(values[0], bool) else over_catalogues(values, *limits[name.split()[0]])
+            for name, values in found.items()
+        },
+        "tau of the upper bounds less that of leave-one-out": over_catalogues(bound - loo for bound, loo in pairs),
+    }
+
+
+def ranking(values: dict[str, float]) -> list[str]:
+    """Agents by descending value."""
+    return sorted(values, key=lambda agent: -values[agent])
 
 
 def events(result: dict[str, Any]) -> dict[str, float]:
@@ -94,126 +181,3 @@ def events(result: dict[str, Any]) -> dict[str, float]:
     organic, bandit = world.expected_events(log["rewards"] / log["bandit"])
     n_users = config["settings"]["test_users"]
     return {"organic": log["organic"] / n_users / organic, "bandit": log["bandit"] / n_users / bandit}
-
-
-def claims(found: list[dict[str, Any]], agents: list[str]) -> dict[str, Any]:
-    """The paper's three observations, each as something that a catalogue can contradict."""
-    neighbours = next(agent for agent in agents if agent.startswith("item-knn"))
-    by_agent = [{(r["agent"], r["protocol"], r["metric"]): r for r in one["records"]} for one in found]
-
-    def ranking(cells: dict[Any, Any], protocol: str, metric: str, field: str = "value") -> list[str]:
-        return sorted(agents, key=lambda agent: -cells[agent, protocol, metric][field])
-
-    other_order, ratio, random_missed, covered = [], [], [], []
-    bounds: dict[str, tuple[list[bool], list[float]]] = {"the paper's interval": ([], []), "ours": ([], [])}
-    covered_paper = []
-    for cells in by_agent:
-        loo, ab = ranking(cells, "loocv", "hr@1"), ranking(cells, "ab_test", "ctr")
-        other_order.append(loo != ab)
-        hr = [cells[a, "loocv", "hr@1"]["value"] for a in (neighbours, "random")]
-        ctr = [cells[a, "ab_test", "ctr"]["value"] for a in (neighbours, "random")]
-        ratio.append((hr[0] / max(hr[1], 1e-6)) / (ctr[0] / ctr[1]))
-        online = [cells[a, "ab_test", "ctr"]["value"] for a in agents]
-        estimates = [cells[a, "off_policy", "clipped_ips"] for a in agents]
-        theirs = [paper_interval(r) for r in estimates]
-        for name, upper in (
-            ("the paper's interval", [high for _, high in theirs]),
-            ("ours", [r["details"]["sampling_high"] for r in estimates]),
-        ):
-            order = [agents[i] for i in np.argsort(-np.array(upper), kind="stable")]
-            bounds[name][0].append(order == ab)
-            bounds[name][1].append(float(stats.kendalltau(upper, online).statistic))
-        covered += [r["low"] <= value <= r["high"] for r, value in zip(estimates, online, strict=True)]
-        covered_paper += [low <= value <= high for (low, high), value in zip(theirs, online, strict=True)]
-        estimate = cells["random", "off_policy", "clipped_ips"]["value"]
-        random_missed.append(estimate < 0.5 * cells["random", "ab_test", "ctr"]["value"])
-    upper_claims: dict[str, Any] = {}
-    for name, (same, tau) in bounds.items():
-        upper_claims[f"2 ranking by the upper bound of clipped IPS ({name}) is the A/B ranking"] = share(same)
-        upper_claims[f"2 Kendall's tau of that ranking with the A/B ranking ({name})"] = over_catalogues(tau, -1.0, 1.0)
-    return {
-        "1 leave-one-out ranks otherwise than the A/B test": share(other_order),
-        "1 ratio item-knn to random, leave-one-out over A/B test": over_catalogues(ratio),
-        **upper_claims,
-        "2 the paper's interval of clipped IPS holds the A/B CTR": share(covered_paper),
-        "2 ours, what clipping may hide included, holds it": share(covered),
-        "3 clipped IPS of Random is less than half its A/B CTR": share(random_missed),
-    }
-
-
-def paper_interval(record: dict[str, Any]) -> tuple[float, float]:
-    """As the authors' notebook has it: Student's t at .99875 on Kish's effective n, rows taken as independent."""
-    kish = max(record["details"]["kish"], 2.0)
-    half = stats.t.ppf(0.99875, kish - 1) * record["details"]["row_sd"] / math.sqrt(kish)
-    return record["value"] - half, record["value"] + half
-
-
-def markdown(analysis: dict[str, Any], published: dict[str, Any], settings: dict[str, Any]) -> str:
-    """The analysis for a person."""
-    phantom = published["phantom_row"]
-    lines = [
-        "# Jeunen, Rohde & Vasile 2019, over catalogues",
-        "",
-        f"Means over {analysis['catalogues']} catalogues [95 % range over catalogues]; published figures from one,",
-        f"CTRs multiplied by {phantom} for RecoGym's phantom row. Made by `python benchmarks/jeunen2019/run.py`.",
-        "",
-        "| agent | HR@1 | published | clipped IPS | published | A/B CTR | published | difference | true CTR |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-
-    def cell(agent: str, protocol: str, metric: str) -> str:
-        got = analysis["figures"].get(f"{agent} {protocol} {metric}")
-        return f"{got['mean']:.5f} [{got['range_low']:.5f}, {got['range_high']:.5f}]" if got else "-"
-
-    for agent in [*settings["agents"], *settings["references"]]:
-        theirs = published["agents"].get(agent, {})
-        ctr = theirs.get("ctr")
-        got = analysis["figures"][f"{agent} ab_test ctr"]["mean"]
-        lines.append(
-            f"| {agent} | {cell(agent, 'loocv', 'hr@1')} | {_shown(theirs.get('hr@1'))} "
-            f"| {cell(agent, 'off_policy', 'clipped_ips')} | {_shown(theirs.get('clipped_ips'))} "
-            f"| {cell(agent, 'ab_test', 'ctr')} | {_shown(ctr and ctr * phantom)} "
-            f"| {f'{got / (ctr * phantom) - 1:+.1%}' if ctr else '-'} | {cell(agent, 'truth', 'ctr')} |"
-        )
-    lines += ["", "## Which protocol picks the best agent, and what does its choice cost?", ""]
-    lines += [
-        "| protocol | picks the best | picks one that cannot be told from it | cost, share of the best CTR "
-        "| Kendall's tau | by upper bound | its tau |"
-    ]
-    lines += ["|---|---|---|---|---|---|---|"]
-    for protocol, row in analysis["protocols"].items():
-        best, alike, upper = row["best"], row["indistinguishable"], row["best_by_upper_bound"]
-        lines.append(
-            f"| {protocol} | {best['share']:.0%} [{best['low']:.0%}, {best['high']:.0%}] "
-            f"| {alike['share']:.0%} [{alike['low']:.0%}, {alike['high']:.0%}] "
-            f"| {_interval(row['cost_share'], '.2%')} | {_interval(row['kendall_tau'], '.2f')} "
-            f"| {upper['share']:.0%} [{upper['low']:.0%}, {upper['high']:.0%}] "
-            f"| {_interval(row['tau_by_upper_bound'], '.2f')} |"
-        )
-    lines += [
-        "",
-        "## The paper's three observations",
-        "",
-        "| claim | methods as the paper describes them | as its notebook has them |",
-    ]
-    lines += ["|---|---|---|"]
-    for claim, row in analysis["claims"].items():
-        lines.append(f"| {claim} | {_claim(row)} | {_claim(analysis['claims_notebook'][claim])} |")
-    lines += ["", "## Event counts over the analytic expectation", ""]
-    lines += [f"- {kind}: {_interval(row, '.4f')}" for kind, row in analysis["counts"].items()]
-    lines += ["", (HERE / "differences.md").read_text().rstrip(), ""]
-    return "\n".join(lines)
-
-
-def _claim(row: dict[str, float]) -> str:
-    if "share" in row:
-        return f"{row['share']:.0%} [{row['low']:.0%}, {row['high']:.0%}] of {row['n']}"
-    return _interval(row, ".3g")
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5f}"
-
-
-def _interval(row: dict[str, float], form: str) -> str:
-    return f"{row['mean']:{form}} [{row['low']:{form}}, {row['high']:{form}}]"

@@ -1,6 +1,6 @@
 """Does clipped IPS on a log with full support hold the truth? 500 logs of a small world, six agents.
 
-    python benchmarks/jeunen2019/interval_coverage.py [--logs N] [--users N] [--json FILE]
+    python benchmarks/jeunen2019/interval_coverage.py [--logs N] [--users N] [--keep]
 
 Logging is ``user-popularity+epsilon=0.2``. The truth is ``value_on_log``: the target's exact mean click probability
 in the states that this very log met. Beside it, the gap to the on-policy CTR, which single-step weighting does not
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tables import keep
 
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log import Log
-from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.truth import truth
 from recsim_mnar.replay import replay
@@ -31,7 +30,7 @@ SETTINGS = ("n_items=50", "n_flips=25", "sigma_mu_organic=0.1", "sigma_omega=0.0
 
 
 def study(n_logs: int, n_users: int, seed: int = 5) -> list[dict[str, Any]]:
-    """One row an agent: logs covered, by the whole interval and by its sampling part; the gap to the on-policy CTR."""
+    """One row per agent: logs covered, by the whole interval and by its sampling part; the gap to the on-policy CTR."""
     world = make_world("sessions", "recogym-v1", SETTINGS)
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     train = simulate(world, uniform, 1000, seed + 1)
@@ -79,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", type=int, default=500)
     parser.add_argument("--users", type=int, default=200, help="users of a log")
-    parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--keep", action="store_true", help="put the rows into the study's results")
     options = parser.parse_args()
     rows = study(options.logs, options.users)
     heads = ("agent", "covered", "by sampling part", "estimate", "value on log", "on-policy CTR", "gap", "width")
@@ -94,8 +93,8 @@ def main() -> None:
             f"{row['on_policy_ctr']:>14.5f} "
             f"{row['gap']:>+8.2%} {row['mean_width']:>8.4f}"
         )
-    if options.json:
-        write_json(options.json, rows)
+    if options.keep:
+        keep("interval_coverage", rows)
 
 
 if __name__ == "__main__":

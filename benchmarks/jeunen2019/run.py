@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import tomllib
 from pathlib import Path
 
-from analysis import analyse, markdown
+from analysis import analyse
+from tables import HERE, keep, settings
 
-from recsim_mnar.log.files import write_json
 from recsim_mnar.studies import processes, run_study
 from recsim_mnar.studies.settings import read_settings, seeds_from
-
-HERE = Path(__file__).parent
 
 
 def main() -> None:
@@ -28,11 +24,11 @@ def main() -> None:
     if options.catalogues is not None and options.catalogues < 2:
         parser.error("--catalogues must be 2 at least: the ranges are over catalogues")
     given = read_settings(HERE / "settings.toml")
-    settings = tomllib.loads((HERE / "settings.toml").read_text())
+    read = settings()
     (world,) = given["worlds"]
     if options.quick:
         world["preset"] = "quick"
-    given["seeds"] = seeds_from(options.catalogues or settings["catalogues"], settings["first_seed"])
+    given["seeds"] = seeds_from(options.catalogues or read["catalogues"], read["first_seed"])
     folder = options.study or Path("runs/jeunen2019-quick" if options.quick else "runs/jeunen2019")
     out = options.out or (folder if options.quick else HERE)
     with processes(options.workers) as executor:
@@ -43,13 +39,8 @@ def main() -> None:
             executor=executor,
             report=lambda line: print(line, flush=True),
         )
-    roles = {**settings["analysis"], "references": world["references"]}
-    analysis = analyse(study, roles)
-    write_json(out / "results.json", analysis)
-    text = markdown(analysis, json.loads((HERE / "published.json").read_text()), roles)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "results.md").write_text(text)
-    print(text)
+    keep("catalogues", analyse(study, read), out, quick=options.quick)
+    print((out / "results.md").read_text())
 
 
 if __name__ == "__main__":

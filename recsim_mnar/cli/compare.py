@@ -61,8 +61,10 @@ _FOLD_ROW = 60
 )
 @click.option("--references", default=None, help="Further agents, which are shown and cannot be picked.")
 @click.option(
-    "--protocols", default=None, help="Names or package.module:Class, with commas; the world's list unless named."
-)
+    "--protocols", default=None,
+    help="Names or package.module:Class, with commas; options follow a name, as in loocv+fit_on=train (`recsim-mnar "
+    "describe protocol loocv` lists them); the world's list unless named."
+)  # fmt: skip
 @click.option("--set", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated.")
 @click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE",

@@ -11,9 +11,12 @@ from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policy import Learner, Policy, registry, scores_of
+from recsim_mnar.protocols.base import Trial
+from recsim_mnar.protocols.compare import experiment_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.rng import Stream, derive_seed, uniforms
+from recsim_mnar.simulate import simulate
 
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")
 DOWNDATED = (
@@ -134,6 +137,183 @@ def test_exhaustive_equals_refitting(name, candidates):
     assert records[0].metric == "hr@3"
     assert records[0].value == pytest.approx(np.mean([np.mean(v) for v in by_user.values()]), abs=1e-12)
     assert records[0].details["held_out"] == sum(len(v) for v in by_user.values())
+
+
+def other_users():
+    """A log of other people under the same ids, so that an agent that mixes them up is found out."""
+    return make_log(seed=8, n_users=25)
+
+
+def naive_first(log, learner, train, n_items, folds, seed, ties, unseen=False):
+    """Plain loops, fitted on ``train`` alone: (folds, users with two views) ranks; and the number with one view."""
+    policy = learner.fit(train, n_items=n_items, seed=derive_seed(seed, "fit"))
+    rows_of = {u: np.flatnonzero((log["user"] == u) & (log["event"] == 0)) for u in np.unique(log["user"])}
+    found = []
+    for fold in range(folds):
+        ranks = []
+        for user, rows in rows_of.items():
+            if len(rows) < 2:
+                continue
+            held = rows[int(uniforms(seed, Stream.PROTOCOL, user, fold)[0] * len(rows))]
+            rest = [log["item"][row] for row in rows if row != held]
+            one = np.array([user])
+            policy.reset(one)
+            for item in rest:
+                policy.observe(one, np.array([item]))
+            scores = np.asarray(scores_of(policy, one)[0], float)
+            target = log["item"][held]
+            others = [i for i in range(n_items) if i != target and not (unseen and i in rest)]
+            better = sum(scores[i] > scores[target] for i in others)
+            tied = [i for i in others if scores[i] == scores[target]]
+            draw = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, user, fold)[0]
+            ahead = sum(i < target for i in tied) if ties == "lowest" else int(draw * (len(tied) + 1))
+            ranks.append(1 + better + ahead)
+        found.append(ranks)
+    return np.array(found), sum(len(rows) == 1 for rows in rows_of.values())
+
+
+@pytest.mark.parametrize("candidates", ["all", "unseen"])
+@pytest.mark.parametrize("ties", ["drawn", "lowest"])
+@pytest.mark.parametrize("one_view", ["omit", "miss"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_fitted_on_other_users_against_plain_loops(name, one_view, ties, candidates):
+    log, train, learner = make_log(), other_users(), registry.learner(name)
+    records = leave_one_out(
+        log, {name: learner}, n_items=15, folds=3, seed=11, ks=(1, 5), candidates=candidates, train=train,
+        one_view=one_view, ties=ties,
+    )  # fmt: skip
+    ranks, single = naive_first(log, learner, train, 15, 3, 11, ties, candidates == "unseen")
+    assert single > 2
+    n = ranks.shape[1] + (single if one_view == "miss" else 0)
+    expected = {
+        f"{metric}@{k}": np.sum((ranks <= k) * (1.0 if metric == "hr" else 1.0 / ranks)) / 3 / n
+        for k in (1, 5)
+        for metric in ("hr", "mrr")
+    }
+    assert {r.metric: pytest.approx(r.value, abs=1e-12) for r in records} == expected
+    for record in records:
+        assert record.n == n
+        assert record.details["fit_on"] == "train"
+        assert (record.details["users_left_out"], record.details.get("users_missed")) == (
+            (single, None) if one_view == "omit" else (0, single)
+        )
+
+
+def test_users_of_one_view_lower_a_refitted_rate_in_proportion():
+    log, learners = make_log(), {"user-popularity": registry.learner("user-popularity")}
+    without, counted = (leave_one_out(log, learners, n_items=15, one_view=how)[0] for how in ("omit", "miss"))
+    assert counted.n == without.n + without.details["users_left_out"]
+    assert counted.value == pytest.approx(without.value * without.n / counted.n, abs=1e-12)
+    assert counted.high < without.high
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_view_of_other_users_is_what_many_folds_tend_to(name):
+    """Fitted elsewhere, no agent is refitted, so all of them can do the exhaustive form; its rate by plain loops."""
+    log, train, learner = make_log(n_users=15, longest=6), other_users(), registry.learner(name)
+    (record, _) = leave_one_out(
+        log, {name: learner}, n_items=15, seed=2, ks=(2,), exhaustive=True, train=train, ties="lowest", one_view="miss"
+    )
+    policy = learner.fit(train, n_items=15, seed=derive_seed(2, "fit"))
+    rates = []
+    for user in np.unique(log["user"]):
+        items = log["item"][(log["user"] == user) & (log["event"] == 0)]
+        hits = []
+        for place, target in enumerate(items):
+            rest = np.delete(items, place)
+            policy.reset(np.array([user]))
+            policy.observe(np.full(len(rest), user), rest)
+            scores = np.asarray(scores_of(policy, np.array([user]))[0])
+            hits.append(np.sum(scores > scores[target]) + np.sum(scores[:target] == scores[target]) < 2)
+        rates += [np.mean(hits) if len(items) > 1 else 0.0] if len(items) else []
+    assert record.value == pytest.approx(np.mean(rates), abs=1e-12)
+    assert record.n == len(rates)
+
+
+def test_nobody_is_compared_with_a_training_user_of_the_same_id():
+    """With one neighbour, a user whose own rows are the training log is judged by them, unless they are taken for
+    other people's."""
+    log = make_log(bandit=False)
+    learners = {"user-knn": registry.learner("user-knn+neighbours=1")}
+    known, refitted = (
+        leave_one_out(log, learners, n_items=15, train=log)[0],
+        leave_one_out(log, learners, n_items=15)[0],
+    )
+    assert known.value > 2 * refitted.value
+
+
+def test_folds_side_by_side_keep_states_of_their_own():
+    learners = {name: registry.learner(name) for name in AGENTS}
+    arguments = {"n_items": 15, "folds": 6, "train": other_users(), "one_view": "miss", "ties": "lowest"}
+    alone = leave_one_out(make_log(), learners, **arguments)
+    with ThreadPoolExecutor(3) as executor:
+        together = leave_one_out(make_log(), learners, **arguments, executor=executor)
+    assert [(r.agent, r.metric, r.value) for r in alone] == [(r.agent, r.metric, r.value) for r in together]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"one_view": "skip"}, "one_view must be one of omit, miss"),
+        ({"ties": "first"}, "ties must be one of drawn, lowest"),
+        ({"ties": "lowest", "exhaustive": True}, "training log of other users"),
+    ],
+)
+def test_unknown_choices_are_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        leave_one_out(make_log(), {"random": registry.learner("random")}, n_items=15, **change)
+
+
+PAPER = "loocv+fit_on=train+logging=random+one_view=miss+ties=lowest"
+
+
+def test_a_comparison_offers_the_papers_definition():
+    """The protocol's options in ``compare``: the training log, the logging policy, users of one view, ties."""
+    sizes = {"train_users": 60, "test_users": 50, "folds": 2, "arm_users": 20, "truth_users": 20}
+    params = {"n_items": 30, "n_flips": 5}
+    setup = Setup("sessions", "quick", params=params, agents=AGENTS[:3], protocols=(PAPER, "loocv"), options=sizes)
+    resolved = setup.resolved()
+    found = resolved.run(4)
+    trial = Trial(
+        resolved.world, {n: registry.learner(n) for n in AGENTS[:3]}, resolved.settings, 4, n_items=30, level=0.95
+    )
+    experiment = experiment_of(resolved.world)
+    experiment.prepare(trial)
+    uniform = registry.learner("random").fit(trial.train_log, n_items=30)
+    log = simulate(resolved.world, uniform, 50, trial.test_seed)
+    by_hand = leave_one_out(
+        log, trial.learners, n_items=30, folds=2, seed=trial.seed_of("loocv"), train=trial.train_log, one_view="miss",
+        ties="lowest",
+    )  # fmt: skip
+    values = {(r.agent, r.metric): r.value for r in found.records if r.protocol == PAPER}
+    assert values == {(r.agent, r.metric): r.value for r in by_hand}
+    assert {j.protocol for j in found.judgements} == {PAPER, "loocv"}
+    titles = [j.sentence() for j in found.judgements]
+    assert "fit_on=train" in titles[0]
+    assert "fit_on" not in titles[1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("loocv+fit_on=test", "fit_on must be one of rest, train"),
+        ("loocv+one_view=no", "one_view must be one of"),
+        ("loocv+ties=1", "ties must be one of"),
+        ("loocv+logging=nobody", "nobody"),
+        ("loocv+train=yes", "not parameter=value"),
+    ],
+)
+def test_unknown_options_of_the_protocol_are_refused(spec, message):
+    with pytest.raises(UserError, match=message):
+        Setup("sessions", "quick", protocols=(spec,)).resolved()
+
+
+@pytest.mark.parametrize("world", ["ratings", "campaigns"])
+@pytest.mark.parametrize("option", ["fit_on=train", "logging=random"])
+def test_a_world_that_trains_on_the_judged_users_refuses(world, option):
+    """Its training log holds the views that would be held out."""
+    with pytest.raises(UserError, match="needs users"):
+        Setup(world, "quick", protocols=(f"loocv+{option}",)).resolved()
 
 
 def test_exhaustive_needs_an_agent_that_can():

@@ -1,6 +1,6 @@
 """The sessions world against RecoGym's own figures, configuration by configuration.
 
-``benchmarks/jeunen2019/recogym_reference.json`` was measured on RecoGym 0.1.3 itself, with standard errors by
+``recogym_reference.json`` was measured on RecoGym 0.1.3 itself by ``recogym_reference.py``, with standard errors by
 jackknife over catalogues; ours are made the same way on catalogues of our own.
 """
 
@@ -19,7 +19,7 @@ from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
-REFERENCE = Path(__file__).parents[2] / "benchmarks" / "jeunen2019" / "recogym_reference.json"
+REFERENCE = Path(__file__).parent / "recogym_reference.json"
 CONFIGURATIONS = {c["name"]: c for c in json.loads(REFERENCE.read_text())["configurations"]}
 
 # 10 configurations of some 20 figures each: the largest of 200 standard normals passes 4.5 once in 700 such suites.

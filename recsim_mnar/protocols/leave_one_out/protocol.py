@@ -1,4 +1,4 @@
-"""Leave-one-out: every user loses one view, the agent is fitted on the rest, and ranks what was lost."""
+"""Leave-one-out: hide one view of every user, fit on the rest or on a log of other users, and rank the hidden item."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views, sharing_counts
 from recsim_mnar.numerics.checks import level_of
+from recsim_mnar.policy import registry
 from recsim_mnar.policy.adapting import as_learner, fitted
-from recsim_mnar.policy.base import Learner
+from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.capabilities import ChoosesSettings, able, rewrapped
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks, ranks_of
+from recsim_mnar.protocols.leave_one_out.ranks import TIES, exhaustive_ranks, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulate.executor import carrying, run_in_order
+from recsim_mnar.simulate.items import simulate
 
 CANDIDATES = ("all", "unseen", "auto")
+ONE_VIEW = ("omit", "miss")
+FIT_ON = ("rest", "train")
 
 Ints = NDArray[np.int64]
 
@@ -44,15 +48,20 @@ def leave_one_out(
     world: str = "sessions",
     candidates: str = "all",
     exhaustive: bool = False,
+    train: Log | None = None,
+    one_view: str = "omit",
+    ties: str = "drawn",
     executor: Executor | None = None,
 ) -> list[Record]:
     """Leave-one-out cross-validation: HR@k and MRR@k of held-out views.
 
-    In each fold one view of every user, drawn at the address (seed, PROTOCOL, user, fold), is held out; the agent is
-    fitted on all other rows of the same users, told the user's remaining views, and ranks the candidates by its scores.
-    Where others tie with the held-out item its place among them is drawn at an address too, so that nobody gains from
-    ties. HR@k is the share of held-out views at rank k or better, MRR@k the mean of 1 / rank where it is k or better,
-    else 0; users count equally.
+    In each fold one view of every user, drawn at the address (seed, PROTOCOL, user, fold), is held out. The agent is
+    fitted on all other rows of the same users, or once on the log ``train`` of other users. It observes the user's
+    remaining views and ranks the candidates by its scores. HR@k is the share of held-out views at rank k or better,
+    MRR@k the mean of 1 / rank where it is k or better, else 0; users count equally.
+
+    Jeunen, Rohde & Vasile 2019 (Figure 1) fit on a log of other users, count users with one view as misses and rank
+    equal scores by index: ``train=LOG, one_view="miss", ties="lowest"``.
 
     Args:
         log: bandit rows are left in the training data, for learners that read them.
@@ -66,27 +75,34 @@ def leave_one_out(
         candidates: "all" items are ranked; "unseen": not those among the user's remaining views; "auto": "unseen" where
             no user views an item twice, else "all".
         exhaustive: hold out every view of every user, each alone, instead of drawing; for agents that need no refitting
-            for it. The result is what the mean over ever more folds tends to, with one view missing from the training
-            data instead of one a user.
+            for it (with ``train`` all can do it). The result is what the mean over ever more folds tends to, with one
+            view missing from the training data instead of one per user.
+        train: a log of other users, on which each agent is fitted once; no agent is refitted. None: the agents are
+            fitted on the judged users' other rows.
+        one_view: "omit" users with a single view, or count each as a "miss", so that they lower every rate.
+        ties: candidates with the held-out item's score are ranked by a "drawn" order, or by "lowest" index first.
         executor: folds run in parallel; results do not depend on it.
 
     Returns:
-        Records of protocol ``loocv``: ``hr@k`` and ``mrr@k`` of each k, agent by agent; n is the number of users with
-        at least two views, and ``details`` counts the others, who are left out.
+        Records of protocol ``loocv``: ``hr@k`` and ``mrr@k`` of each k, agent by agent; n is the number of users that
+        count, and ``details`` has the number of users with one view (``users_left_out`` or ``users_missed``).
 
     Raises:
         UserError: no user has two views, an argument is out of range, an agent's scores are not numbers, or it cannot
             do the exhaustive form.
     """
     _check_arguments(n_items, folds, ks, level, candidates)
+    _check_choices(one_view, ties, exhaustive and train is None)
     if not exhaustive:
         found = fold_ranks(
-            log, learners, n_items=n_items, folds=folds, seed=seed, candidates=candidates, executor=executor
-        )
+            log, learners, n_items=n_items, folds=folds, seed=seed, candidates=candidates, train=train, ties=ties,
+            executor=executor,
+        )  # fmt: skip
         records = []
         for name, ranks in found.ranks.items():
             told = (world, name, ranks.shape[1], found.seconds[name])
-            records += _records(ranks, _mean_over_folds, ks, level, told, found.details)
+            details = _counted(found.details, one_view)
+            records += _records(ranks, lambda values: values.mean(axis=0), ks, level, told, details)
         return records
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
@@ -94,15 +110,20 @@ def leave_one_out(
     owner = views.owners()
     kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
     tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
-    details = {**_details(views, eligible, unseen), "exhaustive": True, "held_out": len(kept)}
+    details = {**_details(views, eligible, unseen, train, ties), "exhaustive": True, "held_out": len(kept)}
     records = []
     for name, learner in learners.items():
         began = time.perf_counter()
-        above, n_tied = exhaustive_ranks(name, learner, log, views, n_items, unseen, seed)
-        ranks = 1 + above[kept] + (tie_draws * (n_tied[kept] + 1)).astype(np.int64)
+        if train is None:
+            above, n_tied = (each[kept] for each in exhaustive_ranks(name, learner, log, views, n_items, unseen, seed))
+        else:
+            policy = fitted(learner, train, n_items=n_items, seed=derive_seed(seed, "fit"))
+            above, n_tied = ranks_of(name, policy, views, owner[kept], kept, unseen, ties=ties, own_rows=False)
+        ranks = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
         by_user = functools.partial(_mean_by_user, owner=owner[kept], eligible=eligible)
         seconds = time.perf_counter() - began
-        records += _records(ranks, by_user, ks, level, (world, name, len(eligible), seconds), details)
+        told = (world, name, len(eligible), seconds)
+        records += _records(ranks, by_user, ks, level, told, _counted(details, one_view))
     return records
 
 
@@ -129,15 +150,18 @@ def fold_ranks(
     folds: int = 10,
     seed: int = 0,
     candidates: str = "all",
+    train: Log | None = None,
+    ties: str = "drawn",
     executor: Executor | None = None,
 ) -> FoldRanks:
     """The ranks that :func:`leave_one_out` makes its records of; arguments and errors as there."""
     _check_arguments(n_items, folds, (1,), 0.5, candidates)
+    _check_choices("omit", ties, False)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
     views, eligible, unseen = _held_from(log, n_items, candidates)
-    ready, choosing = _with_choices(log, learners, n_items, seed)
-    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, seed, in_python=True)
+    ready, before = _made_ready(log, train, learners, n_items, seed)
+    one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, ties, seed, in_python=True)
     jobs = (functools.partial(one_fold, fold) for fold in range(folds))
     advance = counted(folds, "folds")
     results = []
@@ -145,9 +169,9 @@ def fold_ranks(
         results.append(result)
         advance(1)
     ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(learners)}
-    seconds = {name: choosing[index] + sum(times[index] for _, times in results) for index, name in enumerate(learners)}
-    details = {**_details(views, eligible, unseen), "folds": folds, "held_out": folds * len(eligible)}
-    return FoldRanks(ranks, seconds, details)
+    took = {name: before[index] + sum(times[index] for _, times in results) for index, name in enumerate(learners)}
+    details = {**_details(views, eligible, unseen, train, ties), "folds": folds, "held_out": folds * len(eligible)}
+    return FoldRanks(ranks, took, details)
 
 
 def _held_from(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bool]:
@@ -167,8 +191,17 @@ def _held_from(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bo
     return views, eligible, unseen
 
 
-def _details(views: Views, eligible: Ints, unseen: bool) -> dict[str, Any]:
-    return {"candidates": "unseen" if unseen else "all", "users_left_out": len(views.users) - len(eligible)}
+def _details(views: Views, eligible: Ints, unseen: bool, train: Log | None, ties: str) -> dict[str, Any]:
+    found = {"candidates": "unseen" if unseen else "all", "users_left_out": len(views.users) - len(eligible)}
+    found |= {"fit_on": "train"} if train is not None else {}
+    return found | ({"ties": ties} if ties != "drawn" else {})
+
+
+def _counted(details: dict[str, Any], one_view: str) -> dict[str, Any]:
+    """The details, with users of one view among the misses where they count as such."""
+    if one_view == "omit":
+        return details
+    return {**details, "users_left_out": 0, "users_missed": details["users_left_out"]}
 
 
 def _check_arguments(n_items: int, folds: int, ks: Sequence[int], level: float, candidates: str) -> None:
@@ -183,6 +216,17 @@ def _check_arguments(n_items: int, folds: int, ks: Sequence[int], level: float, 
         raise UserError(f"leave-one-out: candidates must be one of {', '.join(CANDIDATES)}, got {candidates!r}")
 
 
+def _check_choices(one_view: str, ties: str, refitted_exhaustively: bool) -> None:
+    for name, value, known in (("one_view", one_view, ONE_VIEW), ("ties", ties, TIES)):
+        if value not in known:
+            raise UserError(f"leave-one-out: {name} must be one of {', '.join(known)}, got {value!r}")
+    if refitted_exhaustively and ties != "drawn":
+        raise UserError(
+            "leave-one-out: exhaustive=True counts ties without their order. Give ties='drawn', or a training log of "
+            "other users"
+        )
+
+
 def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
     """Which view of each user is held out in a fold: (len(eligible),) positions among the views."""
     draw = uniforms(seed, Stream.PROTOCOL, views.users[eligible], fold)
@@ -190,48 +234,59 @@ def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
     return views.starts[eligible] + np.minimum((draw * n_views).astype(np.int64), n_views - 1)
 
 
-def _with_choices(
-    log: Log, learners: Mapping[str, Learner], n_items: int, seed: int
-) -> tuple[dict[str, Learner], list[float]]:
-    """The learners, those that choose settings of their own having done so on the whole log; and the seconds it took.
+def _made_ready(
+    log: Log, train: Log | None, learners: Mapping[str, Learner], n_items: int, seed: int
+) -> tuple[dict[str, Learner | Policy], list[float]]:
+    """Policies fitted on ``train``, or else learners that have chosen their settings on the log; and the seconds taken.
 
-    A learner says that it does by a method ``chosen_on``. Its settings (a few strengths of shrinkage) are then the same
-    in every fold, as if they had been given; everything else is fitted on the fold's rows. Choosing them anew in each
-    fold would cost a cross-validation within a cross-validation, for settings that one view a user less hardly moves.
+    A learner with a method ``chosen_on`` chooses settings of its own (a few strengths of shrinkage). They are then the
+    same in every fold, as if they had been given; everything else is fitted on the fold's rows. Choosing them anew in
+    each fold would cost a cross-validation within a cross-validation, for settings that one view per user hardly moves.
     """
-    ready, seconds = {}, []
+    ready: dict[str, Learner | Policy] = {}
+    seconds, fit_seed = [], derive_seed(seed, "fit")
     for name, learner in learners.items():
         began = time.perf_counter()
         choosing = able(learner, ChoosesSettings)
-        if choosing is not None:
-            learner = rewrapped(learner, choosing.chosen_on(log, n_items=n_items, seed=derive_seed(seed, "fit")))
-        ready[name] = learner
+        if train is not None:
+            ready[name] = fitted(learner, train, n_items=n_items, seed=fit_seed)
+        elif choosing is not None:
+            ready[name] = rewrapped(learner, choosing.chosen_on(log, n_items=n_items, seed=fit_seed))
+        else:
+            ready[name] = learner
         seconds.append(time.perf_counter() - began)
     return ready, seconds
 
 
 def _fold(
     log: Log,
-    learners: Mapping[str, Learner],
+    agents: Mapping[str, Learner | Policy],
     views: Views,
     eligible: Ints,
     n_items: int,
     unseen: bool,
+    ties: str,
     seed: int,
     fold: int,
 ) -> tuple[list[Ints], list[float]]:
-    """Ranks of the held-out items of one fold, an array an agent, and the seconds that each agent took."""
+    """Ranks of the held-out items of one fold, one array per agent, and the seconds that each agent took.
+
+    ``agents`` are learners, which are fitted on the fold's rows, or policies fitted on a log of other users.
+    """
     held = held_out_views(views, eligible, seed, fold)
     kept = np.ones(len(log), bool)
     kept[views.rows[held]] = False
-    train = log.select_when_read(kept)  # agents read three of the columns, and folds lie in memory side by side
+    rest = log.select_when_read(kept)  # agents read three of the columns, and folds lie in memory side by side
     tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
     ranks, seconds = [], []
-    with sharing_counts(train):
-        for name, learner in learners.items():
+    with sharing_counts(rest):
+        for name, agent in agents.items():
             began = time.perf_counter()
-            policy = fitted(learner, train, n_items=n_items, seed=derive_seed(seed, "fit"))
-            above, n_tied = ranks_of(name, policy, views, eligible, held, unseen)
+            if isinstance(agent, Policy):
+                policy, own_rows = agent.fresh(), False  # folds side by side keep a state each
+            else:
+                policy, own_rows = fitted(agent, rest, n_items=n_items, seed=derive_seed(seed, "fit")), True
+            above, n_tied = ranks_of(name, policy, views, eligible, held, unseen, ties=ties, own_rows=own_rows)
             ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
             seconds.append(time.perf_counter() - began)
     return ranks, seconds
@@ -242,10 +297,6 @@ def gains(metric: str, ranks: Ints) -> NDArray[np.float64]:
     name, _, k = metric.partition("@")
     value = {"hr": 1.0, "mrr": 1.0 / ranks, "ndcg": 1.0 / np.log2(ranks + 1.0)}[name]
     return np.where(ranks <= int(k), value, 0.0)
-
-
-def _mean_over_folds(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values.mean(axis=0)
 
 
 def _mean_by_user(values: NDArray[np.float64], *, owner: Ints, eligible: Ints) -> NDArray[np.float64]:
@@ -262,33 +313,32 @@ def _records(
     details: dict[str, Any],
 ) -> list[Record]:
     world, agent, n, seconds = told
+    missed = np.zeros(details.get("users_missed", 0))
     records = []
     for k in ks:
         for metric in (f"hr@{k}", f"mrr@{k}"):
-            value, low, high = user_mean_interval(by_user(gains(metric, ranks)), level)
-            records.append(
-                Record(
-                    world=world,
-                    protocol="loocv",
-                    agent=agent,
-                    metric=metric,
-                    value=value,
-                    low=low,
-                    high=high,
-                    level=level,
-                    n=n,
-                    seconds=seconds,
-                    details=dict(details),
-                )
-            )
+            values = np.concatenate([by_user(gains(metric, ranks)), missed])
+            value, low, high = user_mean_interval(values, level)
+            record = Record(
+                world=world, protocol="loocv", agent=agent, metric=metric, value=value, low=low, high=high,
+                level=level, n=n + len(missed), seconds=seconds, details=dict(details),
+            )  # fmt: skip
+            records.append(record)
     return records
 
 
 class LeaveOneOut(Protocol):
     """Leave-one-out of views: hit rates of what was held out.
 
+    ``loocv+fit_on=train+logging=random+one_view=miss+ties=lowest`` is Figure 1 of Jeunen, Rohde & Vasile 2019.
+
     Args:
         folds: views of each user that are held out, one at a time; 0 for what the comparison's settings say, or 10.
+        fit_on: "rest" refits agents in each fold on the judged users' other rows; "train" fits them once on the
+            comparison's training log, of other users.
+        one_view: "omit" users with a single view, or count each as a "miss".
+        ties: equal scores are ranked in a "drawn" order, or by "lowest" index first.
+        logging: the agent under which the judged users' log is collected; the comparison's test log where empty.
     """
 
     name = "loocv"
@@ -296,15 +346,24 @@ class LeaveOneOut(Protocol):
     metrics = ("hr@1",)
     needs = frozenset({"test_log"})
 
-    def __init__(self, folds: int = 0) -> None:
-        self.folds = folds
+    def __init__(
+        self, folds: int = 0, fit_on: str = "rest", one_view: str = "omit", ties: str = "drawn", logging: str = ""
+    ) -> None:
+        if fit_on not in FIT_ON:
+            raise UserError(f"leave-one-out: fit_on must be one of {', '.join(FIT_ON)}, got {fit_on!r}")
+        _check_choices(one_view, ties, False)
+        self.folds, self.fit_on, self.one_view, self.ties, self.logging = folds, fit_on, one_view, ties, logging
+        if logging:
+            registry.learner(logging)  # an unknown name is refused before any work
+        if logging or fit_on == "train":  # a world without further users trains on the very users that are judged
+            self.needs = self.needs | {"train_log", "users"}
 
     def judge(self, study: Trial) -> list[Record]:
         """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         folds = self.folds or study.settings.to_dict().get("folds", 10)
-        study.report(f"leave-one-out, {folds} folds")
+        study.report(f"{self.title('hr@1')}, {folds} folds")
         return leave_one_out(
-            study.log(),
+            self._log(study),
             study.learners,
             n_items=study.n_items,
             folds=folds,
@@ -312,8 +371,20 @@ class LeaveOneOut(Protocol):
             level=study.level,
             world=study.world.name,
             candidates="all" if study.world.views_repeat else "unseen",
+            train=study.train_log if self.fit_on == "train" else None,
+            one_view=self.one_view,
+            ties=self.ties,
             executor=study.executor,
         )
+
+    def _log(self, study: Trial) -> Log:
+        """The test log, or the same users under another logging policy."""
+        if not self.logging or study.train_log is None:
+            return study.log()
+        learner = registry.learner(self.logging)
+        policy = fitted(learner, study.train_log, n_items=study.n_items, seed=study.seed_of("fit"))
+        n_users = study.settings.test_users
+        return simulate(study.world, policy, n_users, study.test_seed, executor=study.executor)
 
     def ranks_by(self, metric: str) -> bool:
         """See :meth:`recsim_mnar.protocols.base.Protocol.ranks_by`."""
@@ -321,8 +392,9 @@ class LeaveOneOut(Protocol):
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return "leave-one-out"
+        options = self.name.split("+")[1:]
+        return f"leave-one-out ({', '.join(options)})" if options else "leave-one-out"
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return metric.upper()
+        return metric.upper() if self.name == "loocv" else f"{metric.upper()} ({', '.join(self.name.split('+')[1:])})"

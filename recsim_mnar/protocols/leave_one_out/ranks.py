@@ -18,25 +18,41 @@ from recsim_mnar.rng import derive_seed
 _SCORES_AT_A_TIME = 1 << 21
 """Scores held at once, n_users x n_items of a chunk; the chunk changes no result."""
 
+TIES = ("drawn", "lowest")
+
 Ints = NDArray[np.int64]
 
 
-def ranks_of(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, unseen: bool) -> tuple[Ints, Ints]:
+def ranks_of(
+    name: str,
+    policy: Policy,
+    views: Views,
+    owners: Ints,
+    held: Ints,
+    unseen: bool,
+    *,
+    ties: str = "drawn",
+    own_rows: bool = True,
+) -> tuple[Ints, Ints]:
     """For each held-out view: the number of candidates above its item, and of others level with it.
 
     Args:
         name: of the agent, for messages.
-        policy: fitted on the users' other views.
+        policy: fitted on the users' other views, or on those of other users.
         views: all views.
         owners: (n,) index of each held-out view's user, each user once or one view after another.
         held: (n,) position of each held-out view.
         unseen: leave the items of the remaining views out of the candidates.
+        ties: with "lowest" equal items of a lower index count as above, and none as level.
+        own_rows: the policy was fitted on rows of these very users.
     """
     items = views.items[held]
     fixed = policy.fixed_distribution() is not None and not unseen
     if fixed:
         score = np.asarray(policy.scores(views.users[:1])[0], dtype=np.float64)
         _check_scores(name, score[None], 1, policy.n_items)
+        if ties == "lowest":
+            return np.argsort(np.argsort(-score, kind="stable"))[items], np.zeros(len(held), np.int64)
         ordered = np.sort(score)
         right = np.searchsorted(ordered, score[items], side="right")
         return len(ordered) - right, right - np.searchsorted(ordered, score[items], side="left") - 1
@@ -49,11 +65,17 @@ def ranks_of(name: str, policy: Policy, views: Views, owners: Ints, held: Ints, 
         originals = views.users[owners[part]]
         # A user with several held-out views is several users here, each without one of them.
         users = originals if distinct else np.arange(part.stop - part.start)
-        policy.reset_training_users(users, originals)
+        if own_rows:
+            policy.reset_training_users(users, originals)
+        else:
+            policy.reset(users)
         policy.observe(users[place], seen)
         scores = _check_scores(name, policy.scores(users), len(users), policy.n_items)
         policy.forget(users)
-        _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
+        table = _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
+        if ties == "lowest":
+            above[part] += [np.count_nonzero(row[:i] == row[i]) for row, i in zip(table, items[part], strict=True)]
+            n_tied[part] = 0
     return above, n_tied
 
 
@@ -85,8 +107,8 @@ def _count(
     unseen: bool,
     above: Ints,
     n_tied: Ints,
-) -> None:
-    """Fill ``above`` and ``n_tied`` from score rows."""
+) -> NDArray[Any]:
+    """Fill ``above`` and ``n_tied`` from score rows; the rows, with what is no candidate at -inf."""
     from recsim_mnar.protocols.leave_one_out import _ranks_kernel
 
     single = scores.dtype == np.float32
@@ -102,6 +124,7 @@ def _count(
     _ranks_kernel.above_and_tied(table, items, above, n_tied)
     if n_tied.min() < 0:
         raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
+    return table
 
 
 def exhaustive_ranks(

@@ -1,9 +1,7 @@
-"""Figures of RecoGym 0.1.3 itself, which the sessions world is held against; run with the Python of make_peers.sh.
+"""Figures of RecoGym 0.1.3 itself, for test_recogym.py to compare with; run with the Python of make_peers.sh.
 
     bash benchmarks/speed/make_peers.sh
-    benchmarks/speed/.venvs/recogym/bin/python benchmarks/jeunen2019/recogym_reference.py \
-        --configurations benchmarks/jeunen2019/recogym_configurations.json \
-        --json benchmarks/jeunen2019/recogym_reference.json
+    benchmarks/speed/.venvs/recogym/bin/python tests/verification/recogym_reference.py
 
 Each configuration is simulated on many catalogues (``random_seed`` = seed, seed + 1000, ...). Users are drawn after
 ``reset_random_seed(epoch)``, epoch 1 for the first policy, 2 for the second and so on: with RecoGym's own epoch 0 the
@@ -24,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 # Before numpy: it asks for one thread.
-_SHIM = runpy.run_path(str(Path(__file__).resolve().parents[1] / "speed" / "recogym_shim.py"))
+_SHIM = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "speed" / "recogym_shim.py"))
 make_env = _SHIM["make_env"]
 recogym = _SHIM["load_recogym"]()
 
@@ -37,6 +35,93 @@ from scipy.stats import rankdata  # noqa: E402
 POLICIES = ("uniform", "popularity", "user-views")
 OMEGAS = 4000
 STATES = ("organic", "bandit", "stop")
+
+CONFIGURATIONS = [
+    {"name": "p10", "catalogues": 240, "users": 40, "seed": 1000000, "environment": {"num_products": 10}},
+    {
+        "name": "p10-flips3",
+        "catalogues": 240,
+        "users": 40,
+        "seed": 2000000,
+        "environment": {"num_products": 10, "number_of_flips": 3},
+    },
+    {"name": "p100", "catalogues": 80, "users": 120, "seed": 3000000, "environment": {"num_products": 100}},
+    {
+        "name": "p100-flips50",
+        "catalogues": 80,
+        "users": 120,
+        "seed": 4000000,
+        "environment": {"num_products": 100, "number_of_flips": 50},
+    },
+    {
+        "name": "p100-flips50-mu.1",
+        "catalogues": 80,
+        "users": 120,
+        "seed": 5000000,
+        "environment": {"num_products": 100, "number_of_flips": 50, "sigma_mu_organic": 0.1},
+    },
+    {
+        "name": "p100-flips50-normalised",
+        "catalogues": 80,
+        "users": 120,
+        "seed": 6000000,
+        "environment": {"num_products": 100, "number_of_flips": 50, "sigma_mu_organic": 1, "normalize_beta": True},
+    },
+    {
+        "name": "p50-restless-normal-clock",
+        "catalogues": 120,
+        "users": 80,
+        "seed": 7000000,
+        "environment": {
+            "num_products": 50,
+            "sigma_mu_organic": 0.5,
+            "sigma_omega": 0.3,
+            "change_omega_for_bandits": True,
+            "time_generator": "normal",
+        },
+    },
+    {
+        "name": "p200-k20-flips100",
+        "catalogues": 48,
+        "users": 200,
+        "seed": 8000000,
+        "environment": {
+            "num_products": 200,
+            "K": 20,
+            "number_of_flips": 100,
+            "sigma_mu_organic": 1,
+            "sigma_omega_initial": 0.5,
+            "sigma_omega": 0.2,
+        },
+    },
+    {
+        "name": "p1000-flips500-still-other-table",
+        "catalogues": 32,
+        "users": 500,
+        "seed": 9000000,
+        "environment": {
+            "num_products": 1000,
+            "number_of_flips": 500,
+            "sigma_mu_organic": 1,
+            "sigma_omega": 0,
+            "prob_organic_to_bandit": 0.4,
+            "prob_bandit_to_organic": 0.1,
+            "prob_leave_organic": 0.02,
+            "prob_leave_bandit": 0.02,
+            "time_generator": "normal",
+            "normal_time_mu": 1,
+            "normal_time_sigma": 0.5,
+        },
+    },
+    {
+        "name": "p2000-paper",
+        "catalogues": 18,
+        "users": 300,
+        "seed": 10000000,
+        "environment": {"num_products": 2000, "number_of_flips": 1000, "sigma_mu_organic": 0.1, "sigma_omega": 0.05},
+    },
+]
+"""Simulated on ``catalogues`` catalogues, ``random_seed`` = seed, seed + 1000, ..., with ``users`` users on each."""
 
 WHAT = {
     "organic_events_per_user": "views of a user",
@@ -297,16 +382,13 @@ def write(path, results):
 def main():
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--configurations", type=Path, default=here / "recogym_configurations.json")
     parser.add_argument("--json", type=Path, default=here / "recogym_reference.json")
     parser.add_argument(
         "--only", nargs="+", help="names of configurations to run; the others are left out of the result"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of catalogues, for a trial")
     options = parser.parse_args()
-    configurations = json.loads(options.configurations.read_text())
-    if options.only:
-        configurations = [c for c in configurations if c["name"] in options.only]
+    configurations = [dict(c) for c in CONFIGURATIONS if not options.only or c["name"] in options.only]
     results = []
     for configuration in configurations:
         configuration["catalogues"] = max(2, round(configuration["catalogues"] * options.scale))

@@ -1,0 +1,306 @@
+"""The authors' own logs, and every table of their notebook beside our agents and estimators on the same logs.
+
+    python benchmarks/jeunen2019/authors.py [--source DIR] [--out DIR] [--quick]
+
+The notebook draws everything from numpy's legacy stream, ``RandomState(42)``, from which ``july.py`` re-creates its
+environment: 41,830 and 157,221 rows of training, as the notebook prints. Logs are kept in ``--out``, so that an
+interrupted run is taken up. ``--source`` names a folder that holds RecoGym's package ``recogym``, at commit 494d075 or
+as release 0.1.3 (``pip download --no-deps recogym==0.1.3.0``, unpacked). Its environment then lives the first users
+too, and must give the same catalogue and rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from analysis import paper_interval
+from july import Choose, July, RecoGym, Score, best, lived, random_agent, uniform, user_popularity
+from scipy import stats
+from tables import HERE, keep
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.log import Log
+from recsim_mnar.log.files import write_json
+from recsim_mnar.log.views import Views, view_counts
+from recsim_mnar.policy import Policy, registry
+from recsim_mnar.protocols.leave_one_out.ranks import ranks_of
+from recsim_mnar.protocols.off_policy import off_policy
+
+SIZES = {"train": 2000, "uniform": 5000, "user-popularity": 5000}
+QUICK = {"train": 60, "uniform": 60, "user-popularity": 60}
+SOURCE_USERS = 200  # that live in the environment of --source too
+
+OURS = {
+    "random": "random",
+    "popularity": "constant+item=0",
+    "user-popularity": "user-popularity",
+    "svd": "svd",
+    "user-knn": "user-knn",
+    "item-knn": "item-knn+include_self=true",
+}
+"""This package's agents that come nearest to the notebook's."""
+
+
+def logs_of(env: July, sizes: dict[str, int], out: Path) -> dict[str, Log]:
+    """The three logs in the notebook's order, each kept with the stream as it was left."""
+    n_items, found = len(env.item_offsets), {}
+    for name, n_users in sizes.items():
+        path = out / f"{name}.npz"
+        if not path.exists():
+            print(f"{name}: {n_users:,} users", flush=True)
+            log = lived(env, n_users, user_popularity() if name == "user-popularity" else uniform(n_items))
+            _, keys, *place = env.draws.get_state(legacy=True)
+            columns = {column: log[column] for column in log.columns}
+            kept(path, {**columns, "stream_keys": keys, "stream_place": np.array(place, float)})
+        with np.load(path) as held:
+            place, gauss, cached = held["stream_place"]
+            env.draws.set_state(("MT19937", held["stream_keys"], int(place), int(gauss), float(cached)))
+            found[name] = Log({column: held[column] for column in held.files if not column.startswith("stream")})
+    return found
+
+
+def kept(path: Path, arrays: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".partial").open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    path.with_suffix(".partial").rename(path)
+
+
+def same_as_source(ours: July, theirs: RecoGym, n_users: int) -> dict[str, bool]:
+    """Whether the environment of a source has the catalogue and the first users' rows of ours."""
+    names = ("item_factors", "item_offsets", "click_factors", "click_offsets")
+    found = {name: bool(np.array_equal(getattr(ours, name), getattr(theirs, name))) for name in names}
+    n_items = len(ours.item_offsets)
+    for policy, choose in (("uniform", lambda: uniform(n_items)), ("user-popularity", user_popularity)):
+        one, other = lived(ours, n_users, choose()), lived(theirs, n_users, choose())
+        rows = len(one) == len(other) and all(
+            np.array_equal(one[c], other[c], equal_nan=True) for c in ("user", "event", "item", "action", "reward")
+        )
+        found[f"rows of {n_users} users, {policy}"] = bool(rows)
+    return found
+
+
+class Best(Policy):
+    """Shows the item of the largest score, of equal ones the first.
+
+    Args:
+        score: (n_items,) scores from a user's views, in their order.
+        n_items: number of items.
+        name: the name under which results are reported.
+    """
+
+    def __init__(self, score: Score, n_items: int, name: str) -> None:
+        self.score, self.n_items, self.name = score, n_items, name
+        self.views: dict[int, list[int]] = {}
+        self.found: dict[int, int] = {}
+
+    def reset(self, users: Any) -> None:
+        self.views.update({int(user): [] for user in users})
+        self.forget_found(users)
+
+    def observe(self, users: Any, items: Any) -> None:
+        for user, item in zip(users.tolist(), items.tolist(), strict=True):
+            self.views[user].append(item)
+        self.forget_found(users)
+
+    def forget_found(self, users: Any) -> None:
+        for user in set(users.tolist()):
+            self.found.pop(user, None)
+
+    def fresh(self) -> Policy:
+        return Best(self.score, self.n_items, self.name)
+
+    def scores(self, users: Any) -> Any:
+        return np.stack([self.score(self.views[user]) for user in users.tolist()])
+
+    def items_of(self, users: Any) -> Any:
+        for user in users.tolist():
+            if user not in self.found:
+                self.found[user] = int(np.argmax(self.score(self.views[user])))
+        return np.array([self.found[user] for user in users.tolist()])
+
+    def act(self, users: Any, uniforms: Any) -> Any:
+        return self.items_of(users), np.ones(len(users))
+
+    def probabilities(self, users: Any) -> Any:
+        return np.eye(self.n_items)[self.items_of(users)]
+
+    def propensity_of(self, users: Any, actions: Any) -> Any:
+        return (self.items_of(users) == actions).astype(float)
+
+
+def scores_of_ours(policy: Policy) -> Score:
+    """One of our agents as a function of a user's views."""
+    user = np.zeros(1, np.int64)
+
+    def score(views: list[int]) -> Any:
+        policy.reset(user)
+        policy.observe(np.zeros(len(views), np.int64), np.array(views, np.int32))
+        return policy.scores(user)[0]
+
+    return score
+
+
+def unit_rows(counts: Any) -> Any:
+    """Rows of length 1, in float64 as the notebook's library rounds them."""
+    rows = counts.tocsr().astype(float)
+    length = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+    rows.data /= np.repeat(np.maximum(length, 1e-300), np.diff(rows.indptr))
+    return rows
+
+
+def item_scores(counts: Any, neighbours: int = 500) -> Score:
+    """The notebook's item-kNN: an item among its own neighbours; symmetric similarities tie but for their rounding."""
+    rows = unit_rows(counts.T)
+    distance = np.clip(1.0 - (rows @ rows.T).toarray(), 0.0, 2.0)
+    nearest = np.argpartition(distance, min(neighbours, len(distance)) - 1, axis=1)[:, :neighbours]
+    similarity = np.zeros_like(distance)
+    np.put_along_axis(similarity, nearest, 1.0 - np.take_along_axis(distance, nearest, axis=1), axis=1)
+
+    def score(views: list[int]) -> Any:
+        items, times = np.unique(views, return_counts=True)
+        return times @ similarity[items]
+
+    return score
+
+
+def user_scores(counts: Any, neighbours: int = 20, order: Any = None) -> Score:
+    """The notebook's user-kNN: the nearest users' counts, each times its cosine *distance*, not the similarity.
+
+    Where fewer users share a view, the others are all at distance 1, and which of them are taken is the library's.
+    ``order`` takes them in this order of users; None as ``argpartition`` leaves them.
+    """
+    rows, table = unit_rows(counts), counts.toarray().astype(float)
+    k = min(neighbours, len(table))
+
+    def score(views: list[int]) -> Any:
+        own = np.bincount(views, minlength=table.shape[1]) if views else np.zeros(table.shape[1])
+        distance = np.clip(1.0 - rows @ (own / max(np.sqrt(own @ own), 1e-300)), 0.0, 2.0)
+        if order is None:
+            nearest = np.argpartition(distance, k - 1)[:k]
+        else:
+            nearest = order[np.argsort(distance[order].round(12), kind="stable")[:k]]
+        return distance[nearest] @ table[nearest]
+
+    return score
+
+
+def agents_of(train: Log, n_items: int) -> dict[str, tuple[Policy, Choose]]:
+    """What the notebook ran under the paper's names: as a policy on a log, and in the environment.
+
+    Its Popularity is never trained and always shows item 0.
+    """
+    counts = view_counts(train, n_items)[0]
+    ours = {name: registry.learner(spec).fit(train, n_items=n_items) for name, spec in OURS.items()}
+    scores = {"svd": scores_of_ours(ours["svd"]), "user-knn": user_scores(counts), "item-knn": item_scores(counts)}
+    return {
+        "random": (ours["random"], random_agent(n_items)),
+        "popularity": (ours["popularity"], lambda views, draws: (0, 1.0)),
+        "user-popularity": (ours["user-popularity"], user_popularity()),
+        **{name: (Best(score, n_items, name), best(score)) for name, score in scores.items()},
+    }
+
+
+def arms_of(env: July, agents: dict[str, tuple[Policy, Choose]], n_users: int, out: Path) -> dict[str, Any]:
+    """The notebook's A/B test: every arm takes up the stream where the third log left it."""
+    left, found = env.draws.get_state(legacy=True), {}
+    for name, (_, choose) in agents.items():
+        path = out / f"arm-{name}.json"
+        if not path.exists():
+            print(f"A/B test, {name}: {n_users:,} users", flush=True)
+            env.draws.set_state(left)
+            log = lived(env, n_users, choose)
+            shown = log.is_bandit
+            clicks, rows = (np.bincount(log["user"][shown], w) for w in (log["reward"][shown], None))
+            by_user = ratio_interval(clicks, rows, 0.95)
+            write_json(path, {"clicks": int(clicks.sum()), "shown": int(rows.sum()), "by_user": by_user})
+        one = json.loads(path.read_text())
+        law = stats.beta(one["clicks"] + 1, one["shown"] - one["clicks"] + 1)
+        found[name] = {**one, "ctr": [float(law.ppf(q)) for q in (0.5, 0.025, 0.975)]}
+    return found
+
+
+def hit_rate(log: Log, policy: Policy) -> dict[str, float]:
+    """HR@1 as Figure 1 has it, in expectation over which view is held out; and the deviation of ten draws per user."""
+    views = Views.of(log)
+    owner, users = views.owners(), len(views.users)
+    kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
+    above, _ = ranks_of(policy.name, policy, views, owner[kept], kept, False, ties="lowest", own_rows=False)
+    hits, held = (np.bincount(owner[kept], weights, users) for weights in (above == 0, None))
+    by_user = hits / np.maximum(held, 1)  # users with one view miss
+    sd = float(np.sqrt((by_user * (1.0 - by_user)).sum() / 10) / users)
+    return {"hr@1": float(by_user.mean()), "sd": sd, "one_view": float(np.mean(held == 0))}
+
+
+def off_policy_of(log: Log, policy: Policy) -> dict[str, list[float]]:
+    """IPS and clipped IPS, each with the notebook's interval."""
+    found = {r.metric: r.to_dict() for r in off_policy(log, {"one": policy}, estimators=("clipped_ips", "ips"))}
+    return {metric: [r["value"], *paper_interval(r, found["ips"])] for metric, r in found.items()}
+
+
+def tables(env: July, logs: dict[str, Log], out: Path, n_arm: int) -> dict[str, Any]:
+    """Everything that the notebook prints, from the same logs."""
+    n_items = len(env.item_offsets)
+    agents = agents_of(logs["train"], n_items)
+    found: dict[str, Any] = {"rows": {name: rows_of(log) for name, log in logs.items()}, "agents": {}}
+    arms = arms_of(env, agents, n_arm, out)
+    for name, (policy, _) in agents.items():
+        print(f"{name}: clipped IPS and leave-one-out", flush=True)
+        found["agents"][name] = {
+            **hit_rate(logs["uniform"], policy),
+            **off_policy_of(logs["user-popularity"], policy),
+            **arms[name],
+        }
+    counts = view_counts(logs["train"], n_items)[0]
+    ways = {"lowest": np.arange(counts.shape[0]), "highest": np.arange(counts.shape[0])[::-1]}
+    tied = {way: Best(user_scores(counts, order=order), n_items, way) for way, order in ways.items()}
+    ours = {name: registry.learner(OURS[name]).fit(logs["train"], n_items=n_items) for name in ("user-knn", "item-knn")}
+    own = {f"our {name}": policy for name, policy in ours.items()}
+    for name, policy in {**{f"user-knn, {way} index": p for way, p in tied.items()}, **own}.items():
+        found["agents"][name] = off_policy_of(logs["user-popularity"], policy)
+    return found
+
+
+def rows_of(log: Log) -> dict[str, Any]:
+    """Rows of a log, and the deviation of their number by the users' own."""
+    n_users = len(np.unique(log["user"]))
+    found: dict[str, Any] = {"users": n_users}
+    for kind, of_kind in (("organic", ~log.is_bandit), ("bandit", log.is_bandit)):
+        by_user = np.bincount(log["user"][of_kind], minlength=n_users)
+        found |= {kind: int(of_kind.sum()), f"{kind}_sd": float(by_user.std(ddof=1) * np.sqrt(n_users))}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, default=None, help="a folder with RecoGym's package")
+    parser.add_argument("--out", type=Path, default=None, help="logs and arms; runs/jeunen2019-authors unless named")
+    parser.add_argument("--quick", action="store_true", help="few users and items; nothing is kept beside the study")
+    options = parser.parse_args()
+    n_items, sizes = (300, QUICK) if options.quick else (2000, SIZES)
+    out = options.out or Path(f"runs/jeunen2019-authors{'-quick' if options.quick else ''}")
+    source = {}
+    if options.source is not None:
+        try:
+            theirs = RecoGym(options.source, n_items)
+        except UserError as error:
+            parser.error(str(error))
+        source[theirs.version] = same_as_source(July(n_items), theirs, min(SOURCE_USERS, sizes["train"]))
+        for what, same in source[theirs.version].items():
+            print(f"{'PASS ' if same else 'short'} {what} as RecoGym of {theirs.version} has them", flush=True)
+    env = July(n_items)
+    found = tables(env, logs_of(env, sizes, out), out, sizes["uniform"])
+    folder = out if options.quick else HERE
+    before = json.loads((folder / "results.json").read_text()) if (folder / "results.json").exists() else {}
+    found["source"] = {**before.get("authors", {}).get("source", {}), **source}
+    keep("authors", {name: part for name, part in found.items() if part}, folder, quick=options.quick)
+    print((folder / "results.md").read_text())
+
+
+if __name__ == "__main__":
+    main()

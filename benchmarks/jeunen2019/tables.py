@@ -1,0 +1,400 @@
+"""The study's page: every claim of the paper beside our figure, and the tables behind it, from ``results.json``."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from analysis import SUPPORTED
+
+from recsim_mnar.log.files import write_json
+from recsim_mnar.worlds import make_world
+
+HERE = Path(__file__).resolve().parent
+DESCRIBED, TRAINED, NOTEBOOK = "as described", "the notebook's, Popularity trained", "the notebook's"
+
+UNSETTLED = {
+    "random": "the seed of its stream is drawn when RecoGym is imported (cell 15)",
+    "user-knn": "hangs on which of equally distant users are taken",
+}
+"""Agents whose digits the notebook does not settle, and why."""
+
+
+def keep(section: str, found: Any, folder: Path = HERE, *, quick: bool = False) -> None:
+    """Put one part into a folder's ``results.json``, and write its ``results.md`` anew."""
+    path = folder / "results.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    results[section] = found
+    text = page(results, json.loads((HERE / "published.json").read_text()))
+    if quick:
+        text = f"A slice of few users and items. Published values are of the full size.\n\n{text}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, results)
+    (folder / "results.md").write_text(text)
+
+
+def settings() -> dict[str, Any]:
+    """The study's settings, as its analysis reads them."""
+    read = tomllib.loads((HERE / "settings.toml").read_text())
+    return {**read, **read["analysis"]}
+
+
+# --------------------------------------------------------------------------------------------------------- the claims
+
+
+class Claim(NamedTuple):
+    """One row of the claims table; ``holds`` is None where it was not run."""
+
+    quantity: str
+    definition: str
+    published: str
+    ours: str
+    holds: bool | None
+    remark: str = ""
+
+    def cells(self) -> list[str]:
+        verdict = {True: "PASS", False: "short", None: "not run"}[self.holds]
+        return [*self[:4], f"{verdict}{': ' if self.remark else ''}{self.remark}"]
+
+
+def claims(results: dict[str, Any], published: dict[str, Any]) -> list[Claim]:
+    """Every claim and figure of the paper."""
+    found: list[Claim] = []
+    if "source" in results.get("authors", {}):
+        same = {name: all(parts.values()) for name, parts in results["authors"]["source"].items()}
+        ours = "; ".join(f"{name}: {'equal' if equal else 'differs'}" for name, equal in same.items())
+        text = "catalogue and rows of the first 200 users beside RecoGym's own code, run by `--source`"
+        found.append(Claim("the authors' environment, drawn without RecoGym", text, "-", ours, all(same.values())))
+    if "authors" in results:
+        found += sizes(results, published)
+        found += notebook(results["authors"], published)
+    if "catalogues" in results:
+        study = results["catalogues"]
+        found += over_catalogues(study, published)
+        found += observations(study, published)
+    return [*found, *further(results)]
+
+
+def sizes(results: dict[str, Any], published: dict[str, Any]) -> Iterator[Claim]:
+    """Rows of the logs under the uniform policy, by the analytic expectation less what July's generator drops."""
+    world: Any = make_world("sessions", "jeunen2019")
+    leave, away = world.params.p_leave_organic, world.params.p_leave_organic + world.params.p_organic_to_bandit
+    organic, bandit = world.expected_events(0.01005)
+    dropped = (organic * leave - leave / away) / away  # of who leaves while browsing, but for the first session
+    kept = {"organic": organic - dropped, "bandit": bandit + leave / away}
+    where = {
+        "train": "section 3, 'roughly 40 000 organic ... and 160 000 bandit'; cell 3",
+        "uniform": "section 3; cell 17",
+    }
+    for name, row in published["rows"].items():
+        if row["organic"] is None:
+            continue
+        for k, kind in enumerate(("organic", "bandit")):
+            expected, half = row["users"] * kept[kind], 1.96 * results["authors"]["rows"][name][f"{kind}_sd"]
+            yield Claim(
+                f"{kind} rows of {row['users']:,} users, uniform policy",
+                where[name],
+                f"{row[kind]:,} (text: {row['paper'][k]:,})",
+                f"the same log: {results['authors']['rows'][name][kind]:,}; expected {expected:,.0f} "
+                f"[{expected - half:,.0f}, {expected + half:,.0f}]"
+                + (f", {row['users'] * organic:,.0f} before what July drops" if kind == "organic" else ""),
+                results["authors"]["rows"][name][kind] == row[kind] and abs(row[kind] - expected) <= half,
+            )
+
+
+def notebook(authors: dict[str, Any], published: dict[str, Any]) -> Iterator[Claim]:
+    """The notebook's tables on its own logs."""
+    for name, theirs in published["agents"].items():
+        ours = authors["agents"][name]
+        value, half = ours["hr@1"], 1.96 * ours["sd"]
+        yield Claim(
+            f"HR@1 of {name}",
+            "Figure 1; cells 5 and 20: fitted once on the training users; of each uniformly logged user a view, drawn "
+            "ten times",
+            f"{theirs['hr@1'][0]:.5f}",
+            f"expected {value:.5f} [{value - half:.5f}, {value + half:.5f}] over their draws",
+            abs(theirs["hr@1"][0] - value) <= half,
+        )
+    for metric, cell in (("clipped_ips", "Figure 2, M = 15; cells 7 and 23"), ("ips", "cell 23, not in the paper")):
+        for name, theirs in published["agents"].items():
+            ours = authors["agents"][name]
+            holds, remark = same_digits(ours[metric], theirs[metric]), ""
+            if name == "user-knn":
+                ways = [authors["agents"][f"user-knn, {way} index"][metric][0] for way in ("lowest", "highest")]
+                holds = min(ways) <= theirs[metric][0] <= max(ways)
+                remark = f"{UNSETTLED[name]}: {min(ways):.6f} to {max(ways):.6f}"
+            elif holds and six(ours[metric]) != six(theirs[metric]):
+                remark = "but for one unit of a limit's last digit"
+            quantity = f"{metric.replace('_', ' ').replace('ips', 'IPS')} of {name}"
+            yield Claim(quantity, cell, six(theirs[metric]), six(ours[metric]), holds, remark)
+    for name, theirs in published["agents"].items():
+        ours = authors["agents"][name]["ctr"]
+        holds, remark = same_digits(ours, theirs["ctr"]), ""
+        if name in UNSETTLED:
+            holds, remark = ours[1] <= theirs["ctr"][0] <= ours[2], f"{UNSETTLED[name]}; their value in our interval"
+        definition = "Figure 2, 'as measured through a simulated A/B-test'; cell 25, Beta(clicks + 1, misses + 1)"
+        low, high = authors["agents"][name]["by_user"][1:]
+        shown = f"{six(ours)}; our interval, by user [{low:.6f}, {high:.6f}]"
+        yield Claim(f"A/B CTR of {name}", definition, six(theirs["ctr"]), shown, holds, remark)
+
+
+def same_digits(ours: list[float], theirs: list[float]) -> bool:
+    """Value equal to the sixth decimal, limits to within one unit of it."""
+    near = all(abs(a - b) <= 1.5e-6 for a, b in zip(ours, theirs, strict=True))
+    return f"{ours[0]:.6f}" == f"{theirs[0]:.6f}" and near
+
+
+def over_catalogues(study: dict[str, Any], published: dict[str, Any]) -> Iterator[Claim]:
+    """The published figures beside ours over catalogues."""
+    names = list(published["agents"])
+    agents = [pair for own in (NOTEBOOK, DESCRIBED) for pair in zip(names, agents_of(own, names), strict=True)]
+    for metric, label, figure in (("hr@1", "HR@1", "Figure 1"), ("ctr", "A/B CTR", "Figure 2")):
+        for name, agent in dict.fromkeys(agents):
+            row, told = study["figures"][agent][metric], published["agents"][name][metric][0]
+            yield Claim(
+                f"{label} of {name}, over catalogues",
+                f"{figure}; here {agent}, {study['catalogues']} other catalogues",
+                f"{told:.5f}",
+                f"{row['mean']:.5f}, range {row['range_low']:.5f} to {row['range_high']:.5f}",
+                row["range_low"] <= told <= row["range_high"],
+                f"{row['mean'] / told - 1:+.1%}" if metric == "ctr" else "",
+            )
+
+
+def agents_of(own: str, names: list[str]) -> list[str]:
+    """The agents of a set in the order of the published names."""
+    by_name = dict(zip(settings()["sets"][DESCRIBED], settings()["sets"][own], strict=True))
+    return [by_name[name] for name in names]
+
+
+def observations(study: dict[str, Any], published: dict[str, Any]) -> Iterator[Claim]:
+    """The three observations and the abstract, by set of methods."""
+    agents = published["agents"].values()
+    held = sum(a["clipped_ips"][1] <= a["ctr"][0] <= a["clipped_ips"][2] for a in agents)
+    for name in (TRAINED, DESCRIBED, NOTEBOOK):
+        row = study["observations"][name]
+        methods = f"methods: {name}"
+        other = {k: 1.0 - row["same ranking leave-one-out"][k] for k in ("share", "high", "low")}
+        yield Claim(
+            f"observation 1, ranking ({methods})",
+            "'LOOCV generates wildly different results in terms of absolute values, ratios and rankings'",
+            "another ranking",
+            f"another ranking in {other['share']:.0%} [{other['high']:.0%}, {other['low']:.0%}] of catalogues",
+            other["share"] > 0.5,
+        )
+        theirs = published["agents"]
+        hits, ctr = (theirs["item-knn"][m][0] / theirs["random"][m][0] for m in ("hr@1", "ctr"))
+        yield Claim(
+            f"observation 1, ratio ({methods})",
+            "HR@1 of item-kNN over Random's, by their A/B CTRs' ratio (ties drawn)",
+            f"{hits / ctr:.0f}",
+            interval(row["ratio"], ".3g"),
+            row["ratio"]["low"] > 1.0,
+        )
+        yield Claim(
+            f"observation 2, coverage ({methods})",
+            "'their true CTR value is almost always captured'; cell 7's interval, nominally 99.75 %",
+            f"{held} of {len(theirs)} in its own Figure 2",
+            f"{proportion(row['holds paper'])}; our interval {proportion(row['holds ours'])}",
+            row["holds paper"]["share"] >= 0.9,
+        )
+        yield Claim(
+            f"observation 2, ranking ({methods})",
+            "'When ranking competing algorithms according to their upper confidence bound, we are able to infer the "
+            "true ranking'",
+            "the A/B ranking",
+            f"the A/B ranking in {proportion(row['same ranking upper bounds'])} of catalogues, "
+            f"Kendall's tau {interval(row['tau upper bounds'], '.2f')}",
+            row["same ranking upper bounds"]["share"] > 0.5,
+        )
+        yield Claim(
+            f"abstract ({methods})",
+            "'offline evaluation that more accurately reflects online performance': Kendall's tau with the A/B test",
+            "stated",
+            f"upper bounds {interval(row['tau upper bounds'], '.2f')}, leave-one-out "
+            f"{interval(row['tau leave-one-out'], '.2f')}, difference "
+            f"{interval(row['tau of the upper bounds less that of leave-one-out'], '+.2f')}",
+            row["tau of the upper bounds less that of leave-one-out"]["low"] > 0.0,
+        )
+    for name, pairs in supported(study, list(published["agents"])).items():
+        rows = [study["coverage"][agent]["paper"] for agent in pairs.values()]
+        hits, n = sum(round(row["share"] * row["n"]) for row in rows), sum(row["n"] for row in rows)
+        theirs = [published["agents"][told] for told in pairs]
+        own = sum(a["clipped_ips"][1] <= a["ctr"][0] <= a["clipped_ips"][2] for a in theirs)
+        yield Claim(
+            f"observation 2, coverage, agents {name} ({', '.join(pairs.values())})",
+            f"as above; support: mean weight of at least {SUPPORTED:g}",
+            f"{own} of {len(pairs)}",
+            f"{hits} of {n}, {hits / n:.0%}",
+            hits / n >= 0.9,
+        )
+    widths = {a: study["coverage"][a]["paper width"]["mean"] for a in ("user-popularity", "svd", "user-knn")}
+    theirs = {a: (v["clipped_ips"][2] - v["clipped_ips"][1]) / v["ctr"][0] for a, v in published["agents"].items()}
+    yield Claim(
+        "observation 2, width",
+        "'Although these intervals are wide'; width over the CTR",
+        ", ".join(f"{theirs[a]:.2f} ({a})" for a in widths),
+        ", ".join(f"{width:.2f} ({a})" for a, width in widths.items()),
+        max(widths.values()) > 0.2,
+    )
+    missed = study["observations"][DESCRIBED]["random missed"]
+    yield Claim(
+        "observation 3",
+        "'CIPS fails to accurately predict online performance for the Random baseline'",
+        f"{published['agents']['random']['clipped_ips'][0]:.5f} against {published['agents']['random']['ctr'][0]:.5f}",
+        f"below half its CTR in {proportion(missed)} of catalogues",
+        missed["share"] > 0.5,
+    )
+
+
+def supported(study: dict[str, Any], names: list[str]) -> dict[str, dict[str, str]]:
+    """The notebook's methods, Popularity trained, by published name: those that the log supports, and the others."""
+    pairs = dict(zip(names, agents_of(TRAINED, names), strict=True))
+    full = {name: study["coverage"][agent]["mean_weight"]["mean"] >= SUPPORTED for name, agent in pairs.items()}
+    return {
+        "that the log supports": {name: agent for name, agent in pairs.items() if full[name]},
+        "without support": {name: agent for name, agent in pairs.items() if not full[name]},
+    }
+
+
+def further(results: dict[str, Any]) -> Iterator[Claim]:
+    """What ``claims.py`` runs beside the study."""
+    ran = results.get("claims", {})
+    if "sizes" in ran:
+        rows = list(ran["sizes"].values())
+        shown = "; ".join(f"{r['users']:,} users {interval(r['of the CTR'], '.4f')}" for r in rows)
+        yield Claim(
+            "observation 3, the reason",
+            "'Due to an insufficient sample size': clipped IPS of Random over its CTR, by the log's size",
+            "stated",
+            shown,
+            rows[-1]["of the CTR"]["mean"] > 0.5,
+            "the log shows one in a hundred of what Random would",
+        )
+    if ran.get("splits", {}).get("catalogues", 0) > 1:
+        for agent, row in ran["splits"]["agents"].items():
+            if row["p"] is not None:
+                yield Claim(
+                    f"HR@1 of {agent} by a random and by the last view",
+                    "section 2, 'experiments showed no significant difference between a random or time-based split'",
+                    "p above .05",
+                    f"{row['random']:.4f} and {row['last']:.4f}, p = {row['p']:.3f}",
+                    row["p"] > 0.05,
+                )
+
+
+# ----------------------------------------------------------------------------------------------------------- the page
+
+
+def page(results: dict[str, Any], published: dict[str, Any]) -> str:
+    """All of it in Markdown."""
+    rows = claims(results, published)
+    ran = [row.holds for row in rows if row.holds is not None]
+    lines = [
+        "# Jeunen, Rohde & Vasile 2019: results",
+        "",
+        f"{sum(ran)} of {len(ran)} checks pass. Intervals are 95 %.",
+        "",
+    ]
+    lines += table(["quantity", "definition", "published", "ours", "verdict"], [row.cells() for row in rows])
+    if "catalogues" in results:
+        lines += study_tables(results["catalogues"], published)
+    if "authors" in results:
+        lines += ["## On the authors' User-popularity log", ""]
+        lines += [
+            "With the notebook's interval; `our` agents are this package's where they differ from the notebook's.",
+            "",
+        ]
+        cells = [[name, six(row["clipped_ips"]), six(row["ips"])] for name, row in results["authors"]["agents"].items()]
+        lines += table(["agent", "clipped IPS", "IPS"], cells)
+    if "thousand" in results:
+        text = "The six agents as described, catalogues 0 to 999, leave-one-out refitted."
+        lines += ["## A thousand catalogues", "", text, "", *protocols(results["thousand"]["summary"])]
+    if "interval_coverage" in results:
+        lines += ["## Clipped IPS on logs with full support", "", "Logs whose interval holds the value on the log.", ""]
+        names = ("agent", "logs", "covered", "covered_by_sampling_part", "mean_estimate", "value_on_log", "mean_width")
+        cells = [[shown(row[name]) for name in names] for row in results["interval_coverage"]]
+        lines += table([name.replace("_", " ") for name in names], cells)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def study_tables(study: dict[str, Any], published: dict[str, Any]) -> list[str]:
+    """The study over catalogues: figures, what each protocol's choice costs, coverage agent by agent."""
+    by_agent = dict(zip(agents_of(NOTEBOOK, list(published["agents"])), published["agents"].values(), strict=True))
+    lines = [
+        f"## Over {study['catalogues']} catalogues",
+        "",
+        "Means [95 % range over catalogues], and the notebook's value.",
+    ]
+    lines += ["HR@1 as the notebook defines it, and refitted in each fold on the judged users' other rows.", ""]
+    heads = ["agent", "HR@1", "notebook", "HR@1 refitted", "clipped IPS", "notebook", "A/B CTR", "notebook", "true CTR"]
+    cells = []
+    for agent, row in study["figures"].items():
+        theirs = {m: f"{v[0]:.5f}" for m, v in by_agent.get(agent, {}).items()}
+        ours = {m: f"{v['mean']:.5f} [{v['range_low']:.5f}, {v['range_high']:.5f}]" for m, v in row.items()}
+        line = [agent]
+        for metric in ("hr@1", "hr@1 refitted", "clipped_ips", "ctr", "true ctr"):
+            line.append(ours[metric])
+            line += [theirs.get(metric, "-")] if metric in ("hr@1", "clipped_ips", "ctr") else []
+        cells.append(line)
+    lines += table(heads, cells)
+    lines += ["### What each protocol's choice costs", "", *protocols(list(study["protocols"].values()))]
+    lines += [
+        "### Intervals of clipped IPS, agent by agent",
+        "",
+        "Shares of catalogues in which they hold the A/B CTR.",
+        "",
+    ]
+    cells = [
+        [
+            agent,
+            f"{row['mean_weight']['mean']:.2f}",
+            *(proportion(row[w]) for w in ("paper", "ours")),
+            *(f"{row[f'{w} width']['mean']:.2f}" for w in ("paper", "ours")),
+        ]
+        for agent, row in study["coverage"].items()
+    ]
+    lines += table(["agent", "mean weight", "the paper's", "ours", "its width over the CTR", "ours"], cells)
+    rows = [f"{kind} {interval(row, '.4f')}" for kind, row in study["counts"].items()]
+    return [*lines, f"Rows of the test logs over the analytic expectation: {', '.join(rows)}.", ""]
+
+
+def protocols(rows: list[dict[str, Any]]) -> list[str]:
+    """How often each protocol picks the best agent, and at what cost."""
+    heads = ["protocol", "picks the best", "picks a statistical tie", "cost, share of the best CTR", "Kendall's tau"]
+    cells = [
+        [
+            row["title"],
+            proportion(row["best"]),
+            proportion(row["indistinguishable"]),
+            interval(row["cost_share"], ".2%"),
+            interval(row["kendall_tau"], ".2f"),
+            proportion(row["best_by_upper_bound"]),
+        ]
+        for row in rows
+    ]
+    return table([*heads, "best by upper bound"], cells)
+
+
+def table(heads: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return [*(f"| {' | '.join(line)} |" for line in lines), ""]
+
+
+def proportion(row: dict[str, float]) -> str:
+    return f"{row['share']:.0%} [{row['low']:.0%}, {row['high']:.0%}]"
+
+
+def interval(row: dict[str, float], form: str) -> str:
+    return f"{row['mean']:{form}} [{row['low']:{form}}, {row['high']:{form}}]"
+
+
+def six(values: list[float]) -> str:
+    return f"{values[0]:.6f} [{values[1]:.6f}, {values[2]:.6f}]"
+
+
+def shown(value: Any) -> str:
+    return f"{value:.5f}" if isinstance(value, float) else str(value)
