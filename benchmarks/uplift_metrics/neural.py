@@ -1,6 +1,6 @@
 """Uplift-based optimisation of a neural network, judged by A/B tests: see README.md.
 
-    python benchmarks/uplift_metrics/neural.py [PRESET ...] [--catalogues 5] [--quick]
+    python benchmarks/uplift_metrics/neural.py [PRESET ...] [--catalogues 8] [--quick]
 
 "We expect that applying our uplift-based optimizations to neural network models would further enhance the uplift"
 (Sato et al. 2019, section 6).

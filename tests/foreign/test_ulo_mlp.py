@@ -39,7 +39,7 @@ def test_a_known_uplift_is_learnt():
     """CP@10 above a random list's, and above the same network's on RMF's samples: paired t over users at .001."""
     control, treated = small_world(250, 80, 7)
     uplift, log = treated - control, exposures(control, treated, np.full(control.shape, 0.15), 8, 8)
-    network = ULOMLP(samples=600_000, hidden=64)
+    network = ULOMLP(samples=600_000, hidden=64, rate=0.003)
     users, precision = np.arange(250), {}
     for learner in (network, PointwiseLearner(network.model, RMF(), samples=600_000, batch=50_000)):
         policy = learner.fit_exposures(log, seed=1)
