@@ -157,7 +157,7 @@ def _agents() -> list[str]:
 
 
 _OF_OTHER_WORLDS = frozenset(
-    {"constant-list", "most-recommended", "never-recommended", "rmf", "ulrmf", "ulbpr"}
+    {"constant-list", "most-recommended", "never-recommended", "rmf", "ulrmf", "ulbpr", "ulo-mlp"}
     | {"recresp", "cause", "cause-prod", "dlce", "cubn", "cibn"}
 )
 

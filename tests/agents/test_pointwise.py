@@ -1,0 +1,325 @@
+"""Any model on ULRMF's samples: whose samples they are, what a model makes of them, and what it never sees."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from recsim_mnar.agents.purchases.bpr import RMF
+from recsim_mnar.agents.purchases.observed import NR_NP, NR_P, R_NP, R_P
+from recsim_mnar.agents.purchases.pointwise import PointwiseLearner, ScoreTablePolicy, one_hot
+from recsim_mnar.agents.purchases.response import RecResp
+from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.policy.storage import Stored
+from recsim_mnar.protocols.uplift.lists import purchases_as_views, trained, until
+from recsim_mnar.rng import derive_seed
+from recsim_mnar.testing import PolicyContract
+from twins.purchases_log import purchase_log, small_exposures
+from twins.training import classes_of, draw, usable_rows
+
+N_USERS, N_ITEMS = 9, 8
+RULE = {"alpha": 0.3, "gamma_p": 0.4, "gamma_r": 0.6}
+
+
+class Logistic:
+    """Weighted logistic regression by Newton's method: the twin of what libraries offer."""
+
+    def __init__(self, ridge=1e-9, random_state=None):
+        self.ridge, self.random_state = ridge, random_state
+
+    def get_params(self):
+        return {"ridge": self.ridge, "random_state": self.random_state}
+
+    def set_params(self, random_state):
+        self.random_state = random_state
+        return self
+
+    def fit(self, x, y, sample_weight):
+        x, w = np.asarray(x.todense()), sample_weight / sample_weight.sum()
+        self.beta = np.zeros(x.shape[1])
+        for _ in range(50):
+            p = 1 / (1 + np.exp(-x @ self.beta))
+            slope = x.T @ (w * (p - y)) + self.ridge * self.beta
+            bend = (x.T * (w * p * (1 - p))) @ x + self.ridge * np.eye(len(slope))
+            self.beta -= np.linalg.solve(bend, slope)
+        assert np.abs(slope).max() < 1e-12
+        return self
+
+    def predict_proba(self, x):
+        p = 1 / (1 + np.exp(-(x @ self.beta)))
+        return np.stack([1 - p, p], axis=1)
+
+
+class Unweighted(Logistic):
+    def fit(self, x, y):
+        return super().fit(x, y, np.ones(len(y)))
+
+
+class Recorder:
+    """Keeps what it is given, and predicts the item's number."""
+
+    def partial_fit(self, x, y, classes=None):
+        if not hasattr(self, "given"):
+            self.given = []
+        self.given.append((x, y, classes))
+
+    def fit(self, x, y):
+        raise AssertionError("not asked for")
+
+    def predict(self, x):
+        return x[:, 1].astype(float)
+
+
+class Broken(Recorder):
+    def predict(self, x):
+        return np.full(len(x), np.nan)
+
+
+def ids(users, items):
+    return np.stack([users, items], axis=1)
+
+
+def cells(users, items):
+    """One feature per (user, item): a model of these has a free value for each cell."""
+    return one_hot(1, N_USERS * N_ITEMS)(np.zeros(len(users), int), users * N_ITEMS + items)[:, 1:]
+
+
+@pytest.fixture(scope="module")
+def log():
+    return small_exposures(n_users=N_USERS, n_items=N_ITEMS, n_periods=2, seed=5)
+
+
+def expected_shares(plan):
+    """Exact probability of a sample of each (user, item, label): the strata, rows and items, one by one."""
+    out = np.zeros((N_USERS, N_ITEMS, 2))
+    total = sum(s.probability for s in plan.strata)
+    for stratum in plan.strata:
+        groups = usable_rows(plan, stratum)
+        for group in groups:
+            for row, _ in group:
+                sets = classes_of(plan.observed, row)
+                items = [i for mask in (1, 2, 4, 8) if stratum.first & mask for i in sets[mask]]
+                share = stratum.probability / total / len(groups) / len(group) / len(items)
+                out[plan.observed.user[row], items, stratum.label] += share
+    return out
+
+
+def test_the_samples_are_the_twins_with_the_papers_labels(log):
+    """R-P positive, R-NP and NR-P negative; NR-NP either; merged without losing one."""
+    learner = PointwiseLearner(Logistic(), ULRMF(**RULE), samples=700)
+    plan = learner.plan(log)
+    wanted: Counter = Counter()
+    met = set()
+    for number in range(700):
+        user, item, _, k, part = draw(plan, derive_seed(4, "samples"), number)
+        label = {R_P: 1, R_NP: 0, NR_P: 0, NR_NP: int(k == 3)}[part]
+        wanted[user, item, label] += 1
+        met.add((part, label))
+    assert len(met) == 5
+    users, items, labels, weights = learner.examples(plan, 4)
+    assert dict(zip(zip(users, items, labels, strict=True), weights, strict=True)) == wanted
+
+
+def test_the_samples_are_those_that_ulrmf_trains_on(log):
+    rule = ULRMF(**RULE, factors=4, batch=100, updates=300)
+    trainer = rule.trainer(log, seed=7)
+    learner = PointwiseLearner(Logistic(), rule, samples=300)
+    whole = [np.concatenate(c) for c in zip(*learner.draws(learner.plan(log), 7, 64), strict=True)]
+    for first in (0, 100, 200):
+        trainer.advance(100)
+        users, items, _, strata = trainer._drawn[:4]
+        own = (users, items, trainer.plan.labels()[strata])
+        for mine, theirs in zip(whole, own, strict=True):
+            np.testing.assert_array_equal(mine[first : first + 100], theirs)
+
+
+@pytest.mark.verify
+def test_shares_of_the_classes(log):
+    """gamma_P gamma_R of R-P, and so on; alpha of NR-NP positive: chi-square of 400,000 samples."""
+    n, (a, p, r) = 400_000, RULE.values()
+    learner = PointwiseLearner(Logistic(), ULRMF(**RULE), samples=n)
+    plan = learner.plan(log)
+    _, _, _, strata, parts, _ = plan.draw(derive_seed(1, "samples"), 0, n)
+    labels = plan.labels()[strata]
+    wanted = {
+        (R_P, 1): p * r, (R_NP, 0): (1 - p) * r, (NR_P, 0): p * (1 - r),
+        (NR_NP, 1): (1 - p) * (1 - r) * a, (NR_NP, 0): (1 - p) * (1 - r) * (1 - a),
+    }  # fmt: skip
+    seen = Counter(zip(parts.tolist(), labels.tolist(), strict=True))
+    assert seen.keys() == wanted.keys()
+    counts = np.array([seen[key] for key in wanted])
+    assert stats.chisquare(counts, n * np.array(list(wanted.values()))).pvalue > 1e-6
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(("rule", "n_mixed"), [(ULRMF(**RULE), 50), (RMF(gamma_p=0.4), 5)], ids=["ulrmf", "rmf"])
+def test_a_saturated_logistic_regression_learns_what_the_labels_imply(log, rule, n_mixed):
+    """With a value per cell, P(1) is the cell's share of positive samples: exact by enumeration, to sampling error."""
+    n = 400_000
+    learner = PointwiseLearner(Logistic(), rule, samples=n, features=cells)
+    shares = expected_shares(learner.plan(log))
+    assert shares.sum() == pytest.approx(1.0)
+    total = shares.sum(axis=2)
+    implied = np.divide(shares[:, :, 1], total, out=np.full(total.shape, np.nan), where=total > 0)
+    policy = learner.fit_exposures(log, seed=2)
+    policy.reset(np.arange(N_USERS))
+    error = policy.scores(np.arange(N_USERS)) - implied
+    some = total > 0
+    deviation = np.sqrt(implied * (1 - implied) / (n * np.where(some, total, 1)))
+    mixed = some & (deviation > 0)
+    assert mixed.sum() >= n_mixed  # of 72 cells, some are never drawn and some have one label
+    assert np.abs(error[mixed] / deviation[mixed]).max() < stats.norm.isf(1e-6 / mixed.sum())
+    # A cell of one label has no finite logit: the ridge of 1e-9 keeps its prediction within 1e-3 of the label.
+    assert np.abs(error[some & ~mixed]).max(initial=0) < 1e-3
+
+
+def test_a_logistic_regression_of_users_and_items_minimises_the_expected_loss(log):
+    """Main effects alone: the weighted fit against the fit to exact shares, by sampling error of each prediction."""
+    features, (users, items) = one_hot(N_USERS, N_ITEMS), np.divmod(np.arange(N_USERS * N_ITEMS), N_ITEMS)
+    rule, n = ULRMF(**RULE), 200_000
+    fits = []
+    for seed in range(12):
+        policy = PointwiseLearner(Logistic(), rule, samples=n).fit_exposures(log, seed=seed)
+        policy.reset(np.arange(N_USERS))
+        fits.append(policy.scores(np.arange(N_USERS)).astype(float))
+    shares = expected_shares(PointwiseLearner(Logistic(), rule).plan(log))
+    x = features(np.tile(users, 2), np.tile(items, 2))
+    labels = np.repeat([0, 1], len(users))
+    exact = Logistic().fit(x, labels, np.concatenate([shares[:, :, 0].ravel(), shares[:, :, 1].ravel()]))
+    wanted = exact.predict_proba(features(users, items))[:, 1].reshape(N_USERS, N_ITEMS)
+    t = (np.mean(fits, axis=0) - wanted) / (np.std(fits, axis=0, ddof=1) / np.sqrt(len(fits)))
+    assert np.abs(t).max() < stats.t.isf(1e-6 / t.size, len(fits) - 1)
+
+
+def test_a_model_without_weights_gets_each_sample_as_often_as_it_was_drawn(log):
+    users = np.arange(N_USERS)
+    scores = []
+    for model in (Logistic(), Unweighted()):
+        policy = PointwiseLearner(model, samples=5000).fit_exposures(log, seed=3)
+        policy.reset(users)
+        scores.append(policy.scores(users))
+    np.testing.assert_allclose(*scores, atol=1e-6)
+
+
+def test_batches_are_the_samples_in_order(log):
+    """The last one shorter; the learner's own model stays unfitted."""
+    model = Recorder()
+    learner = PointwiseLearner(model, samples=250, batch=100, features=ids)
+    fitted = learner._fitted(learner.plan(log), ids, 6)
+    assert not hasattr(model, "given")
+    assert [len(x) for x, _, _ in fitted.given] == [100, 100, 50]
+    ((users, items, labels),) = learner.draws(learner.plan(log), 6, 250)
+    np.testing.assert_array_equal(np.concatenate([x for x, _, _ in fitted.given]), ids(users, items))
+    np.testing.assert_array_equal(np.concatenate([y for _, y, _ in fitted.given]), labels)
+    assert all(classes.tolist() == [0, 1] for _, _, classes in fitted.given)
+
+
+def test_the_seed_reaches_the_samples_and_the_model(log):
+    learner = PointwiseLearner(Logistic(), samples=2000)
+    a, b, c = (learner.fit_exposures(log, seed=seed)._table for seed in (1, 1, 2))
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+    model = learner._fitted(learner.plan(log), one_hot(N_USERS, N_ITEMS), 2**32 + 5)
+    assert model.random_state == 5
+    assert learner.model.random_state is None
+
+
+def test_features_are_asked_for_cells():
+    users, items = np.array([2, 0]), np.array([1, 3])
+    x = one_hot(3, 4)(users, items).toarray()
+    assert x.tolist() == [[0, 0, 1, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 1]]
+    learner = PointwiseLearner(Recorder(), samples=50, batch=50, features=ids)
+    policy = learner.fit_exposures(small_exposures(n_users=4, n_items=5), seed=0)
+    policy.reset(np.array([0, 3, 10**9]))
+    assert policy.scores(np.array([0, 3, 10**9])).tolist() == [[0, 1, 2, 3, 4]] * 3
+
+
+def test_strangers_get_the_mean_row(log):
+    policy = PointwiseLearner(Logistic(), samples=3000).fit_exposures(log, seed=0)
+    everybody = np.append(np.arange(N_USERS), 10**9)
+    policy.reset(everybody)
+    scores = policy.scores(everybody).astype(float)
+    np.testing.assert_allclose(scores[-1], scores[:-1].mean(axis=0), atol=1e-7)
+
+
+def test_nothing_but_the_log_is_seen(monkeypatch):
+    """No truth of the world, no propensity, no provenance, and no period after those that are learnt from."""
+    from recsim_mnar.policy.slates import DeployedPolicy
+    from recsim_mnar.simulate import simulate
+    from recsim_mnar.simulate.slates import exposures_of
+    from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+
+    world = PurchasesWorld(PurchasesParams(n_items=30, n_periods=4, slate_size=5))
+    deployed = DeployedPolicy(world)
+    whole = exposures_of(world, deployed, simulate(world, deployed, 40, 3), 40, 3)
+    past = until(whole, 3)
+    for name in ("outcomes_of", "potential_outcomes", "deployed_propensities", "_ranks"):
+        monkeypatch.setattr(PurchasesWorld, name, None)
+    learner = PointwiseLearner(Logistic(), samples=4000, name="mine")
+    first = trained("mine", learner, past, purchases_as_views(past), 1)
+    assert first.details["learns_from"] == "exposures"
+    columns = {name: getattr(past, name) for name in ("user", "item", "time", "recommended", "purchased")}
+    bare = Exposures(**columns, n_users=40, n_items=30, n_periods=3)
+    np.testing.assert_array_equal(first.scores, trained("mine", learner, bare, purchases_as_views(bare), 1).scores)
+    seed = derive_seed(1, "fit")
+    table = learner.fit_exposures(whole, periods=range(3), seed=seed)._table
+    np.testing.assert_array_equal(first.scores, table[:-1])
+    assert not np.array_equal(table, learner.fit_exposures(whole, seed=seed)._table)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (ULBPR(), "mine: the samples of ulbpr are not single items with labels 0 and 1"),
+        (RecResp(), "mine: the samples of recresp are not"),
+        (ULRMF(gamma_p=1.0, gamma_r=1.0), "mine: the samples of ulrmf are not"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_rules_that_label_no_items_are_refused(log, rule, message):
+    with pytest.raises(UserError, match=f"^{message}") as caught:
+        PointwiseLearner(Logistic(), rule, name="mine").fit_exposures(log)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_wrong_is_said_in_a_line(log):
+    nothing = Exposures([0], [0], [0], [True], [False], n_users=1, n_items=1, n_periods=1)
+    with pytest.raises(UserError, match=r"^ulrmf Logistic: nothing is purchased"):
+        PointwiseLearner(Logistic()).fit_exposures(nothing)
+    with pytest.raises(UserError, match=r"^ulrmf Broken: the model's predictions are not finite"):
+        PointwiseLearner(Broken(), samples=10, batch=10, features=ids).fit_exposures(log)
+    for wrong in ({"samples": 0}, {"batch": 1.5}):
+        with pytest.raises(UserError, match="must be a whole number of at least 1"):
+            PointwiseLearner(Logistic(), **wrong)
+
+
+class TestScoreTable(PolicyContract):
+    tolerance = 0.0
+
+    def make_policy(self):
+        learner = PointwiseLearner(Logistic(), samples=2000, name="mine")
+        return learner.fit(purchase_log(small_exposures()), n_items=12, seed=3)
+
+    def test_saved_and_loaded(self, policy, users, tmp_path):
+        policy.save(tmp_path / "policy.npz")
+        again = Stored.load(tmp_path / "policy.npz")
+        assert isinstance(again, ScoreTablePolicy)
+        assert again.describe() == policy.describe()
+        for one in (policy, again):
+            one.reset(users)
+        np.testing.assert_array_equal(again.scores(users), policy.scores(users))
+
+
+class TestScoreTableOfKnownUsers(TestScoreTable):
+    first_user = 0
+
+    def count_actions(self, policy, user, uniforms, count):
+        """The user asked many times: other ids would be other users of the log."""
+        for part in np.array_split(uniforms, 20):
+            actions, _ = policy.act(np.repeat(user, len(part)), part)
+            np.add.at(count, actions, 1.0)
