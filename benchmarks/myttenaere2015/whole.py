@@ -1,130 +1,158 @@
-"""The paper's second description of its data, the whole platform: 34,448 users, 35,741 items, 5.33 items a user.
+"""The whole platform of the paper's second description, 34,448 users and 35,741 items, and a search at its shape.
 
-    python benchmarks/myttenaere2015/whole.py [--quick] [--seeds N] [--out DIR]
-
-The preset ``viadeo`` at that size with house campaigns: scores of the constant lists and of both collaborative
-filterings from day 300 to day 500, classical and with p = 20 and 80 weights, with time and memory. Writes ``whole.md``
-and ``whole.json``.
+The constant lists and both collaborative filterings from day 300 to day 500, by the classical score and with weights;
+and settings drawn from a region stated in settings.toml, to find where Figure 5 holds and what Figure 7 then shows.
 """
 
 from __future__ import annotations
 
-import argparse
 import resource
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from analysis import interval, percent
+import numpy as np
+from analysis import interval
 from platforms import K, constant_lists, lived, world_of
 
-from recsim_mnar.log.files import write_json
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities, score
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
+from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.simulate.platform import platform_log
 
-HERE = Path(__file__).resolve().parent
-SIZE = ("n_users=34448", "n_items=35741", "organic_items=1.55", "never_from=1000", "n_never=5000")
-SCHEMES = ("unweighted", "weights+p=20", "weights+p=80")
+CFS = ("cosine-cf", "naive-cf")
+
+Case = dict[str, Any]
 
 
-def measured(seed: int, settings: tuple[str, ...], preset: str = "viadeo") -> dict[str, Any]:
-    """Scores on both days by each scheme, sizes, and CPU seconds of each step."""
-    seconds, began = {}, time.process_time()
+def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]:
+    """Scores on the reference day and the last, with half the width of their sampling interval over users.
 
-    def lap(name: str) -> None:
-        nonlocal began
-        seconds[name] = round(time.process_time() - began, 1)
-        began = time.process_time()
-
-    world = world_of(preset, seed, settings)
-    log = platform_log(lived(world, seed, {"recommender": "", "sharpness": 0.0}))
-    lap("platform")
+    Args:
+        preset: of the world.
+        seed: of catalogue and users.
+        case: ``set``, ``recommender`` and ``sharpness``.
+        p: numbers of weights.
+    """
+    began = time.process_time()
+    world = world_of(preset, seed, case["set"])
+    log = platform_log(lived(world, seed, case))
     params = world.params
     reference, now = (Profiles.of(log, day, world.n_items) for day in (params.reference_day, params.n_days))
-    agents = constant_lists(log, reference) | {name: registry.learner(name) for name in ("cosine-cf", "naive-cf")}
-    schemes = [scheme for scheme in SCHEMES if scheme == "unweighted" or int(scheme.split("=")[1]) <= world.n_items]
-    weighings = {scheme: make_scheme(scheme).weigh(now, reference) for scheme in schemes}
-    lap("weights")
+    agents = constant_lists(log, reference) | {name: registry.learner(name) for name in CFS}
+    first = make_scheme("unweighted").weigh(reference, reference)
+    weighings = {str(q): make_scheme(f"weights+p={q}" if q else "unweighted").weigh(now, reference) for q in (0, *p)}
     scores: dict[str, Any] = {}
     for name, learner in agents.items():
-        first = make_scheme("unweighted").weigh(reference, reference)
-        before = float(first.probabilities @ hit_probabilities(reference, learner, K))
-        hits = hit_probabilities(now, learner, K)
-        scores[name] = {"before": before, **{s: float(w.probabilities @ hits) for s, w in weighings.items()}}
-        lap(name)
+        before, hits = (hit_probabilities(profiles, learner, K) for profiles in (reference, now))
+        found = {q: score(weighing, hits) for q, weighing in weighings.items()}
+        scores[name] = {
+            "before": float(first.probabilities @ before),
+            **{q: [float(value), float(high - low) / 2] for q, (value, low, high, _) in found.items()},
+        }
     return {
         "users": now.n_users, "items": world.n_items, "pairs": now.n_pairs, "mean_items": now.n_pairs / now.n_users,
-        "items_held": int((now.n_holders() > 0).sum()), "scores": scores, "seconds": seconds,
-        "memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "items_held": int((now.n_holders() > 0).sum()), "scores": scores,
+        "seconds": round(time.process_time() - began, 1),
+        "memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
     }  # fmt: skip
 
 
 def changes(ones: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By algorithm and scheme, the relative change of the score since the reference day over platforms."""
-    schemes = [s for s in next(iter(ones[0]["scores"].values())) if s != "before"]
-    return {
-        name: {s: interval(one["scores"][name][s] / one["scores"][name]["before"] - 1 for one in ones) for s in schemes}
-        for name in ones[0]["scores"]
-    }
-
-
-def checks(found: dict[str, dict[str, Any]]) -> dict[str, bool]:
-    """Figure 7's finding for both recommenders: the classical score falls, and weights bring back a part."""
-    out = {}
-    for name in ("cosine-cf", "naive-cf"):
-        row = found[name]
-        text = ", ".join(f"{scheme} {value['mean']:+.1%}" for scheme, value in row.items())
-        weighted = [value["mean"] for scheme, value in row.items() if scheme != "unweighted"]
-        fall = row["unweighted"]["mean"]
-        out[f"{name} falls, and weights bring back a part: {text}"] = fall < 0 and max(weighted) > fall
+    """By algorithm and p: relative change since the reference day over platforms, and its sampling half width."""
+    out: dict[str, dict[str, Any]] = {}
+    for name, row in ones[0]["scores"].items():
+        out[name] = {}
+        for q in (key for key in row if key != "before"):
+            pairs = [(one["scores"][name][q], one["scores"][name]["before"]) for one in ones]
+            change = interval(value[0] / before - 1 for value, before in pairs)
+            out[name][q] = change | {"sampling": float(np.mean([value[1] / before for value, before in pairs]))}
     return out
 
 
-def markdown(ones: list[dict[str, Any]]) -> str:
-    found, first = changes(ones), ones[0]
-    schemes = list(found["g1"])
-    mean = {name: sum(one["seconds"][name] for one in ones) / len(ones) for name in first["seconds"]}
-    lines = ["# The whole platform", ""]
-    lines += [
-        f"{len(ones)} platforms: {first['users']:,} users, {first['items']:,} items "
-        f"({first['items_held']:,} of them held by somebody), {first['pairs']:,} pairs, "
-        f"{first['mean_items']:.2f} items a user (published 5.33) on the first. CPU s a platform: "
-        f"{', '.join(f'{name} {value:.0f}' for name, value in mean.items())}; {first['memory_gb']:.1f} GB.", "",
-        "Change of the score from day 300 to day 500 [95 % interval over platforms]:", "",
-        f"| | day 300 | {' | '.join(schemes)} |", "|---|---|" + "---|" * len(schemes),
-    ]  # fmt: skip
-    for name, row in found.items():
-        before = sum(one["scores"][name]["before"] for one in ones) / len(ones)
-        cells = [percent(row[s]) if len(ones) > 1 else f"{row[s]['mean']:+.1%}" for s in schemes]
-        lines.append(f"| {name} | {before:.4f} | {' | '.join(cells)} |")
-    told = checks(found)
-    lines += ["", "```", *(f"{'PASS ' if ok else 'short'} {text}" for text, ok in told.items()), "```"]
-    return "\n".join(lines)
+def figure5(found: dict[str, Any], bounds: dict[str, list[float]]) -> bool:
+    """Do the constant lists move as published: g1 up, g2 down, each within the bounds of the settings?"""
+    return all(low <= found[name]["0"]["mean"] <= high for name, (low, high) in bounds.items())
 
 
-def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the small preset")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args(given)
-    out = options.out or (Path("runs/myttenaere2015-quick") if options.quick else HERE)
-    out.mkdir(parents=True, exist_ok=True)
-    size, preset = ((), "quick") if options.quick else (SIZE, "viadeo")
-    ones = []
-    for seed in range(options.seeds):
-        ones.append(measured(seed, size, preset))
-        print(f"platform {seed} done", flush=True)
-    write_json(out / "whole.json", ones)
-    text = markdown(ones)
-    (out / "whole.md").write_text(text + "\n")
-    print(text)
-    return 0
+def figure7(row: dict[str, Any]) -> dict[str, bool]:
+    """Figure 7's findings for one recommender, each beyond the sampling interval of the score.
+
+    The classical score falls; weights bring back a part, and no more than that (no change of sign); more weights bring
+    back more.
+    """
+    ps = sorted(row, key=int)
+    means, half = [row[q]["mean"] for q in ps], [row[q]["sampling"] for q in ps]
+    return {
+        "falls": means[0] < -half[0],
+        "weights bring it nearer to 0": all(abs(m) < abs(means[0]) - h for m, h in zip(means[1:], half[1:], strict=True)),
+        "no change of sign": all(m < h for m, h in zip(means, half, strict=True)),
+        "more weights bring it nearer": all(
+            abs(b) < abs(a) - h for a, b, h in zip(means[1:], means[2:], half[2:], strict=True)
+        ),
+    }  # fmt: skip
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def holds(found: dict[str, Any]) -> dict[str, bool]:
+    """For each recommender, whether all of Figure 7's findings hold."""
+    return {name: all(figure7(found[name]).values()) for name in CFS}
+
+
+# ---------------------------------------------------------------------------------------------------------- the search
+
+
+def drawn_case(search: dict[str, Any], number: int, scale: int) -> Case:
+    """Setting ``number`` of the region, at ``1 / scale`` of the whole platform's users and items.
+
+    The favoured items' share of the weight is drawn, not their factor, and ranks are shares of the catalogue, so that
+    one setting means the same at every scale.
+    """
+    region = search["region"]
+    draws = iter(
+        uniforms(search["seed"], Stream.PROTOCOL, np.full(len(region) + 1, number), np.arange(len(region) + 1))
+    )
+    values: Case = {}
+    for name, spec in region.items():
+        u = float(next(draws))
+        if isinstance(spec[0], str):
+            values[name] = spec[min(int(u * len(spec)), len(spec) - 1)]
+        else:
+            low, high = spec[:2]
+            values[name] = low * (high / low) ** u if spec[-1] == "log" else low + (high - low) * u
+            values[name] = round(values[name]) if spec[-1] == "whole" else float(f"{values[name]:.4g}")
+    return values | {"number": number, "scale": scale}
+
+
+def settings_of(values: Case, search: dict[str, Any], organic: float) -> Case:
+    """The world's settings of a drawn case, with so many items added alone per user."""
+    users, items = (n // values["scale"] for n in (search["users"], search["items"]))
+    given = {name: values[name] for name in search["direct"]}
+    given |= {
+        "n_users": users, "n_items": items, "n_never": items // 7, "organic_items": organic,
+        "never_from": max(round(values["never_rank"] * items), 2 * values["n_focus"]), "focus_boost": 1.0,
+    }  # fmt: skip
+    world = world_of("viadeo", 0, [f"{name}={value:g}" for name, value in given.items()])
+    weights = world.deployed_weights
+    focus = np.isin(np.argsort(np.argsort(-world.log_popularity)), 2 * np.arange(values["n_focus"]) + 1)
+    share = values["focus_share"]
+    given["focus_boost"] = share / (1 - share) * float(weights[~focus].sum() / weights[focus].sum())
+    return {
+        "set": [f"{name}={value:.9g}" for name, value in given.items()],
+        "recommender": values["recommender"], "sharpness": values["sharpness"] if values["recommender"] else 0.0,
+    }  # fmt: skip
+
+
+def tried(search: dict[str, Any], number: int, p: list[int]) -> dict[str, Any]:
+    """One drawn setting at the search's scale: items added alone such that profiles have the published mean size."""
+    values, organic = drawn_case(search, number, search["scale"]), search["organic"]
+    for _ in range(2):
+        case = settings_of(values, search, organic)
+        world = world_of("viadeo", 0, case["set"])
+        held = lived(world, 0, case).holders().sum() / world.params.n_users
+        organic += (search["mean_items"] - float(held)) / (1 - np.exp(-world.params.n_days / world.params.fading))
+        if organic < search["least_organic"]:
+            return {"values": values, "refused": "no room for items added alone"}
+    case = settings_of(values, search, float(organic))
+    found = measured("viadeo", 0, case, p)
+    return {"values": values, "organic": float(organic), "changes": changes([found]), "mean_items": found["mean_items"]}

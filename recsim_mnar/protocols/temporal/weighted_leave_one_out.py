@@ -153,10 +153,11 @@ def score(
         level: of the interval.
     """
     if samples is None:
-        parts = weighing.probabilities * probabilities
+        # In units of one user's mean probability: the interval reckons with one more row, and that is a user.
+        each = weighing.probabilities * weighing.profiles.n_users
         starts = weighing.profiles.starts[:-1]
         value, low, high = ratio_interval(
-            np.add.reduceat(parts, starts), np.add.reduceat(weighing.probabilities, starts), level
+            np.add.reduceat(each * probabilities, starts), np.add.reduceat(each, starts), level
         )
         return value, low, high, weighing.profiles.n_users
     cumulative = np.cumsum(weighing.probabilities)
