@@ -15,14 +15,17 @@ NAMES = {"g1": "g1", "g2": "g2", "cosine-cf": "cosine CF", "naive-cf": "naive CF
 SHOWN = ("g1", "cosine-cf", "naive-cf")
 
 
-def interval(values: Iterable[float], least: float = -math.inf, most: float = math.inf) -> dict[str, float]:
+Interval = list[float]
+"""Mean over platforms and the two ends of its 95 % interval."""
+
+
+def interval(values: Iterable[float], least: float = -math.inf, most: float = math.inf) -> Interval:
     """Mean over platforms and its 95 % interval (Student's t), cut to what the quantity can be."""
     x = np.array([v for v in values if v is not None and math.isfinite(v)], float)
     if len(x) < 2:
-        return {"mean": float(x.mean()) if len(x) else math.nan, "low": least, "high": most, "n": len(x)}
+        return [float(x.mean()) if len(x) else math.nan, least, most]
     half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x))
-    low, high = max(float(x.mean() - half), least), min(float(x.mean() + half), most)
-    return {"mean": float(x.mean()), "low": low, "high": high, "n": len(x)}
+    return [float(x.mean()), max(float(x.mean() - half), least), min(float(x.mean() + half), most)]
 
 
 def figure_numbers(
@@ -108,12 +111,12 @@ def _judged(rows: list[dict[str, Any]], scheme: str) -> dict[str, Any]:
     }
 
 
-def percent(row: dict[str, float]) -> str:
-    return f"{row['mean']:+.1%} [{row['low']:+.1%}, {row['high']:+.1%}]"
+def percent(row: Interval) -> str:
+    return f"{row[0]:+.1%} [{row[1]:+.1%}, {row[2]:+.1%}]"
 
 
-def plain(row: dict[str, float] | None, form: str = ".2f") -> str:
-    return "-" if row is None else f"{row['mean']:{form}} [{row['low']:{form}}, {row['high']:{form}}]"
+def plain(row: Interval | None, form: str = ".2f") -> str:
+    return "-" if row is None else f"{row[0]:{form}} [{row[1]:{form}}, {row[2]:{form}}]"
 
 
 def markdown(results: dict[str, Any], settings: dict[str, Any]) -> str:

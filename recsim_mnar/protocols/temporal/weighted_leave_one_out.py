@@ -82,10 +82,10 @@ def weighted_leave_one_out(
     seed = check_seed(seed)
     chosen = names_of(schemes)
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
-    cache: dict[tuple[float, int, str], tuple[Floats, float]] = {}
+    cache: dict[tuple[bytes, str], tuple[Floats, float]] = {}
 
     def hits(profiles: Profiles, name: str) -> tuple[Floats, float]:
-        key = (profiles.time, profiles.n_pairs, name)  # a scheme may judge a part of the pairs
+        key = (profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
         if key not in cache:
             began = clock.perf_counter()
             cache[key] = hit_probabilities(profiles, learners[name], k, name=name), clock.perf_counter() - began
