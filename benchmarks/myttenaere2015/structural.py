@@ -7,10 +7,12 @@ by scheme against the same platform without campaigns, and estimated against tru
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from analysis import interval, percent, plain, tau
+from analysis import CFS, interval, percent, plain, tau
 from platforms import K, campaigns_of, constant_lists, world_of
 
 from recsim_mnar.log.profiles import Profiles
@@ -19,8 +21,17 @@ from recsim_mnar.protocols.temporal.caused_additions import caused_additions
 from recsim_mnar.protocols.temporal.platforms import scores_by_scheme
 from recsim_mnar.simulate.platform import platform_log, true_quality
 
-CFS = ("cosine-cf", "naive-cf")
 SCHEMES = ("unweighted", "weights", "structure", "alone", "alone+learn=1")
+
+
+def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
+    """One platform per case, kind of campaign and number."""
+    return {
+        f"{case}-{kind}-{number:03d}": functools.partial(platform_of, settings, spec, kinds[kind], number)
+        for case, spec in settings["cases"].items()
+        for kind in settings["kinds"]
+        for number in range(settings["platforms"])
+    }
 
 
 def platform_of(settings: dict[str, Any], case: dict[str, Any], kind: dict[str, Any], number: int) -> dict[str, Any]:
@@ -40,7 +51,8 @@ def platform_of(settings: dict[str, Any], case: dict[str, Any], kind: dict[str, 
     return {
         "truth": {name: true_quality(platform, learner, k=K) for name, learner in agents.items()},
         "scores": {
-            name: {"with": scores[spec], "without": clean[name.replace("-estimated", "")]} for name, spec in named.items()
+            name: {"with": scores[spec], "without": clean[name.replace("-estimated", "")]}
+            for name, spec in named.items()
         },
         "counts": _counts(world, now, case["window"]),
     }  # fmt: skip
@@ -60,11 +72,21 @@ def _counts(world: Any, now: Profiles, window: int) -> dict[str, float]:
         "caused share of the window": float((now.causes[after] >= 0).mean()),
     }  # fmt: skip
     moved = world.promoted_items  # in the time of the first campaign
-    return out | ({"of moved items": float(found.expected[0, moved].sum() / true[0, moved].sum())} if len(moved) else {})
+    return out | (
+        {"of moved items": float(found.expected[0, moved].sum() / true[0, moved].sum())} if len(moved) else {}
+    )
 
 
-def numbers(ones: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the platforms of one case and kind say together."""
+def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """By case and kind of campaign, what its platforms show together."""
+    out = {}
+    for case in settings["cases"]:
+        for kind in settings["kinds"]:
+            out[f"{case}/{kind}"] = _together([one for key, one in found.items() if key.startswith(f"{case}-{kind}-")])
+    return out
+
+
+def _together(ones: list[dict[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {"schemes": {}, "platforms": len(ones)}
     for scheme in ones[0]["scores"]:
         both = [(one["scores"][scheme]["with"], one["scores"][scheme]["without"]) for one in ones]

@@ -1,29 +1,29 @@
-"""The whole platform of the paper's second description, 34,448 users and 35,741 items, and a search at its shape.
+"""The whole platform of the paper's second description, 34,448 users and 35,741 items.
 
-The constant lists and both collaborative filterings from day 300 to day 500, by the classical score and with weights;
-and settings drawn from a region stated in settings.toml, to find where Figure 5 holds and what Figure 7 then shows.
+The constant lists and both collaborative filterings from day 300 to day 500, by the classical score and with weights.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import resource
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from analysis import interval
-from platforms import K, constant_lists, lived, world_of
+from analysis import CFS, NAMES, interval, percent
+from platforms import K, four, lived, world_of
 
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities, score
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
-from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.simulate.platform import platform_log
 
-CFS = ("cosine-cf", "naive-cf")
-
 Case = dict[str, Any]
+Changes = dict[str, dict[str, list[float]]]
+"""By algorithm and number of weights: relative change of the score, and half the width of its sampling interval."""
 
 
 def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]
     log = platform_log(lived(world, seed, case))
     params = world.params
     reference, now = (Profiles.of(log, day, world.n_items) for day in (params.reference_day, params.n_days))
-    agents = constant_lists(log, reference) | {name: registry.learner(name) for name in CFS}
+    agents = four(log, reference)
     first = make_scheme("unweighted").weigh(reference, reference)
     weighings = {str(q): make_scheme(f"weights+p={q}" if q else "unweighted").weigh(now, reference) for q in (0, *p)}
     scores: dict[str, Any] = {}
@@ -59,100 +59,93 @@ def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]
     }  # fmt: skip
 
 
-def changes(ones: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By algorithm and p: relative change since the reference day over platforms, and its sampling half width."""
-    out: dict[str, dict[str, Any]] = {}
-    for name, row in ones[0]["scores"].items():
-        out[name] = {}
-        for q in (key for key in row if key != "before"):
-            pairs = [(one["scores"][name][q], one["scores"][name]["before"]) for one in ones]
-            change = interval(value[0] / before - 1 for value, before in pairs)
-            out[name][q] = change | {"sampling": float(np.mean([value[1] / before for value, before in pairs]))}
-    return out
+def change_of(found: dict[str, Any]) -> Changes:
+    """Of one platform, by algorithm and p: relative change since the reference day, and its sampling half width."""
+    return {
+        name: {q: [v[0] / row["before"] - 1, v[1] / row["before"]] for q, v in row.items() if q != "before"}
+        for name, row in found["scores"].items()
+    }
 
 
-def figure5(found: dict[str, Any], bounds: dict[str, list[float]]) -> bool:
+def over(ones: list[Changes]) -> Changes:
+    """Means over platforms."""
+    return {
+        name: {q: np.mean([one[name][q] for one in ones], axis=0).tolist() for q in row}
+        for name, row in ones[0].items()
+    }
+
+
+def figure5(found: Changes, bounds: dict[str, list[float]]) -> bool:
     """Do the constant lists move as published: g1 up, g2 down, each within the bounds of the settings?"""
-    return all(low <= found[name]["0"]["mean"] <= high for name, (low, high) in bounds.items())
+    return all(low <= found[name]["0"][0] <= high for name, (low, high) in bounds.items())
 
 
-def figure7(row: dict[str, Any]) -> dict[str, bool]:
+def figure7(row: dict[str, list[float]]) -> dict[str, bool]:
     """Figure 7's findings for one recommender, each beyond the sampling interval of the score.
 
     The classical score falls; weights bring back a part, and no more than that (no change of sign); more weights bring
     back more.
     """
-    ps = sorted(row, key=int)
-    means, half = [row[q]["mean"] for q in ps], [row[q]["sampling"] for q in ps]
+    (fall, width), *weighted = (row[q] for q in sorted(row, key=int))
     return {
-        "falls": means[0] < -half[0],
-        "weights bring it nearer to 0": all(abs(m) < abs(means[0]) - h for m, h in zip(means[1:], half[1:], strict=True)),
-        "no change of sign": all(m < h for m, h in zip(means, half, strict=True)),
-        "more weights bring it nearer": all(
-            abs(b) < abs(a) - h for a, b, h in zip(means[1:], means[2:], half[2:], strict=True)
+        "falls": fall < -width,
+        "weights bring it nearer to 0": all(abs(value) < abs(fall) - half for value, half in weighted),
+        "no change of sign": all(value < half for value, half in weighted),
+        "more weights, nearer": all(
+            abs(b) < abs(a) - half for (a, _), (b, half) in itertools.pairwise(weighted)
         ),
     }  # fmt: skip
 
 
-def holds(found: dict[str, Any]) -> dict[str, bool]:
-    """For each recommender, whether all of Figure 7's findings hold."""
-    return {name: all(figure7(found[name]).values()) for name in CFS}
+def holds(found: Changes) -> bool:
+    """Whether all of Figure 7's findings hold for both recommenders."""
+    return all(all(figure7(found[name]).values()) for name in CFS)
 
 
-# ---------------------------------------------------------------------------------------------------------- the search
-
-
-def drawn_case(search: dict[str, Any], number: int, scale: int) -> Case:
-    """Setting ``number`` of the region, at ``1 / scale`` of the whole platform's users and items.
-
-    The favoured items' share of the weight is drawn, not their factor, and ranks are shares of the catalogue, so that
-    one setting means the same at every scale.
-    """
-    region = search["region"]
-    draws = iter(
-        uniforms(search["seed"], Stream.PROTOCOL, np.full(len(region) + 1, number), np.arange(len(region) + 1))
-    )
-    values: Case = {}
-    for name, spec in region.items():
-        u = float(next(draws))
-        if isinstance(spec[0], str):
-            values[name] = spec[min(int(u * len(spec)), len(spec) - 1)]
-        else:
-            low, high = spec[:2]
-            values[name] = low * (high / low) ** u if spec[-1] == "log" else low + (high - low) * u
-            values[name] = round(values[name]) if spec[-1] == "whole" else float(f"{values[name]:.4g}")
-    return values | {"number": number, "scale": scale}
-
-
-def settings_of(values: Case, search: dict[str, Any], organic: float) -> Case:
-    """The world's settings of a drawn case, with so many items added alone per user."""
-    users, items = (n // values["scale"] for n in (search["users"], search["items"]))
-    given = {name: values[name] for name in search["direct"]}
-    given |= {
-        "n_users": users, "n_items": items, "n_never": items // 7, "organic_items": organic,
-        "never_from": max(round(values["never_rank"] * items), 2 * values["n_focus"]), "focus_boost": 1.0,
-    }  # fmt: skip
-    world = world_of("viadeo", 0, [f"{name}={value:g}" for name, value in given.items()])
-    weights = world.deployed_weights
-    focus = np.isin(np.argsort(np.argsort(-world.log_popularity)), 2 * np.arange(values["n_focus"]) + 1)
-    share = values["focus_share"]
-    given["focus_boost"] = share / (1 - share) * float(weights[~focus].sum() / weights[focus].sum())
+def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
+    """One platform per seed."""
     return {
-        "set": [f"{name}={value:.9g}" for name, value in given.items()],
-        "recommender": values["recommender"], "sharpness": values["sharpness"] if values["recommender"] else 0.0,
+        f"{seed:03d}": functools.partial(measured, settings["preset"], seed, settings, settings["p"])
+        for seed in range(settings["platforms"])
+    }
+
+
+def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Changes with intervals over platforms, Figure 7's findings, sizes and seconds."""
+    ones = list(found.values())
+    each, mean = [change_of(one) for one in ones], over([change_of(one) for one in ones])
+    sizes = ("users", "items", "items_held", "pairs", "mean_items", "seconds", "memory_gb")
+    return {
+        "platforms": len(ones), **{name: float(np.mean([one[name] for one in ones])) for name in sizes},
+        "before": {name: float(np.mean([one["scores"][name]["before"] for one in ones])) for name in NAMES},
+        "change": {name: {q: interval(one[name][q][0] for one in each) for q in row} for name, row in mean.items()},
+        "sampling": {name: {q: value[1] for q, value in row.items()} for name, row in mean.items()},
+        "figure7": {name: figure7(mean[name]) for name in CFS},
     }  # fmt: skip
 
 
-def tried(search: dict[str, Any], number: int, p: list[int]) -> dict[str, Any]:
-    """One drawn setting at the search's scale: items added alone such that profiles have the published mean size."""
-    values, organic = drawn_case(search, number, search["scale"]), search["organic"]
-    for _ in range(2):
-        case = settings_of(values, search, organic)
-        world = world_of("viadeo", 0, case["set"])
-        held = lived(world, 0, case).holders().sum() / world.params.n_users
-        organic += (search["mean_items"] - float(held)) / (1 - np.exp(-world.params.n_days / world.params.fading))
-        if organic < search["least_organic"]:
-            return {"values": values, "refused": "no room for items added alone"}
-    case = settings_of(values, search, float(organic))
-    found = measured("viadeo", 0, case, p)
-    return {"values": values, "organic": float(organic), "changes": changes([found]), "mean_items": found["mean_items"]}
+def table(found: dict[str, Any]) -> list[str]:
+    """Changes by algorithm and number of weights, with sampling half widths, and Figure 7's findings."""
+    ps = list(found["change"]["g1"])
+    titles = " | ".join("classical" if q == "0" else f"p = {q}" for q in ps)
+    lines = [f"| | day 300 | {titles} |", "|---" * (len(ps) + 2) + "|"]
+    for name, row in found["change"].items():
+        cells = [f"{percent(row[q])}, sampling {found['sampling'][name][q]:.1%}" for q in ps]
+        lines.append(f"| {NAMES[name]} | {found['before'][name]:.4f} | {' | '.join(cells)} |")
+    lines += ["", "```"]
+    for name, checks in found["figure7"].items():
+        lines += [f"{'PASS ' if ok else 'short'} {NAMES[name]}: {text}" for text, ok in checks.items()]
+    return [*lines, "```", ""]
+
+
+def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+    """The table of the whole platform."""
+    return [
+        "## The whole platform, Figure 7", "",
+        f"{found['platforms']} platforms: {found['users']:,.0f} users, {found['items']:,.0f} items "
+        f"({found['items_held']:,.0f} of them held by somebody), {found['pairs']:,.0f} pairs, "
+        f"{found['mean_items']:.2f} items per user (published 5.33); {found['seconds']:.0f} CPU s per "
+        f"platform, {found['memory_gb']:.1f} GB.", "",
+        "Change of the score from day 300 to day 500 [95 % interval over platforms], and half the width of the score's "
+        "sampling interval over users. A finding passes where it is beyond that.", "", *table(found),
+    ]  # fmt: skip

@@ -112,7 +112,13 @@ def _checked(days: Sequence[float], window: int, side: int, prior: float) -> NDA
 
 
 def _own_additions(
-    profiles: Profiles, added: NDArray[np.int64], quiet: NDArray[np.bool_], day: int, window: int, side: int, prior: float
+    profiles: Profiles,
+    added: NDArray[np.int64],
+    quiet: NDArray[np.bool_],
+    day: int,
+    window: int,
+    side: int,
+    prior: float,
 ) -> tuple[Floats, Floats]:
     """(n_items, window) own additions expected by day of a window, and the variance of each item's sum (n_items,)."""
     last, end = len(quiet) - 1, day + window  # the profiles' last day has only begun
