@@ -162,7 +162,7 @@ def _separate(counts: Floats, own: Floats, variance: Floats) -> tuple[Floats, Fl
     rate = mean / max(float(excess.var()) - (sums + variance).mean(), _LEAST_SPREAD * mean)
     known = np.divide(sums**2, variance, out=np.zeros_like(sums), where=variance > 0)
     caused, delay, factor = np.full(len(counts), mean), delay / delay.sum(), np.ones(len(counts))
-    seen, before = counts > 0, np.inf
+    seen, before = counts > 0, np.full(len(counts), np.inf)
     for _ in range(_SWEEPS):
         both = np.outer(caused, delay)
         chance = np.divide(both, both + own * factor[:, None], out=np.zeros_like(both), where=seen)
