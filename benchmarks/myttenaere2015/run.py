@@ -4,7 +4,7 @@
 
 Parts, all by default: figure3 (Figures 3 and 4), figures (5 to 7), study (protocols against the truth), region (where
 Figure 7's finding holds), structural (the paper's future work), whole (the platform of 34,448 users and 35,741 items),
-search (settings at that size). Each platform's numbers are kept under runs/myttenaere2015/PART/ as they come, so that a
+search and narrowed (settings at that size). Each platform's numbers are kept under runs/myttenaere2015/PART/ as they come, so that a
 run that is interrupted goes on; a part's summary goes into results.json, and results.md is written from that.
 """
 
@@ -34,7 +34,7 @@ from recsim_mnar.protocols.records import plain
 HERE = Path(__file__).resolve().parent
 PARTS: dict[str, Any] = {
     "figure3": figure3, "figures": figures, "study": study, "region": region, "structural": structural, "whole": whole,
-    "search": search,
+    "search": search, "narrowed": search,
 }  # fmt: skip
 
 
@@ -50,8 +50,9 @@ def settings_of(quick: bool, platforms: int | None) -> dict[str, Any]:
     """The settings file, with its small slice and another number of platforms where wanted."""
     read = tomllib.loads((HERE / "settings.toml").read_text())
     for part in PARTS:
-        if quick:
-            read[part] |= read["quick"][part]
+        read[part] = (
+            (read["search"] if part == "narrowed" else {}) | read[part] | (read["quick"][part] if quick else {})
+        )
         read[part]["platforms"] = platforms or read[part]["platforms"]
     return read
 
@@ -66,7 +67,7 @@ def run_part(part: str, settings: dict[str, Any], kinds: dict[str, Any], work: P
             found.update({key: future.result() for key, future in futures.items()})
 
     run(PARTS[part].jobs(settings, kinds))
-    if part == "search":
+    if PARTS[part] is search:
         run(search.more_jobs(settings, found))
     return found
 

@@ -155,7 +155,7 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     counts = found["counts"]
     n = counts["of the published size"]
     lines = [
-        "## The search at the whole platform's shape", "",
+        f"## {settings['title']}", "",
         f"{counts['drawn']} settings of the region in settings.toml at 1/{settings['scale']} of the size. In {n} "
         f"profiles can have the published size ({settings['mean_items']:g} items per user). Bounds of Figure 5: g1 "
         f"{settings['figure5']['g1']}, g2 {settings['figure5']['g2']}. Share of settings [95 %]:", "",
