@@ -4,8 +4,9 @@
 
 Parts, all by default: figure3 (Figures 3 and 4), figures (5 to 7), study (protocols against the truth), region (where
 Figure 7's finding holds), structural (the paper's future work), whole (the platform of 34,448 users and 35,741 items),
-search and narrowed (settings at that size). Each platform's numbers are kept under runs/myttenaere2015/PART/ as they come, so that a
-run that is interrupted goes on; a part's summary goes into results.json, and results.md is written from that.
+search and narrowed (settings at that size). Each platform's numbers are kept under runs/myttenaere2015/PART/ as they
+come, so that a run that is interrupted goes on; a part's summary goes into results.json, and results.md is written from
+that.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ def settings_of(quick: bool, platforms: int | None) -> dict[str, Any]:
     """The settings file, with its small slice and another number of platforms where wanted."""
     read = tomllib.loads((HERE / "settings.toml").read_text())
     for part in PARTS:
-        read[part] = (
-            (read["search"] if part == "narrowed" else {}) | read[part] | (read["quick"][part] if quick else {})
-        )
+        if part == "narrowed":
+            read[part] = read["search"] | read[part]
+        if quick:
+            read[part] |= read["quick"][part]
         read[part]["platforms"] = platforms or read[part]["platforms"]
     return read
 

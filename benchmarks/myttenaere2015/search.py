@@ -14,7 +14,7 @@ import numpy as np
 from analysis import CFS
 from platforms import lived, world_of
 from scipy import stats
-from whole import Case, change_of, figure5, holds, measured, over, table
+from whole import MORE, Case, change_of, figure5, holds, measured, over, table
 from whole import numbers as whole_numbers
 
 from recsim_mnar.rng import Stream, uniforms
@@ -114,6 +114,8 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         "drawn": len(small), "of the published size": len(fit), "figure 5": len(five),
         "g1 up and g2 down": sum(one["changes"]["g1"]["0"][0] > 0 > one["changes"]["g2"]["0"][0] for one in fit),
         "both fall": len(falls), "figure 5, both fall": sum(one in falls for one in five),
+        "weights help": sum(holds(one["changes"], MORE) for one in fit),
+        "figure 5, weights help": sum(holds(one["changes"], MORE) for one in five),
         "figure 7": sum(holds(one["changes"]) for one in fit),
         "figure 5 and 7": sum(holds(one["changes"]) for one in five),
     }  # fmt: skip
@@ -163,8 +165,9 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
         *(f"| {text} | {_share(counts[key], n)} |" for key, text in (
             ("g1 up and g2 down", "g1 rises and g2 falls"), ("figure 5", "Figure 5: both within the bounds"),
             ("both fall", "both collaborative filterings fall"), ("figure 5, both fall", "Figure 5, and both fall"),
-            ("figure 7", "Figure 7: fall, and weights bring back a part of both"),
-            ("figure 5 and 7", "Figures 5 and 7"),
+            ("weights help", "both fall, and weights bring back a part of each"),
+            ("figure 5, weights help", "Figure 5, both fall, and weights bring back a part of each"),
+            ("figure 7", "Figure 7: the same, and 80 weights more than 20"), ("figure 5 and 7", "Figures 5 and 7"),
         )), "",
     ]  # fmt: skip
     for key, one in found["full"].items():

@@ -21,6 +21,8 @@ from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilit
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.simulate.platform import platform_log
 
+MORE = "more weights bring it nearer"
+
 Case = dict[str, Any]
 Changes = dict[str, dict[str, list[float]]]
 """By algorithm and number of weights: relative change of the score, and half the width of its sampling interval."""
@@ -91,15 +93,15 @@ def figure7(row: dict[str, list[float]]) -> dict[str, bool]:
         "falls": fall < -width,
         "weights bring it nearer to 0": all(abs(value) < abs(fall) - half for value, half in weighted),
         "no change of sign": all(value < half for value, half in weighted),
-        "more weights, nearer": all(
+        MORE: all(
             abs(b) < abs(a) - half for (a, _), (b, half) in itertools.pairwise(weighted)
         ),
     }  # fmt: skip
 
 
-def holds(found: Changes) -> bool:
-    """Whether all of Figure 7's findings hold for both recommenders."""
-    return all(all(figure7(found[name]).values()) for name in CFS)
+def holds(found: Changes, but: str = "") -> bool:
+    """Whether all of Figure 7's findings, ``but`` one, hold for both recommenders."""
+    return all(ok for name in CFS for text, ok in figure7(found[name]).items() if text != but)
 
 
 def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
