@@ -17,7 +17,7 @@ from platforms import K, campaigns_of, constant_lists, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.temporal.caused_additions import caused_additions
+from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
 from recsim_mnar.protocols.temporal.platforms import scores_by_scheme
 from recsim_mnar.simulate.platform import platform_log, true_quality
 

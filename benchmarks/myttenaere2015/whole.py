@@ -143,7 +143,7 @@ def table(found: dict[str, Any]) -> list[str]:
 def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     """The table of the whole platform."""
     return [
-        "## The whole platform, Figure 7", "",
+        f"## {settings['title']}", "",
         f"{found['platforms']} platforms: {found['users']:,.0f} users, {found['items']:,.0f} items "
         f"({found['items_held']:,.0f} of them held by somebody), {found['pairs']:,.0f} pairs, "
         f"{found['mean_items']:.2f} items per user (published 5.33); {found['seconds']:.0f} CPU s per "

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.caused_additions import caused_additions
+from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
 from recsim_mnar.protocols.temporal.item_weights import BOUND, fit_item_weights
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 

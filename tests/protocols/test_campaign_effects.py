@@ -9,7 +9,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.caused_additions import caused_additions
+from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.simulate.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
@@ -115,7 +115,7 @@ def test_bad_input():
         ([430, 330], {}, "in order"),
         ([330], {"window": 0}, "whole numbers of days from 1"),
         ([330], {"side": 2.5}, "whole numbers of days from 1"),
-        ([330], {"prior": -1.0}, "prior must be a number from 0"),
+        ([330], {"prior": -1.0}, "prior must be a number above 0"),
         ([0], {"window": 600}, "no quiet day around"),
     ):
         with pytest.raises(UserError, match=says):

@@ -30,7 +30,6 @@ _SWEEPS = 20_000
 _SETTLED = 1e-7
 """Change of a sweep, as a share of the additions, below which the search is at its end."""
 
-
 _LEAST_SPREAD = 1e-3
 """Least variance of items' caused additions over their mean."""
 
@@ -58,7 +57,7 @@ class CausedAdditions:
 def caused_additions(
     profiles: Profiles, days: Sequence[float], *, window: int = 30, side: int = 60, prior: float | None = None
 ) -> CausedAdditions:
-    """Estimate by maximum likelihood how many additions of each item each campaign caused.
+    """Estimate how many additions of each item each campaign caused, and the probability of each single one.
 
     Own rates: between the quiet days before and after the window, the total geometrically (exact for a rate that
     fades exponentially), the items' shares of it linearly. An item's share on quiet days is drawn towards its share
@@ -100,8 +99,8 @@ def _checked(days: Sequence[float], window: int, side: int, prior: float) -> NDA
     for name, value in (("window", window), ("side", side)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise UserError(f"window and side must be whole numbers of days from 1, got {name} = {value!r}")
-    if not 0.0 <= prior < np.inf:
-        raise UserError(f"prior must be a number from 0, got {prior!r}")
+    if not 0.0 < prior < np.inf:
+        raise UserError(f"prior must be a number above 0, got {prior!r}")
     at = np.atleast_1d(np.asarray(days, np.float64))
     if len(at) == 0 or not np.isfinite(at).all() or (at < 0).any():
         raise UserError("name the days of the campaigns: numbers from 0, at least one")
