@@ -84,24 +84,30 @@ def tried(search: dict[str, Any], number: int) -> dict[str, Any]:
 def at_full_size(search: dict[str, Any], found: dict[str, Any], seed: int) -> dict[str, Any]:
     """A setting that was tried, on the whole platform."""
     values = drawn_case(search, found["values"]["number"], 1)
-    return measured(search["preset"], seed, settings_of(values, search, found["organic"]), search["p"])
+    return measured(search["preset"], seed, settings_of(values, search, found["organic"]), search["p_full"])
 
 
 def more_jobs(search: dict[str, Any], found: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Of the settings in which Figure 5 holds, the first at full size: both recommenders fall, then the nearest."""
-    held = [one for one in found.values() if "changes" in one and figure5(one["changes"], search["figure5"])]
-    middle = {"g1": search["published"][0], "g2": search["published"][1]}
+    """The first at full size: g1 rises, g2 falls and weights help both; then where Figure 5 holds; nearest first."""
 
-    def order(one: dict[str, Any]) -> tuple[bool, float]:
+    def order(one: dict[str, Any]) -> tuple[bool, bool, float]:
         change = one["changes"]
         falls = all(change[name]["0"][0] < 0 for name in CFS)
-        return not falls, sum(abs(change[name]["0"][0] - value) for name, value in middle.items())
+        away = sum(abs(change[name]["0"][0] - search["published"][j]) for j, name in enumerate(("g1", "g2")))
+        return not (rises(change) and holds(change, MORE)), not falls, away
 
+    fit = [one for one in found.values() if "changes" in one]
+    held = [c for c in fit if figure5(c["changes"], search["figure5"]) or not order(c)[0]]
     return {
         f"{one['values']['number']:03d}-{seed}": functools.partial(at_full_size, search, one, seed)
         for one in sorted(held, key=order)[: search["confirmed"]]
         for seed in range(search["platforms"])
     }
+
+
+def rises(change: dict[str, Any]) -> bool:
+    """Whether g1 rises and g2 falls by the classical score."""
+    return bool(change["g1"]["0"][0] > 0 > change["g2"]["0"][0])
 
 
 def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +118,8 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     falls = [one for one in fit if all(one["changes"][name]["0"][0] < 0 for name in CFS)]
     counts = {
         "drawn": len(small), "of the published size": len(fit), "figure 5": len(five),
-        "g1 up and g2 down": sum(one["changes"]["g1"]["0"][0] > 0 > one["changes"]["g2"]["0"][0] for one in fit),
+        "g1 up and g2 down": sum(rises(one["changes"]) for one in fit),
+        "g1 up and g2 down, weights help": sum(rises(one["changes"]) and holds(one["changes"], MORE) for one in fit),
         "both fall": len(falls), "figure 5, both fall": sum(one in falls for one in five),
         "weights help": sum(holds(one["changes"], MORE) for one in fit),
         "figure 5, weights help": sum(holds(one["changes"], MORE) for one in five),
@@ -166,6 +173,7 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
             ("g1 up and g2 down", "g1 rises and g2 falls"), ("figure 5", "Figure 5: both within the bounds"),
             ("both fall", "both collaborative filterings fall"), ("figure 5, both fall", "Figure 5, and both fall"),
             ("weights help", "both fall, and weights bring back a part of each"),
+            ("g1 up and g2 down, weights help", "g1 rises, g2 falls, both fall, and weights bring back a part of each"),
             ("figure 5, weights help", "Figure 5, both fall, and weights bring back a part of each"),
             ("figure 7", "Figure 7: the same, and 80 weights more than 20"), ("figure 5 and 7", "Figures 5 and 7"),
         )), "",
