@@ -4,7 +4,7 @@
 
 Parts, all by default: figure3 (Figures 3 and 4), figures (5 to 7), study (protocols against the truth), region (where
 Figure 7's finding holds), strong (acceptance that follows affinity), structural (the paper's future work), whole
-(34,448 users and 35,741 items), search and narrowed (settings at that size). Each platform's numbers are kept under
+(34,448 users and 35,741 items), search, narrowed and flat (settings at that size). Each platform's numbers are kept under
 runs/myttenaere2015/PART/ as they come, so that a run that is interrupted goes on; a part's summary goes into
 results.json, and results.md is written from that.
 """
@@ -35,7 +35,7 @@ from recsim_mnar.protocols.records import plain
 HERE = Path(__file__).resolve().parent
 PARTS: dict[str, Any] = {
     "figure3": figure3, "figures": figures, "study": study, "region": region, "structural": structural, "strong": whole,
-    "whole": whole, "search": search, "narrowed": search,
+    "whole": whole, "search": search, "narrowed": search, "flat": search,
 }  # fmt: skip
 
 
@@ -51,8 +51,8 @@ def settings_of(quick: bool, platforms: int | None) -> dict[str, Any]:
     """The settings file, with its small slice and another number of platforms where wanted."""
     read = tomllib.loads((HERE / "settings.toml").read_text())
     for part in PARTS:
-        if part == "narrowed":
-            read[part] = read["search"] | read[part]
+        if PARTS[part] is search:
+            read[part] = read["search"] | (read["narrowed"] if part == "flat" else {}) | read[part]
         if quick:
             read[part] |= read["quick"][part]
         read[part]["platforms"] = platforms or read[part]["platforms"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from analysis import CFS
+from analysis import CFS, NAMES
 from platforms import lived, world_of
 from scipy import stats
 from whole import MORE, Case, change_of, figure5, holds, measured, over, table
@@ -131,8 +131,12 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         if "-" in key:
             full.setdefault(key.split("-")[0], {})[key] = one
     keys = list(fit[0]["changes"]) if fit else []
+    most = str(max(settings["p"]))
+    gain = {name: [one["changes"][name][most][0] - one["changes"][name]["0"][0] for one in fit] for name in CFS}
+    rise = [one["changes"]["g1"]["0"][0] for one in fit]
     return {
         "counts": counts,
+        "gain against g1": {name: float(stats.spearmanr(rise, values).statistic) for name, values in gain.items()},
         "columns": [*settings["region"], *(f"{name} {q}" for name in keys for q in fit[0]["changes"][name])],
         "settings": [
             [
@@ -177,6 +181,8 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
             ("figure 5, weights help", "Figure 5, both fall, and weights bring back a part of each"),
             ("figure 7", "Figure 7: the same, and 80 weights more than 20"), ("figure 5 and 7", "Figures 5 and 7"),
         )), "",
+        "Rank correlation over settings of g1's change and what the weights add to a score: "
+        + ", ".join(f"{NAMES[name]} {value:+.2f}" for name, value in found["gain against g1"].items()) + ".", "",
     ]  # fmt: skip
     for key, one in found["full"].items():
         values = {name: value for name, value in one["values"].items() if name not in ("number", "scale")}
