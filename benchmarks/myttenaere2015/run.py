@@ -4,8 +4,8 @@
 
 Parts, all by default: figure3 (Figures 3 and 4), figures (5 to 7), study (protocols against the truth), region (where
 Figure 7's finding holds), strong (acceptance that follows affinity), structural (the paper's future work), whole
-(34,448 users and 35,741 items), search, narrowed and flat (settings at that size). Each platform's numbers are kept under
-runs/myttenaere2015/PART/ as they come, so that a run that is interrupted goes on; a part's summary goes into
+(34,448 users and 35,741 items), search, narrowed and flat (settings at that size). Each platform's numbers are kept
+under runs/myttenaere2015/PART/ as they come, so that a run that is interrupted goes on; a part's summary goes into
 results.json, and results.md is written from that.
 """
 
