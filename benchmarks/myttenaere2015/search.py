@@ -137,12 +137,10 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "counts": counts,
         "gain against g1": {name: float(stats.spearmanr(rise, values).statistic) for name, values in gain.items()},
-        "columns": [*settings["region"], *(f"{name} {q}" for name in keys for q in fit[0]["changes"][name])],
+        # What was drawn follows from the number (drawn_case).
+        "columns": ["number", *(f"{name} {q}" for name in keys for q in fit[0]["changes"][name])],
         "settings": [
-            [
-                *(one["values"][name] for name in settings["region"]),
-                *(value[0] for row in one["changes"].values() for value in row.values()),
-            ]
+            [one["values"]["number"], *(round(v[0], 3) for row in one["changes"].values() for v in row.values())]
             for one in fit
         ],
         "full": {

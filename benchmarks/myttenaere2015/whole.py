@@ -122,7 +122,8 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         "before": {name: float(np.mean([one["scores"][name]["before"] for one in ones])) for name in NAMES},
         "change": {name: {q: interval(one[name][q][0] for one in each) for q in row} for name, row in mean.items()},
         "sampling": {name: {q: value[1] for q, value in row.items()} for name, row in mean.items()},
-        "figure7": {name: figure7(mean[name]) for name in CFS},
+        "checked": settings["p"],
+        "figure7": {name: figure7({q: mean[name][q] for q in map(str, (0, *settings["p"]))}) for name in CFS},
     }  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def table(found: dict[str, Any]) -> list[str]:
     for name, row in found["change"].items():
         cells = [f"{percent(row[q])}, sampling {found['sampling'][name][q]:.1%}" for q in ps]
         lines.append(f"| {NAMES[name]} | {found['before'][name]:.4f} | {' | '.join(cells)} |")
-    lines += ["", "```"]
+    lines += ["", f"Figure 7, checked at p = {', '.join(map(str, found['checked']))}:", "", "```"]
     for name, checks in found["figure7"].items():
         lines += [f"{'PASS ' if ok else 'short'} {NAMES[name]}: {text}" for text, ok in checks.items()]
     return [*lines, "```", ""]
