@@ -106,6 +106,17 @@ def test_the_scheme_corrects_as_the_oracle_does():
     np.testing.assert_allclose(early.probabilities, make_scheme("weights").weigh(before, before).probabilities)
 
 
+def test_without_own_additions_on_quiet_days_a_campaign_caused_all():
+    """Users who add nothing alone after day 0, and four items on the campaign's days 140 and 141."""
+    items = np.array([0, 1, 1, 2, 3, 3], np.int32)
+    added = np.array([0.0, 140.0, 0.0, 140.0, 141.0, 140.0])
+    starts, causes = np.array([0, 2, 4, 5, 6]), np.full(6, -1, np.int16)
+    found = caused_additions(Profiles(200.0, 4, np.arange(4), starts, items, causes, added), [140])
+    np.testing.assert_allclose(found.probabilities, added >= 140)
+    assert found.expected.sum() == pytest.approx(4.0)
+    np.testing.assert_allclose(found.delays[0][:2], [0.75, 0.25])
+
+
 def test_bad_input():
     _, now = profiles_of(1, (), "quick")
     for days, changes, says in (

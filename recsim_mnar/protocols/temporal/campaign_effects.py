@@ -40,7 +40,7 @@ class CausedAdditions:
 
     Attributes:
         days: (C,) of the campaigns.
-        expected: (C, n_items) additions of each item that each campaign caused.
+        expected: (C, n_items) additions of each item that each campaign caused, until the profiles' time.
         deviation: (C, n_items) standard error of ``expected`` from the counts alone: own additions of the window and
             of the quiet days as Poisson counts. The delay makes the estimate itself a little more exact.
         delays: (C, window) share of each campaign's additions by days since the campaign.
@@ -172,7 +172,7 @@ def _separate(counts: Floats, own: Floats, variance: Floats) -> tuple[Floats, Fl
         caused, delay = parts.sum(axis=1) + mean * rate, _falling(parts.sum(axis=0))
         caused, delay = caused * (excess.sum() / caused.sum()), delay / delay.sum()
         factor = np.divide(known + (counts - parts).sum(axis=1), known + sums, out=np.ones_like(sums), where=sums > 0)
-        factor *= sums.sum() / (factor @ sums)
+        factor *= sums.sum() / max(factor @ sums, np.finfo(float).tiny)
     raise UserError(f"what campaigns caused does not converge in {_SWEEPS:,} sweeps: too few additions. Raise window")
 
 
