@@ -1,33 +1,34 @@
 """Figures 3 and 4 to the letter: what campaigns induce, five kinds of item, and the law of items per user.
 
-    python benchmarks/myttenaere2015/figure3.py [--quick] [--seeds N] [--out DIR]
-
 Figure 3, left: the share of all additions up to a day that recommendations induced. Right: P_t(i) of items that both
 campaigns favour, of one that only the second recommends, and of one that is never recommended. For that the house
 chooses anew for each campaign: the second favours items of its own beside those of the first, and some of them the
-first does not recommend at all. Writes ``figure3.json``, ``figure3.md`` and ``figure3.png``.
+first does not recommend at all.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from pathlib import Path
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from analysis import interval, plain
+from analysis import Interval, interval, plain
 from platforms import world_of
 
-from recsim_mnar.log.files import write_json
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.simulate.platform import platform_log, run_campaign
 
-HERE = Path(__file__).resolve().parent
-
 N_LATE = 3
 KINDS = ("favoured twice", "recommended twice", "favoured at first", "first in the second", "never recommended")
+
+
+def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
+    """One platform per seed."""
+    return {
+        f"{seed:03d}": functools.partial(platform_of, settings["preset"], seed, settings["step"])
+        for seed in range(settings["platforms"])
+    }
 
 
 def weights_of(world: Any) -> tuple[list[Any], dict[str, int]]:
@@ -102,81 +103,55 @@ def power_law(lengths: Any) -> dict[str, float]:
     return best
 
 
-def checks(found: list[dict[str, Any]]) -> dict[str, bool]:
-    """What the paper says of Figures 3 and 4."""
-    days, (first, second) = found[0]["days"], found[0]["campaign_days"]
+def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Changes in the 30 days after each campaign by kind of item, shares induced, and the law of items per user."""
+    ones = list(found.values())
+    days, campaigns = ones[0]["days"], ones[0]["campaign_days"]
 
-    def jump(kind: str, day: int, after: int = 30) -> dict[str, float]:
-        at = [days.index(max(d for d in days if d <= t)) for t in (day, day + after)]
-        return interval(one["probabilities"][kind][at[1]] / one["probabilities"][kind][at[0]] - 1 for one in found)
+    def at(day: int) -> int:
+        return int(np.searchsorted(days, day, side="right")) - 1
 
-    out = {}
-    rise = [jump("favoured twice", first), jump("favoured twice", second)]
-    text = f"{rise[0]['mean']:+.0%} and {rise[1]['mean']:+.0%} in 30 days"
-    out[f"Figure 3: P_t(i) of favoured items rises after each campaign: {text}"] = all(r["low"] > 0 for r in rise)
-    late = [jump("first in the second", first), jump("first in the second", second)]
-    text = f"{late[0]['mean']:+.0%} after the first, {late[1]['mean']:+.0%} after the second"
-    out[f"Figure 3: of an item of the second campaign alone, only then: {text}"] = late[0]["high"] < 0 < late[1]["low"]
-    fall = [jump("never recommended", first), jump("never recommended", second)]
-    text = f"{fall[0]['mean']:+.0%} and {fall[1]['mean']:+.0%}"
-    out[f"Figure 3: of an item never recommended it falls at the same time: {text}"] = all(r["high"] < 0 for r in fall)
-    share = [interval(one["induced"][days.index(max(d for d in days if d <= t))] for one in found)
-             for t in (first - 10, second - 10, days[-1])]  # fmt: skip
-    text = ", ".join(f"{row['mean']:.1%}" for row in share)
-    out[f"Figure 3, left: the induced share rises with each campaign: {text}"] = (
-        share[0]["mean"] == 0 and share[1]["low"] > 0 and share[2]["low"] > share[1]["high"]
-    )
-    z = interval(one["law"]["vuong_z"] for one in found)
-    law = interval(one["law"]["exponent"] for one in found)
-    text = f"exponent {law['mean']:.2f}, Vuong's z against a geometric law {z['mean']:.1f} (> 2)"
-    out[f"Figure 4: items per user follow roughly a power law: {text}"] = z["low"] > 2
-    return out
+    def jump(kind: str, day: int) -> Interval:
+        curves = (one["probabilities"][kind] for one in ones)
+        return interval(curve[at(day + 30)] / curve[at(day)] - 1 for curve in curves)
+
+    return {
+        "platforms": len(ones), "mean_items": interval(one["mean_items"] for one in ones),
+        "jump": {
+            kind: [jump(kind, day) for day in campaigns] for kind in KINDS
+        },
+        "induced": [
+            interval(one["induced"][at(t)] for one in ones) for t in (campaigns[0] - 10, campaigns[1] - 10, days[-1])
+        ],
+        "law": {name: interval(one["law"][name] for one in ones) for name in ("exponent", "vuong_z")},
+    }  # fmt: skip
 
 
-def draw(one: dict[str, Any], path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    left.plot(one["days"], [100 * v for v in one["induced"]], "k.-")
-    left.set(xlabel="t (days)", ylabel="% of additions", title="Figure 3: induced by recommendations")
-    for kind in KINDS:
-        right.plot(one["days"], one["probabilities"][kind], ".-", label=kind, lw=1)
-    right.set(xlabel="t (days)", ylabel="$P_t(i)$", title="five kinds of item")
-    right.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    for axes in (left, right):
-        for day in one["campaign_days"]:
-            axes.axvline(day, color="0.7", lw=0.8)
-    figure.savefig(path, dpi=90, metadata={"Software": None})
-    plt.close(figure)
-
-
-def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the small preset")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args(given)
-    out = options.out or (Path("runs/myttenaere2015-quick") if options.quick else HERE)
-    out.mkdir(parents=True, exist_ok=True)
-    found = [platform_of("quick" if options.quick else "viadeo", seed, 10) for seed in range(options.seeds)]
-    told = {text: bool(ok) for text, ok in checks(found).items()}
-    write_json(out / "figure3.json", json.loads(json.dumps({"platforms": found, "checks": told})))
-    lines = ["# Figures 3 and 4: campaigns and the items they move", ""]
-    mean = interval(one["mean_items"] for one in found)
-    lines += [
-        f"{options.seeds} platforms, {plain(mean)} items a user on the last day. The paper describes its data twice: "
-        "18,294 users, 180 items and 117,376 pairs (6.42 a user), which the preset has, and 34,448 users, 35,741 items "
-        "and 5.33 a user, the whole platform (`whole.py`).", "",
+def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+    """What the paper says of Figures 3 and 4, checked."""
+    jump, share, law = found["jump"], found["induced"], found["law"]
+    words = {kind: " and ".join(f"{row[0]:+.0%}" for row in rows) for kind, rows in jump.items()}
+    late = jump["first in the second"]
+    checks = {
+        f"Figure 3: P_t(i) of favoured items rises after each campaign: {words['favoured twice']} in 30 days": all(
+            row[1] > 0 for row in jump["favoured twice"]
+        ),
+        f"Figure 3: of an item of the second campaign alone, only then: {words['first in the second']}": late[0][2]
+        < 0
+        < late[1][1],
+        f"Figure 3: of an item never recommended it falls at the same time: {words['never recommended']}": all(
+            row[2] < 0 for row in jump["never recommended"]
+        ),
+        f"Figure 3, left: the induced share rises with each campaign: {', '.join(f'{row[0]:.1%}' for row in share)}": (
+            share[0][0] == 0 and share[1][1] > 0 and share[2][1] > share[1][2]
+        ),
+        f"Figure 4: items per user follow roughly a power law: exponent {law['exponent'][0]:.2f}, Vuong's z against a "
+        f"geometric law {law['vuong_z'][0]:.1f} (> 2)": law["vuong_z"][1] > 2,
+    }
+    return [
+        "## Figures 3 and 4: campaigns and the items they move", "",
+        f"{found['platforms']} platforms, {plain(found['mean_items'])} items per user on the last day. "
+        "The paper describes its data twice: 18,294 users, 180 items and 117,376 pairs (6.42 per user), the preset, "
+        "and 34,448 users, 35,741 items and 5.33 per user, the whole platform (below).", "",
+        "```", *(f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()), "```", "",
     ]  # fmt: skip
-    lines += ["```", *(f"{'PASS ' if ok else 'short'} {text}" for text, ok in told.items()), "```"]
-    (out / "figure3.md").write_text("\n".join(lines) + "\n")
-    draw(found[0], out / "figure3.png")
-    print("\n".join(lines))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,15 +1,17 @@
-"""The study of de Myttenaere et al. 2015, and the one that it could not make.
+"""The study of de Myttenaere et al. 2015, and the ones that it could not make.
 
-    python benchmarks/myttenaere2015/run.py [--quick] [--only figures|study] [--seeds N] [--platforms N] [--out DIR]
+    python benchmarks/myttenaere2015/run.py [PART ...] [--quick] [--platforms N] [--workers N] [--out DIR]
 
-Each platform's numbers are written as they come (``figures/KIND-N.json``, ``study/KIND-NNN.json``) and kept when the
-run is taken up again. The analysis reads those files alone and writes ``results.json``, ``results.md`` and pictures.
+Parts, all by default: figure3 (Figures 3 and 4), figures (5 to 7), study (protocols against the truth), region (where
+Figure 7's finding holds), strong (acceptance that follows affinity), structural (the paper's future work), whole
+(34,448 users and 35,741 items), search, narrowed and flat (settings at that size). Each platform's numbers are kept
+under runs/myttenaere2015/PART/ as they come, so that a run that is interrupted goes on; a part's summary goes into
+results.json, and results.md is written from that.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import tomllib
@@ -18,74 +20,100 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from analysis import figure_numbers, markdown, study_numbers
-from pictures import draw
-from platforms import control_of, figures_of, study_of, world_of
+import figure3
+import figures
+import region
+import search
+import structural
+import study
+import whole
+from analysis import write_results
 
 from recsim_mnar.log.files import write_json
 from recsim_mnar.protocols.records import plain
 
 HERE = Path(__file__).resolve().parent
+PARTS: dict[str, Any] = {
+    "figure3": figure3, "figures": figures, "study": study, "region": region, "structural": structural, "strong": whole,
+    "whole": whole, "search": search, "narrowed": search, "flat": search,
+}  # fmt: skip
 
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What a file holds, made first where it is missing."""
     if not path.exists():
-        write_json(path, make())
+        write_json(path, plain(make()))
         print(f"{path.parent.name}/{path.stem} done", flush=True)
     return json.loads(path.read_text())  # type: ignore[no-any-return]
 
 
+def settings_of(quick: bool, platforms: int | None) -> dict[str, Any]:
+    """The settings file, with its small slice and another number of platforms where wanted."""
+    read = tomllib.loads((HERE / "settings.toml").read_text())
+    for part in PARTS:
+        if PARTS[part] is search:
+            read[part] = read["search"] | (read["narrowed"] if part == "flat" else {}) | read[part]
+        if quick:
+            read[part] |= read["quick"][part]
+        read[part]["platforms"] = platforms or read[part]["platforms"]
+    return read
+
+
+def run_part(part: str, settings: dict[str, Any], kinds: dict[str, Any], work: Path, workers: int) -> dict[str, Any]:
+    """What every job of a part found, by its key."""
+    found: dict[str, Any] = {}
+
+    def run(jobs: dict[str, Callable[[], dict[str, Any]]]) -> None:
+        with ThreadPoolExecutor(workers) as pool:
+            futures = {key: pool.submit(kept, work / part / f"{key}.json", make) for key, make in jobs.items()}
+            found.update({key: future.result() for key, future in futures.items()})
+
+    run(PARTS[part].jobs(settings, kinds))
+    if PARTS[part] is search:
+        run(search.more_jobs(settings, found))
+    return found
+
+
+def text_of(results: dict[str, Any], settings: dict[str, Any]) -> str:
+    """All parts for a person."""
+    lines = [
+        "# De Myttenaere et al. 2015: results", "",
+        "Written by `python benchmarks/myttenaere2015/run.py`. Brackets: 95 % intervals of the mean over platforms. "
+        "*House* campaigns draw every list by the same weights; *personal* ones by these times the naive CF's scores.",
+        "",
+    ]  # fmt: skip
+    for part, module in PARTS.items():
+        if part in results:
+            lines += module.markdown(results[part], settings[part])
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    settings = tomllib.loads((HERE / "settings.toml").read_text())
-    parser.add_argument("--quick", action="store_true", help="the small preset: a check that it runs")
-    parser.add_argument("--only", choices=("figures", "study"), default=None)
-    parser.add_argument("--seeds", type=int, default=None, help="platforms of the figures")
-    parser.add_argument("--platforms", type=int, default=None, help="platforms of the study")
-    parser.add_argument(
-        "--out", type=Path, default=None, help="default: beside this file; --quick: runs/myttenaere2015-quick"
-    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="small worlds: a check that it runs")
+    parser.add_argument("--platforms", type=int, default=None, help="per case")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--out", type=Path, default=None, help="default: this folder; --quick: the folder of the runs")
     options = parser.parse_args()
-    out = options.out or (Path("runs/myttenaere2015-quick") if options.quick else HERE)
-    figures, study, kinds = settings["figures"], settings["study"], settings["kinds"]
-    if options.quick:
-        figures |= {"preset": "quick", "seeds": 2, "step": 50, "p": [0, 10, 20, 40, 60], "samples": 2000}
-        study |= {"preset": "quick", "set": [], "platforms": 3, "times": [300, 500]}
-        study["schemes"] = [scheme.replace("p=80", "p=40") for scheme in study["schemes"]]
-    figures["seeds"] = options.seeds or figures["seeds"]
-    study["platforms"] = options.platforms or study["platforms"]
-    jobs: dict[str, list[Any]] = {"figures": [], "control": [], "study": []}
-    for kind in figures["kinds"]:
-        for seed in range(figures["seeds"]):
-            make = functools.partial(figures_of, figures, kinds, kind, seed)
-            jobs["figures"].append(functools.partial(kept, out / "figures" / f"{kind}-{seed}.json", make))
-            make = functools.partial(control_of, figures, kinds, kind, seed)
-            jobs["control"].append(functools.partial(kept, out / "control" / f"{kind}-{seed}.json", make))
-    for kind in study["kinds"]:
-        for number in range(study["platforms"]):
-            make = functools.partial(study_of, study, kinds, kind, number)
-            jobs["study"].append(functools.partial(kept, out / "study" / f"{kind}-{number:03d}.json", make))
-    with ThreadPoolExecutor(options.workers) as pool:
-        found = {
-            part: [future.result() for future in [pool.submit(job) for job in ones]]
-            for part, ones in jobs.items()
-            if options.only is None or (options.only == "study") == (part == "study")
-        }
-    if len(found) < 3:
-        return
-    results = {
-        "figures": figure_numbers(found["figures"], found["control"], figures),
-        "study": study_numbers(found["study"], study),
-    }
-    write_json(out / "results.json", plain(results))
-    text = markdown(results, settings)
-    (out / "results.md").write_text(text + "\n")
-    days = world_of(figures["preset"], 0).campaign_days()
-    for path in draw(found["figures"], figures, days, out):
-        print(path)
-    print(text)
+    if set(options.parts) - set(PARTS):
+        parser.error(
+            f"unknown part: {', '.join(sorted(set(options.parts) - set(PARTS)))}. Choose of {', '.join(PARTS)}"
+        )
+    work = Path("runs/myttenaere2015-quick" if options.quick else "runs/myttenaere2015")
+    out = options.out or (work if options.quick else HERE)
+    settings = settings_of(options.quick, options.platforms)
+    path = out / "results.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for part in options.parts or PARTS:
+        found = run_part(part, settings[part], settings["kinds"], work, options.workers)
+        results[part] = PARTS[part].numbers(found, settings[part])
+        write_results(path, results)
+        if part == "figures":
+            figures.draw(found, settings[part], out / "figures.png")
+    results = json.loads(path.read_text())
+    (out / "results.md").write_text(text_of(results, settings))
+    print((out / "results.md").read_text())
 
 
 if __name__ == "__main__":

@@ -1,82 +1,128 @@
-"""The paper's future work, the structural bias: schemes that aim at it beside all others, against the truth.
+"""The paper's future work, the structural bias: remaining where the log says what campaigns caused, and where not.
 
-    python benchmarks/myttenaere2015/structural.py [--quick] [--platforms N] [--out DIR]
-
-The study of run.py on its last day, with three more schemes: ``structure`` weighs pairs by how well the rest of the
-profile predicted the item at t0, ``alone`` holds out only what users added alone, and ``alone+learn=1`` lets
-recommenders learn from that alone too. Kendall's tau with the ranking by true quality, and the bias of the scores (the
-collaborative filterings' apart) against the same platform without campaigns. Platforms are kept under ``structural/``.
+Cases of settings.toml: own rates smooth and nearly all additions after a campaign caused by it; own rates smooth and as
+many own as caused ones; and the assumption broken, own rates that move with the campaign. In each the last day's scores
+by scheme against the same platform without campaigns, and estimated against true numbers of caused additions.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import tomllib
-from pathlib import Path
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from analysis import percent, plain, study_numbers
-from platforms import study_of
+import numpy as np
+from analysis import CFS, interval, percent, plain, tau
+from platforms import K, campaigns_of, constant_lists, world_of
 
-from recsim_mnar.log.files import write_json
-from recsim_mnar.protocols.records import plain as json_types
+from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.policy import registry
+from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
+from recsim_mnar.protocols.temporal.platforms import scores_by_scheme
+from recsim_mnar.simulate.platform import platform_log, true_quality
 
-HERE = Path(__file__).resolve().parent
-
-MORE = ("structure", "alone", "alone+learn=1")
-
-
-def markdown(found: dict[str, Any], platforms: int) -> str:
-    lines = ["# The structural bias: every scheme against the truth on the last day", ""]
-    for kind, row in found.items():
-        (schemes,) = [row[t] for t in row if t != "tau_gain_over_unweighted"]
-        lines += [
-            f"## campaigns: {kind}, {platforms} platforms", "",
-            "| scheme | Kendall's tau | gain over unweighted | bias | cosine CF | naive CF |",
-            "|---|---|---|---|---|---|",
-        ]  # fmt: skip
-        names = sorted((n for n in schemes if n != "truth"), key=lambda n: -schemes[n]["tau"]["mean"])
-        for name in names:
-            one, gain = schemes[name], row["tau_gain_over_unweighted"][name]
-            relative = one["relative_bias"]
-            cells = [percent(relative[k]) if relative else "-" for k in ("cosine-cf", "naive-cf")]
-            tau, bias = plain(one["tau"]), plain(one["bias"], ".3f")
-            lines.append(f"| {name} | {tau} | {plain(gain, '+.2f')} | {bias} | {' | '.join(cells)} |")
-        lines.append("")
-    return "\n".join(lines)
+SCHEMES = ("unweighted", "weights", "structure", "alone", "alone+learn=1")
 
 
-def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the small preset")
-    parser.add_argument("--platforms", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args(given)
-    read = tomllib.loads((HERE / "settings.toml").read_text())
-    settings, kinds = read["study"], read["kinds"]
-    settings["times"], settings["schemes"] = [500], [*settings["schemes"], *MORE]
-    if options.quick:
-        settings |= {"preset": "quick", "set": [], "kinds": settings["kinds"][:1]}
-        settings["agents"] = ["popularity", "cosine-cf", "naive-cf"]
-        settings["schemes"] = [scheme.replace("p=80", "p=40") for scheme in settings["schemes"]]
-    out = options.out or (Path("runs/myttenaere2015-quick") if options.quick else HERE)
-    found = []
-    for number in range(options.platforms):
+def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
+    """One platform per case, kind of campaign and number."""
+    return {
+        f"{case}-{kind}-{number:03d}": functools.partial(platform_of, settings, spec, kinds[kind], number)
+        for case, spec in settings["cases"].items()
+        for kind in settings["kinds"]
+        for number in range(settings["platforms"])
+    }
+
+
+def platform_of(settings: dict[str, Any], case: dict[str, Any], kind: dict[str, Any], number: int) -> dict[str, Any]:
+    """Scores by scheme with and without campaigns, true quality, and what campaigns caused, on one platform."""
+    world, seed = world_of(settings["preset"], number, [*settings["set"], *case["set"]]), 1000 + number
+    campaigns, days, last = campaigns_of(kind), world.campaign_days(), world.params.n_days
+    platform = campaigns.platform(world, seed)
+    log, without = platform_log(platform), platform_log(campaigns.platform(world, seed, days=[]))
+    reference, now = (Profiles.of(log, day, world.n_items) for day in (world.params.reference_day, last))
+    agents = constant_lists(log, reference) | {name: registry.learner(name) for name in settings["agents"]}
+    estimated = f"alone-estimated+days={'/'.join(map(str, days))}+window={case['window']}"
+    named = {scheme: scheme for scheme in SCHEMES} | {
+        "alone-estimated": estimated, "alone-estimated+learn=1": estimated + "+learn=1"
+    }  # fmt: skip
+    scores = scores_by_scheme(log, last, reference, list(named.values()), agents, K)
+    clean = scores_by_scheme(without, last, reference, SCHEMES, agents, K)
+    return {
+        "truth": {name: true_quality(platform, learner, k=K) for name, learner in agents.items()},
+        "scores": {
+            name: {"with": scores[spec], "without": clean[name.replace("-estimated", "")]}
+            for name, spec in named.items()
+        },
+        "counts": _counts(world, now, case["window"]),
+    }  # fmt: skip
+
+
+def _counts(world: Any, now: Profiles, window: int) -> dict[str, float]:
+    """Estimated over true additions of all campaigns, and items whose number is within 1.96 standard errors."""
+    days = world.campaign_days()
+    found = caused_additions(now, days, window=window)
+    true = np.stack([np.bincount(now.items[now.causes == c], minlength=now.n_items) for c in range(len(days))])
+    off = np.abs(found.expected - true) / np.maximum(found.deviation, 1e-12)
+    after = np.zeros(now.n_pairs, bool)
+    for day in days:
+        after |= (now.added >= day) & (now.added < day + window)
+    out = {
+        "estimated / true": float(found.expected.sum() / true.sum()), "within": float((off < 1.96).mean()),
+        "caused share of the window": float((now.causes[after] >= 0).mean()),
+    }  # fmt: skip
+    moved = world.promoted_items  # in the time of the first campaign
+    return out | (
+        {"of moved items": float(found.expected[0, moved].sum() / true[0, moved].sum())} if len(moved) else {}
+    )
+
+
+def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """By case and kind of campaign, what its platforms show together."""
+    out = {}
+    for case in settings["cases"]:
         for kind in settings["kinds"]:
-            path = out / "structural" / f"{kind}-{number:03d}.json"
-            if not path.exists():
-                write_json(path, study_of(settings, kinds, kind, number))
-                print(f"{path.stem} done", flush=True)
-            found.append(json.loads(path.read_text()))
-    result = study_numbers(found, settings)
-    write_json(out / "structural.json", json_types(result))
-    text = markdown(result, options.platforms)
-    (out / "structural.md").write_text(text + "\n")
-    print(text)
-    return 0
+            out[f"{case}/{kind}"] = _together([one for key, one in found.items() if key.startswith(f"{case}-{kind}-")])
+    return out
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _together(ones: list[dict[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {"schemes": {}, "platforms": len(ones)}
+    for scheme in ones[0]["scores"]:
+        both = [(one["scores"][scheme]["with"], one["scores"][scheme]["without"]) for one in ones]
+        out["schemes"][scheme] = {
+            "tau": interval((tau(w, one["truth"]) for (w, _), one in zip(both, ones, strict=True)), -1.0, 1.0),
+            "bias": interval((np.mean([abs(w[n] - o[n]) for n in w]) for w, o in both), 0.0),
+            **{name: interval(w[name] / o[name] - 1 for w, o in both) for name in CFS},
+        }
+    out["counts"] = {name: interval((one["counts"][name] for one in ones), 0.0) for name in ones[0]["counts"]}
+    return out
+
+
+def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+    """The tables."""
+    lines = [
+        "## The structural bias (the paper's future work)", "",
+        "On the last day; bias: mean over algorithms of the distance from the same score on the same platform without "
+        "campaigns. `alone`: the log says what campaigns caused (the oracle); `alone-estimated`: it does not. "
+        "`+learn=1`: recommenders learn from what users added alone, too.", "",
+    ]  # fmt: skip
+    for key, row in found.items():
+        case, kind = key.split("/")
+        counts = row["counts"]
+        moved = counts.get("of moved items")
+        lines += [
+            f"### {settings['cases'][case]['words']}; campaigns: {kind}", "",
+            f"{row['platforms']} platforms; caused share of the additions in the window "
+            f"{plain(counts['caused share of the window'])}; estimated over true number of caused additions "
+            f"{plain(counts['estimated / true'], '.3f')}; items whose true number is within 1.96 standard errors "
+            f"{plain(counts['within'])}"
+            + (f"; of the promoted items alone, estimated over true {plain(moved)}." if moved else "."),
+            "",
+            "| scheme | Kendall's tau | bias | cosine CF | naive CF |", "|---|---|---|---|---|",
+        ]  # fmt: skip
+        for scheme, one in row["schemes"].items():
+            cells = [plain(one["tau"]), plain(one["bias"], ".4f"), *(percent(one[name]) for name in CFS)]
+            lines.append(f"| {scheme} | {' | '.join(cells)} |")
+        lines.append("")
+    return lines

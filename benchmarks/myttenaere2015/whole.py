@@ -1,130 +1,154 @@
-"""The paper's second description of its data, the whole platform: 34,448 users, 35,741 items, 5.33 items a user.
+"""The whole platform of the paper's second description, 34,448 users and 35,741 items.
 
-    python benchmarks/myttenaere2015/whole.py [--quick] [--seeds N] [--out DIR]
-
-The preset ``viadeo`` at that size with house campaigns: scores of the constant lists and of both collaborative
-filterings from day 300 to day 500, classical and with p = 20 and 80 weights, with time and memory. Writes ``whole.md``
-and ``whole.json``.
+The constant lists and both collaborative filterings from day 300 to day 500, by the classical score and with weights.
 """
 
 from __future__ import annotations
 
-import argparse
+import functools
+import itertools
 import resource
-import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from analysis import interval, percent
-from platforms import K, constant_lists, lived, world_of
+import numpy as np
+from analysis import CFS, NAMES, interval, percent
+from platforms import K, four, lived, world_of
 
-from recsim_mnar.log.files import write_json
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import registry
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities, score
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.simulate.platform import platform_log
 
-HERE = Path(__file__).resolve().parent
-SIZE = ("n_users=34448", "n_items=35741", "organic_items=1.55", "never_from=1000", "n_never=5000")
-SCHEMES = ("unweighted", "weights+p=20", "weights+p=80")
+MORE = "more weights bring it nearer"
+
+Case = dict[str, Any]
+Changes = dict[str, dict[str, list[float]]]
+"""By algorithm and number of weights: relative change of the score, and half the width of its sampling interval."""
 
 
-def measured(seed: int, settings: tuple[str, ...], preset: str = "viadeo") -> dict[str, Any]:
-    """Scores on both days by each scheme, sizes, and CPU seconds of each step."""
-    seconds, began = {}, time.process_time()
+def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]:
+    """Scores on the reference day and the last, with half the width of their sampling interval over users.
 
-    def lap(name: str) -> None:
-        nonlocal began
-        seconds[name] = round(time.process_time() - began, 1)
-        began = time.process_time()
-
-    world = world_of(preset, seed, settings)
-    log = platform_log(lived(world, seed, {"recommender": "", "sharpness": 0.0}))
-    lap("platform")
+    Args:
+        preset: of the world.
+        seed: of catalogue and users.
+        case: ``set``, ``recommender`` and ``sharpness``.
+        p: numbers of weights.
+    """
+    began = time.process_time()
+    world = world_of(preset, seed, case["set"])
+    log = platform_log(lived(world, seed, case))
     params = world.params
     reference, now = (Profiles.of(log, day, world.n_items) for day in (params.reference_day, params.n_days))
-    agents = constant_lists(log, reference) | {name: registry.learner(name) for name in ("cosine-cf", "naive-cf")}
-    schemes = [scheme for scheme in SCHEMES if scheme == "unweighted" or int(scheme.split("=")[1]) <= world.n_items]
-    weighings = {scheme: make_scheme(scheme).weigh(now, reference) for scheme in schemes}
-    lap("weights")
+    agents = four(log, reference)
+    first = make_scheme("unweighted").weigh(reference, reference)
+    weighings = {str(q): make_scheme(f"weights+p={q}" if q else "unweighted").weigh(now, reference) for q in (0, *p)}
     scores: dict[str, Any] = {}
     for name, learner in agents.items():
-        first = make_scheme("unweighted").weigh(reference, reference)
-        before = float(first.probabilities @ hit_probabilities(reference, learner, K))
-        hits = hit_probabilities(now, learner, K)
-        scores[name] = {"before": before, **{s: float(w.probabilities @ hits) for s, w in weighings.items()}}
-        lap(name)
+        before, hits = (hit_probabilities(profiles, learner, K) for profiles in (reference, now))
+        found = {q: score(weighing, hits) for q, weighing in weighings.items()}
+        scores[name] = {
+            "before": float(first.probabilities @ before),
+            **{q: [float(value), float(high - low) / 2] for q, (value, low, high, _) in found.items()},
+        }
     return {
         "users": now.n_users, "items": world.n_items, "pairs": now.n_pairs, "mean_items": now.n_pairs / now.n_users,
-        "items_held": int((now.n_holders() > 0).sum()), "scores": scores, "seconds": seconds,
-        "memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "items_held": int((now.n_holders() > 0).sum()), "scores": scores,
+        "seconds": round(time.process_time() - began, 1),
+        "memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
     }  # fmt: skip
 
 
-def changes(ones: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By algorithm and scheme, the relative change of the score since the reference day over platforms."""
-    schemes = [s for s in next(iter(ones[0]["scores"].values())) if s != "before"]
+def change_of(found: dict[str, Any]) -> Changes:
+    """Of one platform, by algorithm and p: relative change since the reference day, and its sampling half width."""
     return {
-        name: {s: interval(one["scores"][name][s] / one["scores"][name]["before"] - 1 for one in ones) for s in schemes}
-        for name in ones[0]["scores"]
+        name: {q: [v[0] / row["before"] - 1, v[1] / row["before"]] for q, v in row.items() if q != "before"}
+        for name, row in found["scores"].items()
     }
 
 
-def checks(found: dict[str, dict[str, Any]]) -> dict[str, bool]:
-    """Figure 7's finding for both recommenders: the classical score falls, and weights bring back a part."""
-    out = {}
-    for name in ("cosine-cf", "naive-cf"):
-        row = found[name]
-        text = ", ".join(f"{scheme} {value['mean']:+.1%}" for scheme, value in row.items())
-        weighted = [value["mean"] for scheme, value in row.items() if scheme != "unweighted"]
-        fall = row["unweighted"]["mean"]
-        out[f"{name} falls, and weights bring back a part: {text}"] = fall < 0 and max(weighted) > fall
-    return out
+def over(ones: list[Changes]) -> Changes:
+    """Means over platforms."""
+    return {
+        name: {q: np.mean([one[name][q] for one in ones], axis=0).tolist() for q in row}
+        for name, row in ones[0].items()
+    }
 
 
-def markdown(ones: list[dict[str, Any]]) -> str:
-    found, first = changes(ones), ones[0]
-    schemes = list(found["g1"])
-    mean = {name: sum(one["seconds"][name] for one in ones) / len(ones) for name in first["seconds"]}
-    lines = ["# The whole platform", ""]
-    lines += [
-        f"{len(ones)} platforms: {first['users']:,} users, {first['items']:,} items "
-        f"({first['items_held']:,} of them held by somebody), {first['pairs']:,} pairs, "
-        f"{first['mean_items']:.2f} items a user (published 5.33) on the first. CPU s a platform: "
-        f"{', '.join(f'{name} {value:.0f}' for name, value in mean.items())}; {first['memory_gb']:.1f} GB.", "",
-        "Change of the score from day 300 to day 500 [95 % interval over platforms]:", "",
-        f"| | day 300 | {' | '.join(schemes)} |", "|---|---|" + "---|" * len(schemes),
+def figure5(found: Changes, bounds: dict[str, list[float]]) -> bool:
+    """Do the constant lists move as published: g1 up, g2 down, each within the bounds of the settings?"""
+    return all(low <= found[name]["0"][0] <= high for name, (low, high) in bounds.items())
+
+
+def figure7(row: dict[str, list[float]]) -> dict[str, bool]:
+    """Figure 7's findings for one recommender, each beyond the sampling interval of the score.
+
+    The classical score falls; weights bring back a part, and no more than that (no change of sign); more weights bring
+    back more.
+    """
+    (fall, width), *weighted = (row[q] for q in sorted(row, key=int))
+    return {
+        "falls": fall < -width,
+        "weights bring it nearer to 0": all(abs(value) < abs(fall) - half for value, half in weighted),
+        "no change of sign": all(value < half for value, half in weighted),
+        MORE: all(
+            abs(b) < abs(a) - half for (a, _), (b, half) in itertools.pairwise(weighted)
+        ),
+    }  # fmt: skip
+
+
+def holds(found: Changes, but: str = "") -> bool:
+    """Whether all of Figure 7's findings, ``but`` one, hold for both recommenders."""
+    return all(ok for name in CFS for text, ok in figure7(found[name]).items() if text != but)
+
+
+def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
+    """One platform per seed."""
+    return {
+        f"{seed:03d}": functools.partial(measured, settings["preset"], seed, settings, settings["p"])
+        for seed in range(settings["platforms"])
+    }
+
+
+def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Changes with intervals over platforms, Figure 7's findings, sizes and seconds."""
+    ones = list(found.values())
+    each, mean = [change_of(one) for one in ones], over([change_of(one) for one in ones])
+    sizes = ("users", "items", "items_held", "pairs", "mean_items", "seconds", "memory_gb")
+    return {
+        "platforms": len(ones), **{name: float(np.mean([one[name] for one in ones])) for name in sizes},
+        "before": {name: float(np.mean([one["scores"][name]["before"] for one in ones])) for name in NAMES},
+        "change": {name: {q: interval(one[name][q][0] for one in each) for q in row} for name, row in mean.items()},
+        "sampling": {name: {q: value[1] for q, value in row.items()} for name, row in mean.items()},
+        "checked": settings["p"],
+        "figure7": {name: figure7({q: mean[name][q] for q in map(str, (0, *settings["p"]))}) for name in CFS},
+    }  # fmt: skip
+
+
+def table(found: dict[str, Any]) -> list[str]:
+    """Changes by algorithm and number of weights, with sampling half widths, and Figure 7's findings."""
+    ps = list(found["change"]["g1"])
+    titles = " | ".join("classical" if q == "0" else f"p = {q}" for q in ps)
+    lines = [f"| | day 300 | {titles} |", "|---" * (len(ps) + 2) + "|"]
+    for name, row in found["change"].items():
+        cells = [f"{percent(row[q])}, sampling {found['sampling'][name][q]:.1%}" for q in ps]
+        lines.append(f"| {NAMES[name]} | {found['before'][name]:.4f} | {' | '.join(cells)} |")
+    lines += ["", f"Figure 7, checked at p = {', '.join(map(str, found['checked']))}:", "", "```"]
+    for name, checks in found["figure7"].items():
+        lines += [f"{'PASS ' if ok else 'short'} {NAMES[name]}: {text}" for text, ok in checks.items()]
+    return [*lines, "```", ""]
+
+
+def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+    """The table of the whole platform."""
+    return [
+        f"## {settings['title']}", "",
+        f"{found['platforms']} platforms: {found['users']:,.0f} users, {found['items']:,.0f} items "
+        f"({found['items_held']:,.0f} of them held by somebody), {found['pairs']:,.0f} pairs, "
+        f"{found['mean_items']:.2f} items per user (published 5.33); {found['seconds']:.0f} CPU s per "
+        f"platform, {found['memory_gb']:.1f} GB.", "",
+        "Change of the score from day 300 to day 500 [95 % interval over platforms], and half the width of the score's "
+        "sampling interval over users. A finding passes where it is beyond that.", "", *table(found),
     ]  # fmt: skip
-    for name, row in found.items():
-        before = sum(one["scores"][name]["before"] for one in ones) / len(ones)
-        cells = [percent(row[s]) if len(ones) > 1 else f"{row[s]['mean']:+.1%}" for s in schemes]
-        lines.append(f"| {name} | {before:.4f} | {' | '.join(cells)} |")
-    told = checks(found)
-    lines += ["", "```", *(f"{'PASS ' if ok else 'short'} {text}" for text, ok in told.items()), "```"]
-    return "\n".join(lines)
-
-
-def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the small preset")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args(given)
-    out = options.out or (Path("runs/myttenaere2015-quick") if options.quick else HERE)
-    out.mkdir(parents=True, exist_ok=True)
-    size, preset = ((), "quick") if options.quick else (SIZE, "viadeo")
-    ones = []
-    for seed in range(options.seeds):
-        ones.append(measured(seed, size, preset))
-        print(f"platform {seed} done", flush=True)
-    write_json(out / "whole.json", ones)
-    text = markdown(ones)
-    (out / "whole.md").write_text(text + "\n")
-    print(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

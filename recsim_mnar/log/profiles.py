@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,6 +130,11 @@ class Profiles:
                 "item": self.items,
             }
         )
+
+    def fingerprint(self) -> bytes:
+        """Equal for profiles of the same users with the same items: 16 bytes."""
+        parts = (np.array([self.n_items]), self.users, self.starts, self.items)
+        return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=16).digest()
 
     def pairs(self, which: NDArray[np.bool_]) -> Profiles:
         """Only some of the pairs, and the users who keep any; ``which`` (E,)."""

@@ -132,6 +132,25 @@ def test_schemes_are_what_they_say(profiles, spec):
     np.testing.assert_allclose(weighing.probabilities, by_definition(spec, few, before), rtol=1e-10)
 
 
+def test_users_and_items_are_drawn_as_section_2_2_says(profiles):
+    """P(u) by business weights or by random edges, P(i|u) in favour of recent items."""
+    before, now = profiles
+    edges = make_scheme("unweighted+users=edges").weigh(now, before).probabilities
+    np.testing.assert_allclose(edges, 1 / now.n_pairs)
+    importance = {int(user): 1.0 + user % 3 for user in now.users}
+    owners = now.users[now.owners()]
+    by_user = np.array([importance[int(user)] for user in now.users])
+    expected = (by_user / by_user.sum() / now.lengths())[now.owners()]
+    np.testing.assert_allclose(Unweighted(importance).weigh(now, before).probabilities, expected)
+    recent = make_scheme("unweighted+half_life=50").weigh(now, before).probabilities
+    for user in now.users[::97]:
+        mine = np.flatnonzero(owners == user)
+        weight = 0.5 ** ((500 - now.added[mine]) / 50)
+        np.testing.assert_allclose(recent[mine], weight / weight.sum() / now.n_users)
+    with pytest.raises(UserError, match=f"user {now.users[0]} has no weight"):
+        Unweighted({int(user): 1.0 for user in now.users[1:]}).weigh(now, before)
+
+
 def test_weights_bring_back_the_items_probabilities(profiles):
     before, now = profiles
     weighing = make_scheme("weights").weigh(now, before)
@@ -210,6 +229,16 @@ def test_other_agents_are_refitted_without_the_pair(name):
         mine = row[profiles.items[e]]
         expected = probability_of_ranks((row > mine).sum(), (row == mine).sum() - 1, 3)
         np.testing.assert_allclose(probabilities[e], expected)
+
+
+def test_the_exhaustive_interval_treats_users_as_the_sample(profiles):
+    """P(u) uniform: the mean over users of their share of hits, with its standard error."""
+    before, now = profiles
+    hits = hit_probabilities(now, registry.learner("naive-cf"), 5)
+    value, low, high, n = score(make_scheme("unweighted").weigh(now, before), hits)
+    shares = np.add.reduceat(hits, now.starts[:-1]) / now.lengths()
+    assert (value, n) == (pytest.approx(shares.mean()), now.n_users)
+    assert high - low == pytest.approx(2 * 1.96 * shares.std() / np.sqrt(n), rel=0.1)
 
 
 @pytest.mark.verify
@@ -331,6 +360,8 @@ def test_bad_input(log, profiles):
         ({"schemes": ["weights+p=-1"]}, "p must be a whole number from 0"),
         ({"schemes": ["wtd+p=1"]}, "wtd-h has no parameters"),
         ({"schemes": ["alone+learn=2"]}, "learn must be 0 or 1"),
+        ({"schemes": ["unweighted+users=all"]}, "users must be uniform, edges or a weight"),
+        ({"schemes": ["unweighted+half_life=-1"]}, "half_life must be a number from 0"),
         ({"schemes": ["structure+bins=1"]}, "bins must be a whole number from 2"),
         ({"schemes": ["snips+gamma=-1"]}, "gamma must be a number from 0"),
         ({"schemes": ["random-phase+campaign=7"]}, "nobody has added anything from campaign 7"),

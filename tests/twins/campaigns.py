@@ -129,3 +129,65 @@ def place(scores, item):
     """How many other candidates score above an item, and how many level with it."""
     others = [s for i, s in enumerate(scores) if s is not None and i != item]
     return sum(s > scores[item] for s in others), sum(s == scores[item] for s in others)
+
+
+def own_additions(profiles, days, day, window, side, prior):
+    """Additions that users would make alone on each day of a window, item by item and day by day."""
+    n = profiles.n_items
+    added = [(int(i), math.floor(t)) for i, t in zip(profiles.items, profiles.added, strict=True)]
+    quiet = {d for d in range(math.floor(profiles.time)) if not any(c <= d < c + window for c in days)}
+    earlier = [i for i, d in added if d in quiet and d < day]
+    sides = []
+    for reach in (range(day - side, day), range(day + window, day + window + side)):
+        part = [d for d in reach if d in quiet]
+        if part:
+            seen = [i for i, d in added if d in part]
+            share = [(seen.count(i) + prior * earlier.count(i) / len(earlier)) / (len(seen) + prior) for i in range(n)]
+            sides.append((sum(part) / len(part), len(seen) / len(part), share))
+    own = np.zeros((n, window))
+    for i in range(n):
+        for d in range(window):
+            (x, rate, share), (y, after, then) = sides[0], sides[-1]
+            late = (day + d - x) / (y - x) if y > x else 0.0
+            over = min(max(profiles.time - day - d, 0.0), 1.0)
+            own[i, d] = rate ** (1 - late) * after**late * (share[i] * (1 - late) + then[i] * late) * over
+    return own
+
+
+def pooled(values):
+    """The nearest values that never rise: neighbours that do are pooled."""
+    blocks = []
+    for value in values:
+        blocks.append([value, 1])
+        while len(blocks) > 1 and blocks[-1][0] > blocks[-2][0]:
+            (b, m), (a, k) = blocks.pop(), blocks.pop()
+            blocks.append([(a * k + b * m) / (k + m), k + m])
+    return [value for value, k in blocks for _ in range(k)]
+
+
+def caused_by_days(profiles, own, day, window, variance, sweeps):
+    """(caused additions of each item, delay, P(caused) by item and day), the sums of EM written out."""
+    n = profiles.n_items
+    counts = np.zeros((n, window))
+    for i, t in zip(profiles.items, profiles.added, strict=True):
+        if day <= math.floor(t) < day + window:
+            counts[i, math.floor(t) - day] += 1
+    sums = [sum(own[i]) for i in range(n)]
+    excess = [counts[i].sum() - sums[i] for i in range(n)]
+    mean = sum(excess) / n
+    spread = sum((x - mean) ** 2 for x in excess) / n - sum(s + v for s, v in zip(sums, variance, strict=True)) / n
+    shape = mean**2 / max(spread, 1e-3 * mean)
+    known = [s * s / v for s, v in zip(sums, variance, strict=True)]
+    delay = [max(counts[:, d].sum() - own[:, d].sum(), 0.0) for d in range(window)]
+    delay, caused, factor = [f / sum(delay) for f in delay], [mean] * n, [1.0] * n
+    for _ in range(sweeps):
+        chance = np.array([[caused[i] * f / (own[i, d] * factor[i] + caused[i] * f) if counts[i, d] else 0.0
+                            for d, f in enumerate(delay)] for i in range(n)])  # fmt: skip
+        parts = chance * counts
+        raw = [sum(parts[i]) + shape for i in range(n)]
+        caused = [sum(excess) * x / sum(raw) for x in raw]
+        delay = pooled([sum(parts[:, d]) for d in range(window)])
+        delay = [f / sum(delay) for f in delay]
+        raw = [(known[i] + sum(counts[i] - parts[i])) / (known[i] + sums[i]) for i in range(n)]
+        factor = [x * sum(sums) / sum(a * b for a, b in zip(raw, sums, strict=True)) for x in raw]
+    return caused, delay, chance

@@ -92,13 +92,13 @@ def scores_by_scheme(
         k: length of the list.
     """
     now = Profiles.of(log, time, reference.n_items)
-    cache: dict[tuple[float, int, str], Floats] = {}
+    cache: dict[tuple[bytes, str], Floats] = {}
     found: dict[str, dict[str, float]] = {}
     for spec in schemes:
         weighing = make_scheme(spec).weigh(now, reference)
         found[spec] = {}
         for name, learner in agents.items():
-            key = (weighing.profiles.time, weighing.profiles.n_pairs, name)  # a scheme may judge a part of the pairs
+            key = (weighing.profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
             if key not in cache:
                 cache[key] = hit_probabilities(weighing.profiles, learner, k)
             found[spec][name] = float(weighing.probabilities @ cache[key])

@@ -38,15 +38,15 @@ class AfterCampaigns:
     reference: Profiles
     campaigns: Campaigns
     k: int
-    _found: dict[tuple[int, float, str], Floats] = field(default_factory=dict)
+    _found: dict[tuple[bytes, str], Floats] = field(default_factory=dict)
 
     def now(self, log: Log) -> Profiles:
         """Profiles on the day of the comparison."""
         return Profiles.of(log, self.platform.day, self.platform.world.n_items)
 
-    def hits(self, log: Log, profiles: Profiles, name: str, learner: Learner) -> Floats:
+    def hits(self, profiles: Profiles, name: str, learner: Learner) -> Floats:
         """See :func:`hit_probabilities`; computed once for all schemes."""
-        key = (id(log), profiles.time, name)
+        key = (profiles.fingerprint(), name)
         if key not in self._found:
             self._found[key] = hit_probabilities(profiles, learner, self.k, name=name)
         return self._found[key]
@@ -86,7 +86,7 @@ class WeighedLeaveOneOut(Protocol):
         records = []
         for name, learner in study.learners.items():
             began = time.perf_counter()
-            hits = own.hits(log, weighing.profiles, name, learner)
+            hits = own.hits(weighing.profiles, name, learner)
             value, low, high, n = score(weighing, hits, level=study.level)
             records.append(
                 Record(

@@ -82,10 +82,10 @@ def weighted_leave_one_out(
     seed = check_seed(seed)
     chosen = names_of(schemes)
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
-    cache: dict[tuple[float, int, str], tuple[Floats, float]] = {}
+    cache: dict[tuple[bytes, str], tuple[Floats, float]] = {}
 
     def hits(profiles: Profiles, name: str) -> tuple[Floats, float]:
-        key = (profiles.time, profiles.n_pairs, name)  # a scheme may judge a part of the pairs
+        key = (profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
         if key not in cache:
             began = clock.perf_counter()
             cache[key] = hit_probabilities(profiles, learners[name], k, name=name), clock.perf_counter() - began
@@ -153,10 +153,11 @@ def score(
         level: of the interval.
     """
     if samples is None:
-        parts = weighing.probabilities * probabilities
+        # In units of one user's mean probability: the interval reckons with one more row, and that is a user.
+        each = weighing.probabilities * weighing.profiles.n_users
         starts = weighing.profiles.starts[:-1]
         value, low, high = ratio_interval(
-            np.add.reduceat(parts, starts), np.add.reduceat(weighing.probabilities, starts), level
+            np.add.reduceat(each * probabilities, starts), np.add.reduceat(each, starts), level
         )
         return value, low, high, weighing.profiles.n_users
     cumulative = np.cumsum(weighing.probabilities)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
 from recsim_mnar.protocols.temporal.item_weights import BOUND, fit_item_weights
+from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 
 Floats = NDArray[np.float64]
 
@@ -56,13 +58,40 @@ class Scheme(abc.ABC):
 
 
 class Unweighted(Scheme):
-    """A user uniformly, then one of their items uniformly: the classical score."""
+    """The classical score: a user by P(u), then one of their items by P(i|u), both uniform unless said otherwise.
+
+    De Myttenaere et al. 2015, section 2.2: P(u) "might reflect the business importance of the users", P(i|u) "could
+    favor items recently associated to a profile", and "random edge selection" draws one of all pairs.
+
+    Args:
+        users: P(u) up to a factor: ``uniform``; ``edges``, by the number of items held, which draws pairs alike; or a
+            weight for each user's id.
+        half_life: days after which an item counts half as much in P(i|u) as one just added; 0 counts them alike.
+    """
 
     name = "unweighted"
 
+    def __init__(self, users: str | Mapping[int, float] = "uniform", half_life: float = 0.0) -> None:
+        if isinstance(users, str) and users not in ("uniform", "edges"):
+            raise UserError(f"unweighted: users must be uniform, edges or a weight for each user, got {users!r}")
+        self.users, self.half_life = users, _number("unweighted", "half_life", half_life)
+
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
-        return _by_user(now, np.ones(now.n_items))
+        if self.users == "uniform" and not self.half_life:
+            return _by_user(now, np.ones(now.n_items))
+        item = np.exp2((now.added - now.time) / self.half_life) if self.half_life else np.ones(now.n_pairs)
+        total = np.add.reduceat(item, now.starts[:-1])
+        return _by_pair(now, item * np.repeat(self._user_weights(now) / total, now.lengths()))
+
+    def _user_weights(self, now: Profiles) -> Floats:
+        if isinstance(self.users, str):
+            return now.lengths().astype(np.float64) if self.users == "edges" else np.ones(now.n_users)
+        found = np.array([self.users.get(int(user), np.nan) for user in now.users], np.float64)
+        if not (found >= 0.0).all() or not np.isfinite(found).all():
+            user = int(now.users[np.flatnonzero(~((found >= 0.0) & np.isfinite(found)))[0]])
+            raise UserError(f"unweighted: user {user} has no weight from 0. Give one for each user who holds an item")
+        return found
 
 
 class Weights(Scheme):
@@ -203,7 +232,7 @@ class Alone(Scheme):
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
-        kept = now.causes < 0
+        kept = self.kept(now)
         part = now.pairs(kept)
         fit = fit_item_weights(part, reference.item_probabilities())
         if self.learn:
@@ -211,6 +240,37 @@ class Alone(Scheme):
         out = np.zeros(now.n_pairs)
         out[kept] = _by_user(part, fit.weights).probabilities
         return Weighing(now, out, {"pairs_alone": int(kept.sum()), "kl": fit.divergence})
+
+    def kept(self, now: Profiles) -> NDArray[np.bool_]:
+        """(E,) the pairs that users added alone."""
+        return now.causes < 0
+
+
+class AloneEstimated(Alone):
+    """The same where the log does not say what campaigns caused: see :func:`caused_additions`.
+
+    A pair is kept with the estimated probability that its user added it alone, by a draw of its own, so that items keep
+    the estimated number of such pairs.
+
+    Args:
+        days: of the campaigns; ``330/430`` in a spec.
+        learn: as in :class:`Alone`.
+        window: days in which a campaign's additions come.
+        draw: seed of the draws; a score's mean over several has less of their noise.
+    """
+
+    name = "alone-estimated"
+
+    def __init__(self, days: Sequence[float] | float, learn: int = 0, window: int = 30, draw: int = 0) -> None:
+        super().__init__(learn)
+        self.days = tuple(np.atleast_1d(np.asarray(days, np.float64)).tolist())
+        self.window, self.draw = window, check_seed(draw, "draw")
+
+    def kept(self, now: Profiles) -> NDArray[np.bool_]:
+        """(E,) a draw of the pairs that users added alone."""
+        caused = caused_additions(now, self.days, window=self.window).probabilities
+        seed = derive_seed(self.draw, self.name)
+        return uniforms(seed, Stream.PROTOCOL, now.users[now.owners()], now.items) >= caused
 
 
 class StructureWeights(Scheme):
@@ -302,6 +362,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         PopularitySNIPS,
         WTD,
         Alone,
+        AloneEstimated,
         StructureWeights,
     )
 }
@@ -327,10 +388,15 @@ def make_scheme(spec: str) -> Scheme:
         if not equals or key not in known:
             hint = f"{name} has {nearest(key, known) if known else 'no parameters'}"
             raise UserError(f"scheme {spec!r}: {option!r} is not parameter=value of one that is known; {hint}")
+        default = inspect.signature(kind).parameters[key].default
         try:
-            values[key] = float(text) if "." in text or "e" in text.lower() else int(text)
+            numbers = [float(part) if "." in part or "e" in part.lower() else int(part) for part in text.split("/")]
         except ValueError:
+            if isinstance(default, str):
+                values[key] = text
+                continue
             raise UserError(f"scheme {spec!r}: {key} must be a number, got {text!r}") from None
+        values[key] = numbers[0] if len(numbers) == 1 else numbers
     made: Scheme = kind(**values)
     return made
 
