@@ -31,7 +31,7 @@ NEIGHBOURS = {k.name: k for k in (CUBN, CIBN)}
 OF_THE_PAPER = ("rmf", "bpr", "recresp", "cause", "cause-prod", "ulrmf", "ulbpr")
 METHODS = (*OF_THE_PAPER, "dlce", "cubn", "cibn")
 CELLS = 50_000_000  # scores at a time
-_PURCHASES_ONLY = ("rmf", "bpr", "dlce")  # what was recommended in vain is to these an item like any other
+PURCHASES_ONLY = ("rmf", "bpr", "dlce")  # what was recommended in vain is to these an item like any other
 
 Candidate = dict[str, Any]
 Scores = Any  # (U, I)
@@ -112,7 +112,7 @@ def fit(
     if method in NEIGHBOURS:
         policy = NEIGHBOURS[method](**candidate).fit_exposures(data.exposures, periods=data.periods)
         return Fit(policy._scores_of(users))
-    bought = method in _PURCHASES_ONLY
+    bought = method in PURCHASES_ONLY
     observed, exposures = (data.purchases, data.bought) if bought else (data.observed, data.exposures)
     n = updates or training["updates"]
     learner = FACTOR_LEARNERS[method](
