@@ -69,36 +69,60 @@ def draw_semisynthetic(result: dict[str, Any], pyplot: Any) -> Any:
 
 
 def draw_readings(result: dict[str, Any], pyplot: Any) -> Any:
-    """Propensities of each reading by rank and over users, and how the methods learn as published."""
-    worlds = {n: w for n, w in result["worlds"].items() if not n.startswith("ML-100K")}
-    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4))
-    drawn: dict[str, str] = {}
-    for name, w in worlds.items():
-        how = name.split(",")[0]
-        if how in drawn:  # of one period, the same propensities
-            continue
-        colour = drawn[how] = f"C{len(drawn)}"
-        world, style = w["world"], "--" if how.startswith("scaled") else "-"
+    """Propensities of the five readings by rank and over users, three methods in each, learning as published."""
+    worlds = {n: w for n, w in result["worlds"].items() if "ranks" in w["world"] and not n.startswith("ML-100K")}
+    figure, axes = pyplot.subplots(2, 2, figsize=(12, 8))
+    told = {m: v[0] for m, v in result["published"]["semisynthetic"]["dunnhumby-personalised"].items()}
+    laws: dict[str, list[str]] = {}
+    for name in worlds:
+        laws.setdefault(name.split(",")[0], []).append(name)
+    for k, (how, names) in enumerate(laws.items()):
+        world, style = worlds[names[0]]["world"], {"color": f"C{k}", "ls": "--" if how.startswith("scaled") else "-"}
         bands = world["propensity by rank"]
-        axes[0].plot(world["ranks"], bands["0.5"], color=colour, ls=style, label=how)
-        axes[0].fill_between(world["ranks"], bands["0.1"], bands["0.9"], color=colour, alpha=0.15, lw=0)
+        periods = " and ".join(str(worlds[n]["periods"]) for n in names)
+        axes[0, 0].plot(world["ranks"], bands["0.5"], label=f"{how} (logs of {periods} periods)", **style)
+        axes[0, 0].fill_between(world["ranks"], bands["0.1"], bands["0.9"], color=f"C{k}", alpha=0.15, lw=0)
         own = world["recommendations per user"]
-        axes[1].plot(np.linspace(0, 1, len(own)), own, color=colour, ls=style, label=how)
-    axes[0].set(xscale="log", yscale="log", ylim=(1e-6, 2), xlabel="place in the user's own order of propensities",
-                ylabel="propensity", title="median user, 10 to 90 % of users shaded")  # fmt: skip
-    axes[1].set(yscale="log", xlabel="share of users", ylabel="recommendations", title="recommendations per user")
-    last = list(worlds)[-1]
-    for k, (method, trained) in enumerate(worlds[last].get("trained", {}).items()):
-        x, y = zip(*[(u / trained["asked"], v) for u, v in trained["curve"]], strict=True)
-        axes[2].plot(x, y, f"C{k}.-", label=f"{name_of(method)} ({trained['asked'] / 1e6:g} M)")
-        known_value = result["published"]["semisynthetic"]["dunnhumby-personalised"].get(method)
-        if known_value and known_value[0] is not None:
-            axes[2].axhline(known_value[0], color=f"C{k}", ls=":", lw=1)
-    axes[2].set(xlabel="share of the published updates", ylabel=result["metrics"][0],
-                title=f"{last.split(',')[0]}; dotted: published")  # fmt: skip
-    for axis in axes:
+        axes[0, 1].plot(np.linspace(0, 1, len(own)), own, label=how, **style)
+    axes[0, 0].set(xscale="log", yscale="log", ylim=(1e-6, 2), xlabel="place in the user's own order of propensities",
+                   ylabel="propensity", title="median user; 10 to 90 % of users shaded")  # fmt: skip
+    axes[0, 1].set(yscale="log", xlabel="share of users", ylabel="recommendations", title="recommendations per user")
+    _draw_methods(axes[1, 0], worlds, told, result["metrics"][0])
+    _draw_learning(axes[1, 1], worlds, told, result["metrics"][0])
+    for axis in axes.ravel():
         axis.legend(frameon=False, fontsize=7)
     return figure
+
+
+def _draw_methods(axis: Any, worlds: dict[str, Any], told: dict[str, Any], metric: str) -> None:
+    """The study's own search in each reading; published values as dotted lines."""
+    for k, method in enumerate(("bpr", "ulbpr", "dlce")):
+        rows = [w["rows"][method] for w in worlds.values()]
+        values = np.array([row["mean"][0] for row in rows])
+        half = np.array([row.get("high", row["mean"])[0] for row in rows]) - values
+        axis.bar(
+            np.arange(len(worlds)) + 0.27 * (k - 1), values, 0.25, yerr=half, color=f"C{k + 3}", label=name_of(method)
+        )
+        if told.get(method) is not None:
+            axis.axhline(told[method], color=f"C{k + 3}", ls=":", lw=1)
+    names = [name.replace(", ", ",\n") for name in worlds]
+    axis.set_xticks(range(len(worlds)), names, fontsize=7)
+    axis.set(ylabel=metric, title="own search, true propensities; dotted: published")
+
+
+def _draw_learning(axis: Any, worlds: dict[str, Any], told: dict[str, Any], metric: str) -> None:
+    """Learners trained as published in the world as published."""
+    last = next((name for name in worlds if name.startswith("as published")), list(worlds)[-1])
+    colours = {"bpr": "C3", "ulbpr": "C4", "dlce": "C5"}
+    for method, trained in worlds[last].get("trained", {}).items():
+        x, y = zip(*[(u / trained["asked"], v) for u, v in trained["curve"]], strict=True)
+        colour = colours.get(method, "C6")
+        axis.plot(x, y, ".-", color=colour, label=f"{name_of(method)}, of {trained['asked'] / 1e6:g} M updates")
+        if told.get(method) is not None:
+            axis.axhline(told[method], color=colour, ls=":", lw=1)
+    axis.set(
+        xlabel="share of the published updates", ylabel=metric, title=f"{last.split(',')[0]}: trained as published"
+    )
 
 
 def draw_density(result: dict[str, Any], pyplot: Any) -> Any:
