@@ -204,10 +204,9 @@ def followed(method: str, k: int, name: str, world: PurchasesWorld, periods: int
 
 
 def trainings_of(name: str, periods: int, own: dict[str, Any]) -> list[str]:
-    """METHOD/K of what is trained as published: all of it in the world as published, one each in some others."""
-    if name == AS_PUBLISHED:
-        return [f"{m}/{k}" for m in own if isinstance(own[m], dict) for k in range(own[m].get("seeds", own["seeds"]))]
-    return [f"{m}/0" for m in own["everywhere"]] if periods > 1 else []
+    """METHOD/K of what is trained as published: every method in the world as published, some in the others."""
+    methods = own["everywhere"] if name != AS_PUBLISHED else [m for m in own if isinstance(own[m], dict)]
+    return [f"{m}/{k}" for m in methods for k in range(own[m].get("seeds", own["seeds"]) if periods > 1 else 1)]
 
 
 def of_trainings(parts: list[dict[str, Any]], own: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recsim_mnar.log import replacing
 
 DIGITS = 4  # significant, of what is kept
@@ -30,7 +32,8 @@ def write_results(out: Path, results: dict[str, Any]) -> None:
 
 
 def rounded(value: Any) -> Any:
-    """The same with floats of DIGITS significant digits."""
+    """The same with floats of DIGITS significant digits, numbers of NumPy's as Python's own."""
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

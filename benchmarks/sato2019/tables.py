@@ -202,14 +202,24 @@ def cells(result: dict[str, Any], empty: str) -> str:
         metric, counting, n = key.split("/")
         if counting != empty:
             continue
-        best = max(cell["means"], key=lambda m: cell["means"][m])
-        other = f"{name_of(cell['other'])} {cell['means'][cell['other']]:.4f}"
-        ours = [f"{cell['means'][m]:.4f}, {cell[m][0]:+.4f} [{cell[m][1]:+.4f}, {cell[m][2]:+.4f}]" for m in OURS]
-        above = any(cell[m][1] > 0 for m in OURS)
-        verdict = "above" if above else "best" if best in OURS else "not"
-        rows.append([f"{TITLES[metric]}@{n}", other, *ours, verdict])
-    head = ["cell", "best other", *(f"{name_of(m)}, its difference" for m in OURS), "ULRMF or ULBPR"]
+
+        def value(m: str, cell: Any = cell, n: str = n) -> str:
+            return f"{cell['means'][m]:.4f} ({100 * result['rows'][m]['estimates'][n]['left_out']:.0f} %)"
+
+        ours = [f"{value(m)}, {cell[m][0]:+.4f} [{cell[m][1]:+.4f}, {cell[m][2]:+.4f}]" for m in OURS]
+        other = f"{name_of(cell['other'])} {value(cell['other'])}"
+        rows.append([f"{TITLES[metric]}@{n}", other, *ours, standing(cell)])
+    head = ["cell", "best other (left out)", *(f"{name_of(m)} (left out), difference" for m in OURS), "ULRMF or ULBPR"]
     return grid(head, rows)
+
+
+def standing(cell: dict[str, Any]) -> str:
+    """Where the better of ULRMF and ULBPR stands: above, or behind, says that an interval excludes 0."""
+    if any(cell[m][1] > 0 for m in OURS):
+        return "above"
+    if max(cell["means"], key=lambda m: cell["means"][m]) in OURS:
+        return "best"
+    return "behind" if all(cell[m][2] < 0 for m in OURS) else "not best"
 
 
 def counted(result: dict[str, Any], empty: str) -> tuple[int, int, int]:
