@@ -140,25 +140,31 @@ def paired_difference(first: tuple[Any, Any], second: tuple[Any, Any], level: fl
 
 
 def cells_of(values: dict[str, Any], user: Any, period: Any) -> dict[str, Any]:
-    """One cell: each method's mean, the best of the others, and ULRMF and ULBPR less it.
+    """One cell: means of the best of the others and of ULRMF and ULBPR, and these two less the former.
 
     The best other is chosen by the very values that are compared, which favours it.
     """
     parts = {m: training_parts(v, user, period) for m, v in values.items()}
     means = {m: float(p[0].mean()) for m, p in parts.items()}
     other = max((m for m in means if m not in OURS), key=lambda m: means[m])
-    return {"means": means, "other": other, **{m: paired_difference(parts[m], parts[other]) for m in OURS}}
+    shown = {m: means[m] for m in (other, *OURS)}
+    return {"means": shown, "other": other, **{m: paired_difference(parts[m], parts[other]) for m in OURS}}
 
 
-def grid_edges(settings: dict[str, Any], grids: dict[str, list[Any]]) -> list[str]:
-    """Settings chosen at the end of what was searched; alpha's ends, 0 and 1, are no edge but its range."""
-    out = []
+def grid_edges(pick: dict[str, Any], grids: dict[str, list[Any]], updates: int | None = None) -> list[str]:
+    """Settings chosen at the end of what was searched, and a best look that is the last of all ``updates``.
+
+    The ends of alpha, 0 and 1, are its range and no edge.
+    """
+    settings, out = pick["settings"], []
     for name, values in grids.items():
         numbers = [v for v in values if isinstance(v, int | float)]
         if name == "alpha" or len(numbers) < 2 or name not in settings:
             continue
         if settings[name] in (min(numbers), max(numbers)):
             out.append(f"{name} {settings[name]:g}")
+    if updates is not None and pick["updates"] is not None and pick["updates"] >= updates:
+        out.append("all updates")
     return out
 
 

@@ -86,7 +86,7 @@ def of_worlds(files: dict[str, Path | None], worlds: list[str], cache: Path, *, 
             found[name] = equations(world, users_of(world))
     if not quick and worlds != list(WORLDS) and not set(worlds) <= set(found):
         need(files, worlds)
-    return {"worlds": found, "checks": checks(found)}
+    return {"worlds": found}
 
 
 def checks(found: dict[str, dict[str, float]]) -> dict[str, bool]:

@@ -82,9 +82,8 @@ def product(
     values = {m: float(np.mean([found[k][m]["uplift"][0] for k in found])) for m in PAIR}
     text = f"product level: ulbpr {values['ulbpr']:.4f} above bpr {values['bpr']:.4f} in Uplift@{real['lengths'][0]}"
     return {
-        "settings": {k: settings[k] for k in ("stages", "own")}, "items": log.exposures.n_items,
-        "users": log.exposures.n_users, "trainings": found,
-        "chosen": chosen, "checks": {text: values["ulbpr"] > values["bpr"]},
+        "items": log.exposures.n_items, "users": log.exposures.n_users, "trainings": found, "chosen": picks,
+        "checks": {text: values["ulbpr"] > values["bpr"]},
     }  # fmt: skip
 
 

@@ -70,19 +70,20 @@ def draw_semisynthetic(result: dict[str, Any], pyplot: Any) -> Any:
 
 def draw_readings(result: dict[str, Any], pyplot: Any) -> Any:
     """Propensities of the five readings by rank and over users, three methods in each, learning as published."""
-    worlds = {n: w for n, w in result["worlds"].items() if "ranks" in w["world"] and not n.startswith("ML-100K")}
+    worlds = {n: w for n, w in result["worlds"].items() if "trained" in w}
     figure, axes = pyplot.subplots(2, 2, figsize=(12, 8))
     told = {m: v[0] for m, v in result["published"]["semisynthetic"]["dunnhumby-personalised"].items()}
     laws: dict[str, list[str]] = {}
     for name in worlds:
         laws.setdefault(name.split(",")[0], []).append(name)
     for k, (how, names) in enumerate(laws.items()):
-        world, style = worlds[names[0]]["world"], {"color": f"C{k}", "ls": "--" if how.startswith("scaled") else "-"}
-        bands = world["propensity by rank"]
+        style = {"color": f"C{k}", "ls": "--" if how.startswith("scaled") else "-"}
+        law = next(worlds[n]["propensities"] for n in names if "propensities" in worlds[n])
+        ranks, bands = law["ranks"], law["quantiles"]
         periods = " and ".join(str(worlds[n]["periods"]) for n in names)
-        axes[0, 0].plot(world["ranks"], bands["0.5"], label=f"{how} (logs of {periods} periods)", **style)
-        axes[0, 0].fill_between(world["ranks"], bands["0.1"], bands["0.9"], color=f"C{k}", alpha=0.15, lw=0)
-        own = world["recommendations per user"]
+        axes[0, 0].plot(ranks, bands["0.5"], label=f"{how} (logs of {periods} periods)", **style)
+        axes[0, 0].fill_between(ranks, bands["0.1"], bands["0.9"], color=f"C{k}", alpha=0.15, lw=0)
+        own = worlds[names[0]]["world"]["recommendations per user"]
         axes[0, 1].plot(np.linspace(0, 1, len(own)), own, label=how, **style)
     axes[0, 0].set(xscale="log", yscale="log", ylim=(1e-6, 2), xlabel="place in the user's own order of propensities",
                    ylabel="propensity", title="median user; 10 to 90 % of users shaded")  # fmt: skip
@@ -95,19 +96,18 @@ def draw_readings(result: dict[str, Any], pyplot: Any) -> Any:
 
 
 def _draw_methods(axis: Any, worlds: dict[str, Any], told: dict[str, Any], metric: str) -> None:
-    """The study's own search in each reading; published values as dotted lines."""
+    """The study's own search in each reading, and learners trained as published; published values as dotted lines."""
     for k, method in enumerate(("bpr", "ulbpr", "dlce")):
-        rows = [w["rows"][method] for w in worlds.values()]
+        rows, at = [w["rows"][method] for w in worlds.values()], np.arange(len(worlds)) + 0.27 * (k - 1)
         values = np.array([row["mean"][0] for row in rows])
         half = np.array([row.get("high", row["mean"])[0] for row in rows]) - values
-        axis.bar(
-            np.arange(len(worlds)) + 0.27 * (k - 1), values, 0.25, yerr=half, color=f"C{k + 3}", label=name_of(method)
-        )
+        axis.bar(at, values, 0.25, yerr=half, color=f"C{k + 3}", label=f"{name_of(method)}, own search")
+        trained = [w["trained"][method]["row"]["mean"][0] for w in worlds.values()]
+        axis.plot(at, trained, "kD", ms=4, label="trained as published" if k == 2 else None)
         if told.get(method) is not None:
             axis.axhline(told[method], color=f"C{k + 3}", ls=":", lw=1)
-    names = [name.replace(", ", ",\n") for name in worlds]
-    axis.set_xticks(range(len(worlds)), names, fontsize=7)
-    axis.set(ylabel=metric, title="own search, true propensities; dotted: published")
+    axis.set_xticks(range(len(worlds)), [name.replace(", ", ",\n") for name in worlds], fontsize=6)
+    axis.set(ylabel=metric, title="three methods, true propensities; dotted: published")
 
 
 def _draw_learning(axis: Any, worlds: dict[str, Any], told: dict[str, Any], metric: str) -> None:
@@ -117,7 +117,7 @@ def _draw_learning(axis: Any, worlds: dict[str, Any], told: dict[str, Any], metr
     for method, trained in worlds[last].get("trained", {}).items():
         x, y = zip(*[(u / trained["asked"], v) for u, v in trained["curve"]], strict=True)
         colour = colours.get(method, "C6")
-        axis.plot(x, y, ".-", color=colour, label=f"{name_of(method)}, of {trained['asked'] / 1e6:g} M updates")
+        axis.plot(x, y, ".-", color=colour, label=f"{name_of(method)}, share of {trained['asked'] / 1e6:g} M updates")
         if told.get(method) is not None:
             axis.axhline(told[method], color=colour, ls=":", lw=1)
     axis.set(

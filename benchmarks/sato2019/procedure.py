@@ -144,13 +144,11 @@ def fitted(method: str, candidate: dict[str, Any], data: Data, window: Window, s
 
 
 def tested(method: str, best: dict[str, Any], data: Data, window: Window, settings: dict[str, Any]) -> dict[str, Any]:
-    """Both metrics of the chosen settings on the test periods."""
+    """Both metrics of the chosen settings on the test periods, and the share without an estimate."""
     seed = rng.derive_seed(settings["seed"], "test/0")
     done = fit(method, best["settings"], data, settings["training"], seed=seed, updates=best["updates"])
-    lengths = settings["real"]["lengths"]
-    lists = top_items(done.scores, max(lengths))
-    told = {str(n): window.estimates(lists[:, :n]) for n in lengths}
-    return {n: {m: row[m] for m in ("uplift", "uplift_snips", "left_out")} for n, row in told.items()}
+    told = window.estimates(top_items(done.scores, settings["real"]["lengths"][0]))
+    return {m: told[m] for m in ("uplift", "uplift_snips", "left_out")}
 
 
 def of_rate(found: dict[str, Any], rate: float) -> dict[str, dict[str, Any]]:

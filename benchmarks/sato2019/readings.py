@@ -116,17 +116,20 @@ def sizes(world: PurchasesWorld, lengths: list[int]) -> dict[str, Any]:
     n = users_of(world)
     e = world.deployed_propensities(0, np.arange(n))
     own = np.sort(e.sum(axis=1))
-    ranks = np.unique(np.geomspace(1, world.n_items, 40).astype(int))
     return {
         **describe(world, 0, n, lengths),
         "users shown more than 90 % of the items": float((own > 0.9 * world.n_items).mean()),
         "cells recommended with certainty": float((e > 0.999).mean()),
         "recommendations per user": np.quantile(own, np.linspace(0, 1, 21)).tolist(),
-        "ranks": ranks.tolist(),
-        "propensity by rank": {
-            str(q): np.quantile(-np.sort(-e, axis=1)[:, ranks - 1], q, axis=0).tolist() for q in (0.1, 0.5, 0.9)
-        },
     }
+
+
+def by_rank(world: PurchasesWorld) -> dict[str, Any]:
+    """Quantiles over users of the propensity at some places of each user's own order."""
+    e = -np.sort(-world.deployed_propensities(0, np.arange(users_of(world))), axis=1)
+    ranks = np.unique(np.geomspace(1, world.n_items, 25).astype(int))
+    at = {str(q): np.quantile(e[:, ranks - 1], q, axis=0).tolist() for q in (0.1, 0.5, 0.9)}
+    return {"ranks": ranks.tolist(), "quantiles": at}
 
 
 def searched(name: str, world: PurchasesWorld, periods: int, settings: dict[str, Any], cache: Path) -> Any:
@@ -250,10 +253,16 @@ def study(
         out[name] = {"periods": periods, "world": sizes(world, settings["semisynthetic"]["lengths"])}
         if not name.startswith("ML-100K"):
             out[name] |= rows_of(name, world, periods, settings, cache, main)
+            if periods > 1:  # with logs of one period the propensities are the same
+                out[name]["propensities"] = by_rank(world)
             out[name]["trained"] = trained(name, world, periods, settings, cache)
         print(f"{name} done", flush=True)
     metrics = [*(f"CP@{k}" for k in settings["semisynthetic"]["lengths"]), "CDCG"]
-    return {"settings": {k: settings[k] for k in ("stages", "own", "published")}, "metrics": metrics, "worlds": out}
+    return {
+        "settings": {k: settings[k] for k in ("stages", "own", "training", "published")},
+        "metrics": metrics,
+        "worlds": out,
+    }
 
 
 def rows_of(name: str, world: PurchasesWorld, periods: int, settings: Any, cache: Path, main: Any) -> dict[str, Any]:

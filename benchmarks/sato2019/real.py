@@ -19,7 +19,7 @@ from recsim_mnar.log.exposure_index import CLASSES
 from recsim_mnar.log.files import write_json
 
 CURVES = ("rmf", "bpr", "ulrmf", "ulbpr")
-KEPT = ("seed", "training", "start", "stages", "own")  # of the settings, with a log's results
+KEPT = ("training", "stages", "own")  # of the settings, with a log's results
 COUNTED = ("leave_out", "half")  # "zero" is "leave_out" with NaN as 0
 
 

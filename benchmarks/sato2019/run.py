@@ -117,6 +117,7 @@ def files_of(arguments: argparse.Namespace) -> dict[str, Path | None]:
 def run_part(part: str, arguments: argparse.Namespace) -> bool:
     """One part; whether all that must hold does."""
     import analysis
+    import argument
     import pictures
     import tables
 
@@ -130,6 +131,8 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
         return True
     result["wall_seconds"] = round(time.perf_counter() - began, 1)
     checks = analysis.checks(result) if part in LOGS else result.get("checks", {})
+    if part == "equations":
+        checks = argument.checks(result["worlds"])
     results = {**kept_results(arguments.out), part: rounded(result)}
     write_results(arguments.out, {name: results[name] for name in PARTS if name in results})
     text = tables.TEXTS[part](with_published(results[part]))
@@ -206,11 +209,13 @@ def make_statistics(arguments: argparse.Namespace, files: Any, settings: dict[st
 
 
 def make_semisynthetic(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    """Each world is kept where it was made with the same settings."""
+    """Each world is kept where it was made with the same settings, as far as they matter to it."""
     import semi
 
-    there = kept_results(arguments.out).get("semisynthetic", {}).get("worlds", {})
-    worlds = {name: w for name, w in there.items() if same(w, settings) and not (arguments.fresh or arguments.quick)}
+    own = {key: settings[key] for key in KEPT}
+    there = kept_results(arguments.out).get("semisynthetic", {})
+    anew = arguments.fresh or arguments.quick or there.get("settings") != own
+    worlds = {} if anew else there["worlds"]
     for name in arguments.worlds:
         if name in worlds:
             print(f"{name}: kept")
@@ -218,15 +223,9 @@ def make_semisynthetic(arguments: argparse.Namespace, files: Any, settings: dict
         if not (arguments.quick or (arguments.cache / f"{name}.npz").exists()):
             semi.need(files, [name])
         world = semi.world_of(name, files, arguments.cache, arguments.quick)
-        found = semi.compare(name, world, semi.users_of(world), settings, arguments.cache)
-        worlds[name] = {"settings": {key: settings[key] for key in KEPT}, **found}
+        worlds[name] = semi.compare(name, world, semi.users_of(world), settings, arguments.cache)
     worlds = {name: worlds[name] for name in semi.WORLDS if name in worlds}
-    return {"worlds": worlds, "checks": semi.checks(worlds)}
-
-
-def same(kept: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether a semi-synthetic result was made with these settings, as far as they matter to it."""
-    return all(kept["settings"].get(name) == settings[name] for name in KEPT)
+    return {"settings": own, "worlds": worlds, "checks": semi.checks(worlds)}
 
 
 def make_readings(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
@@ -237,7 +236,8 @@ def make_readings(arguments: argparse.Namespace, files: Any, settings: dict[str,
     there = {} if arguments.quick else results.get("readings", {}).get("worlds", {})
     main = results.get("semisynthetic", {}).get("worlds", {}).get("dunnhumby-personalised")
     made = readings.study(files, settings, arguments.cache, quick=arguments.quick, only=arguments.only, main=main)
-    return {**made, "worlds": {**there, **made["worlds"]}}
+    worlds = {**there, **made["worlds"]}
+    return {**made, "worlds": {name: worlds[name] for name in sorted(worlds, key=lambda n: (n.startswith("ML"), n))}}
 
 
 def make_log(name: str) -> Any:

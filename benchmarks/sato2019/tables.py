@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from analysis import OURS, checks, grid_edges
-from learn import OF_THE_PAPER
+from argument import checks as equation_checks
+from learn import NEIGHBOURS, OF_THE_PAPER
 
 from recsim_mnar.estimators.uplift import EMPTY
 
@@ -67,7 +68,7 @@ def semisynthetic(result: dict[str, Any]) -> str:
             values = [cell(row, k, 4 if k < 2 else 3) for k in range(len(metrics))]
             rows.append([LABELS[method], *values, published])
         parts += [grid(["method", *metrics, "published (PropCare)"], rows), ""]
-        parts += [chosen(found["chosen"], found["settings"]), ""]
+        parts += [chosen(found["chosen"], result["settings"]), ""]
     return "\n".join([*parts, verdicts(result["checks"])])
 
 
@@ -78,10 +79,15 @@ def chosen(picks: dict[str, Any], settings: dict[str, Any]) -> str:
         text = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in pick["settings"].items())
         updates = "" if pick["updates"] is None else f"{pick['updates']:,}"
         learner = pick.get("method", method).removesuffix("-accuracy")
-        shared = {} if learner in ("cubn", "cibn") else settings["stages"]
-        edges = ", ".join(grid_edges(pick["settings"], {**shared, **settings["own"].get(learner, {})}))
-        rows.append([name_of(method), text, updates, str(pick["fits"]), edges or "-"])
-    return grid(["chosen", "settings", "updates", "fits tried", "at the edge of the grid"], rows)
+        rows.append([name_of(method), text, updates, str(pick["fits"]), edges_of(pick, learner, settings)])
+    return grid(["chosen", "settings", "updates", "fits tried", "at the edge of the search"], rows)
+
+
+def edges_of(pick: dict[str, Any], learner: str, settings: dict[str, Any]) -> str:
+    """What of a choice stands at the edge of what was searched, or a dash."""
+    shared = {} if learner in NEIGHBOURS else settings["stages"]
+    updates = settings["training"]["updates"]
+    return ", ".join(grid_edges(pick, {**shared, **settings["own"].get(learner, {})}, updates)) or "-"
 
 
 def illustration(result: dict[str, Any]) -> str:
@@ -97,7 +103,15 @@ def equations(result: dict[str, Any]) -> str:
     names = ("NR-NP", "TU", "TU in NR-NP", "TU given NR-NP", "TU given R-P")
     rows = [[world, *(f"{row[name]:.4f}" for name in names)] for world, row in result["worlds"].items()]
     head = ["world", "share of NR-NP", "of TU", "of TU and NR-NP", "of TU in NR-NP", "of TU in R-P"]
-    return "\n".join(["# Equations 7 and 8: shares of the items", "", grid(head, rows), "", verdicts(result["checks"])])
+    return "\n".join(
+        [
+            "# Equations 7 and 8: shares of the items",
+            "",
+            grid(head, rows),
+            "",
+            verdicts(equation_checks(result["worlds"])),
+        ]
+    )
 
 
 def statistics(result: dict[str, Any]) -> str:
@@ -287,7 +301,7 @@ def whole_grid(result: dict[str, Any]) -> str:
             line += [""] * 3
         line.append("" if row["by_search"] is None else f"{row['by_search']:.4f}")
         if "test" in row:
-            first = next(iter(row["test"].values()))
+            first = row["test"]
             line += [f"{first['uplift'][0]:.4f}", f"{first['uplift_snips'][0]:.4f} ({100 * first['left_out']:.0f} %)"]
         else:
             line += [""] * 2
@@ -321,8 +335,10 @@ def readings(result: dict[str, Any]) -> str:
         for method, row in w.get("rows", {}).items():
             values = [cell(row, k, 3 if k == len(metrics) - 1 else 4) for k in range(len(metrics))]
             pick = w["chosen"][method]
-            rows.append([name, name_of(method), *values, known(told, method), edges_of(pick, method, w, result)])
-    parts += [grid(["world", "method", *metrics, "published (PropCare)", "at the edge of the grid"], rows), ""]
+            rows.append(
+                [name, name_of(method), *values, known(told, method), edges_of(pick, method, result["settings"])]
+            )
+    parts += [grid(["world", "method", *metrics, "published (PropCare)", "at the edge of the search"], rows), ""]
     parts += ["Trained as the published code does, with the settings that its README prints:", ""]
     rows = []
     for name, w in worlds.items():
@@ -335,11 +351,6 @@ def readings(result: dict[str, Any]) -> str:
             rows.append([name, name_of(method), str(trainings["n"]), count, *values, known(told, method), text])
     head = ["world", "method", "trainings", "updates", *metrics, "published (PropCare)", f"best look, {metrics[0]}"]
     return "\n".join([*parts, grid(head, rows)])
-
-
-def edges_of(pick: dict[str, Any], method: str, world: dict[str, Any], result: dict[str, Any]) -> str:
-    settings = result["settings"]
-    return ", ".join(grid_edges(pick["settings"], {**settings["stages"], **settings["own"].get(method, {})})) or "-"
 
 
 def known(told: dict[str, Any], method: str) -> str:
@@ -377,7 +388,7 @@ def product(result: dict[str, Any]) -> str:
         [
             "# Dunnhumby, an item being a product", "",
             f"{result['users']:,} users, {result['items']:,} items; published: {told['items']:,} items.", "",
-            grid(head, rows), "", chosen(result["chosen"], result["settings"]), "", verdicts(result["checks"]),
+            grid(head, rows), "", verdicts(result["checks"]),
         ]
     )  # fmt: skip
 
