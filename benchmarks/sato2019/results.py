@@ -17,7 +17,7 @@ def kept_results(out: Path) -> dict[str, Any]:
     """The summary of each part that was run."""
     path = out / "results.json"
     found = json.loads(path.read_text()) if path.exists() else {}
-    return {part: unpacked(pairs(result)) for part, result in found.items()}
+    return {part: unpacked(result) for part, result in found.items()}
 
 
 def write_results(out: Path, results: dict[str, Any]) -> None:
@@ -64,22 +64,3 @@ def unpacked(result: dict[str, Any]) -> dict[str, Any]:
         for m, row in result["rows"].items()
     }
     return {**{k: v for k, v in result.items() if k != "columns"}, "rows": rows}
-
-
-def spaced(value: Any) -> Any:
-    """The same with curves of evenly spaced looks as a step and values."""
-    if isinstance(value, dict):
-        return {k: spaced(v) for k, v in value.items()}
-    curve = isinstance(value, list) and len(value) > 2 and all(isinstance(p, list) and len(p) == 2 for p in value)
-    if curve and all(isinstance(x, int) and x == (k + 1) * value[0][0] for k, (x, _) in enumerate(value)):
-        return {"every": value[0][0], "values": [y for _, y in value]}
-    return value
-
-
-def pairs(value: Any) -> Any:
-    """What :func:`spaced` was given."""
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"every", "values"}:
-        return [[value["every"] * (k + 1), y] for k, y in enumerate(value["values"])]
-    return {k: pairs(v) for k, v in value.items()}

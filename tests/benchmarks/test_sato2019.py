@@ -238,13 +238,5 @@ def test_results_come_back_as_they_were_kept(sato, tmp_path):
     assert found["tafeng"]["rows"]["bpr"]["estimates"]["10"] == {"uplift": [0.1235, 0.01], "left_out": 0.5}
     assert found["tafeng"]["rows"]["bpr"]["estimates"]["30"] == estimates["30"]
     assert (tmp_path / "results.json").read_text().count("uplift") == 1
-    curves = {
-        "even": [[5, 0.1], [10, 0.2], [15, 0.25]],
-        "uneven": [[5, 0.1], [9, 0.2], [15, 0.25]],
-        "short": [[5, 0.1]],
-    }
-    results.write_results(tmp_path, {"tafeng": {"curves": curves}})
-    assert results.kept_results(tmp_path)["tafeng"]["curves"] == curves
-    assert '"every":5' in (tmp_path / "results.json").read_text()
     with pytest.raises(ValueError, match="Out of range float"):
         results.write_results(tmp_path, {"tafeng": {"value": float("nan")}})
