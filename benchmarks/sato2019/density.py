@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from histories import LOGS, history_of, log_from, made_up
 from learn import Data, Search, fit, kept
-from window import RealLog, judged, phases, propensities_of
-
-from recsim_mnar.errors import UserError
+from logs import RealLog, history_of, judged, log_from, made_up, phases, propensities_of
 
 PAIR = ("bpr", "ulbpr")
 
 
-def density(files: dict[str, Path | None], settings: dict[str, Any], out: Path, *, quick: bool) -> dict[str, Any]:
-    """Both methods at every density, on each log that is given.
+Choice = Callable[[], dict[str, Any]]
+
+
+def density(
+    files: dict[str, Path | None], settings: dict[str, Any], cache: Path, chosen: Choice, *, quick: bool
+) -> dict[str, Any]:
+    """Both methods at every density, on each log that is given; on Dunnhumby with what ``chosen`` gives.
 
     Raises:
-        UserError: no log is given, or the choice that Dunnhumby's figure takes has not been made.
+        UserError: no log is given.
     """
     names = [name for name in settings["real"]["densities"] if quick or files[name] is not None]
     if not names:
-        history_of(LOGS[0], files)  # says what is missing
-    logs = {name: _of_log(name, files, settings, out, quick) for name in names}
+        history_of("dunnhumby", files)  # says what is missing
+    logs = {name: _of_log(name, files, settings, cache, chosen, quick) for name in names}
     checks = {}
     for name, log in logs.items():
         better = all(p["ulbpr"]["uplift"][0] > p["bpr"]["uplift"][0] for p in log["points"].values())
         checks[f"{name}: ulbpr above bpr in Uplift@{log['n']} at every density"] = better
-    return {"settings": settings, "logs": logs, "checks": checks}
+    return {"logs": logs, "checks": checks}
 
 
-def _of_log(name: str, files: dict[str, Path | None], settings: dict[str, Any], out: Path, quick: bool) -> Any:
+def _of_log(
+    name: str, files: dict[str, Path | None], settings: dict[str, Any], out: Path, choice: Choice, quick: bool
+) -> Any:
     real = settings["real"]
     least, n, n_test = real["densities"][name], real["lengths"][0], real["test_periods"][name]
-    chosen = chosen_on_dunnhumby(out) if name == "dunnhumby" and not quick else {}
+    chosen = choice() if name == "dunnhumby" and not quick else {}
     if quick:
         log = made_up(name, n_test)
     else:
@@ -54,7 +58,9 @@ def _of_log(name: str, files: dict[str, Path | None], settings: dict[str, Any], 
     return {"n": n, "chosen": picks, "points": kept(out / f"density.{name}.points.json", of, map(str, least), one)}
 
 
-def product(files: dict[str, Path | None], settings: dict[str, Any], out: Path, *, quick: bool) -> dict[str, Any]:
+def product(
+    files: dict[str, Path | None], settings: dict[str, Any], out: Path, choice: Choice, *, quick: bool
+) -> dict[str, Any]:
     """Section 5.3: the same two methods where an item of Dunnhumby is a product."""
     real = settings["real"]
     if quick:
@@ -65,33 +71,20 @@ def product(files: dict[str, Path | None], settings: dict[str, Any], out: Path, 
     if quick or real["search_products"]:
         chosen = choose(log, settings, out, "product")
     else:
-        chosen = {m: pick for m, pick in chosen_on_dunnhumby(out).items() if m in PAIR}
+        chosen = {m: pick for m, pick in choice().items() if m in PAIR}
     picks = {m: [chosen[m]["settings"], chosen[m]["updates"]] for m in PAIR}
 
     def one(seed: str) -> Any:
         return tested(log, chosen, settings, seed=int(seed))
 
     of = [sizes(log), settings["training"], picks]
-    found = kept(out / "product.points.json", of, [str(k) for k in range(real["seeds"])], one)
+    found = kept(out / "product.points.json", of, [str(k) for k in range(real["seeds"]["product"])], one)
     values = {m: float(np.mean([found[k][m]["uplift"][0] for k in found])) for m in PAIR}
     text = f"product level: ulbpr {values['ulbpr']:.4f} above bpr {values['bpr']:.4f} in Uplift@{real['lengths'][0]}"
     return {
-        "settings": settings, "items": log.exposures.n_items, "users": log.exposures.n_users, "trainings": found,
-        "chosen": chosen, "checks": {text: values["ulbpr"] > values["bpr"]},
+        "items": log.exposures.n_items, "users": log.exposures.n_users, "trainings": found, "chosen": picks,
+        "checks": {text: values["ulbpr"] > values["bpr"]},
     }  # fmt: skip
-
-
-def chosen_on_dunnhumby(out: Path) -> dict[str, Any]:
-    """What the part dunnhumby chose.
-
-    Raises:
-        UserError: it has not been run.
-    """
-    path = out / "dunnhumby.chosen.json"
-    if not path.exists():
-        raise UserError(f"{path} does not exist: run the part dunnhumby first, whose choice is taken")
-    found: dict[str, Any] = json.loads(path.read_text())["chosen"]
-    return found
 
 
 def sizes(log: RealLog) -> list[Any]:

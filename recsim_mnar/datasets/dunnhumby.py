@@ -91,7 +91,9 @@ def load_dunnhumby(
     Args:
         folder: with ``transactions.parquet``, ``promotions.parquet`` and ``products.parquet``.
         level: what an item is: ``category``, ``subcategory`` (category and type of product) or ``product``. The 2019
-            paper says category; the preprocessing that its first author published later takes category and type.
+            paper says "product categories"; the preprocessing that its first author published (``by_category=TRUE`` in
+            ``get_statistics_dunnhumby.R`` of masatoh73/causal-interleaving) takes COMMODITY::SUB_COMMODITY for the
+            category, which is ``subcategory`` here.
         filters: ``sato2019``, of the real log: stores with a visitor in every week, items in the mailer for at least
             one week on average over stores and bought in at least half of the weeks, users with visits in at least
             five weeks. ``sato2020``, of the semi-synthetic data: weeks, stores and items both bought from and

@@ -24,18 +24,17 @@ def sato(monkeypatch):
     names = (
         "run",
         "tables",
+        "pictures",
         "learn",
         "semi",
-        "window",
-        "histories",
-        "findings",
+        "logs",
+        "analysis",
         "real",
         "density",
-        "illustration",
-        "order",
+        "argument",
+        "procedure",
         "readings",
-        "equations",
-        "semi_readings",
+        "results",
     )
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -46,7 +45,7 @@ def sato(monkeypatch):
 
 @pytest.fixture
 def log(sato):
-    return sato["histories"].made_up("tafeng", 2, n_users=N_USERS, n_items=N_ITEMS, n_periods=7)
+    return sato["logs"].made_up("tafeng", 2, n_users=N_USERS, n_items=N_ITEMS, n_periods=7)
 
 
 @pytest.fixture

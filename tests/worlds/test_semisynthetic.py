@@ -6,7 +6,14 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.rng import Stream, uniforms
-from recsim_mnar.worlds.purchases.semisynthetic import describe, ranked_propensities, rated_world, smoothed_world
+from recsim_mnar.worlds.purchases.semisynthetic import (
+    describe,
+    published_propensities,
+    ranked_propensities,
+    rated_world,
+    smoothed_world,
+)
+from twins import purchases as twin
 
 
 def counts_of(seed=0, n_users=30, n_items=12):
@@ -53,6 +60,38 @@ def test_personalised_propensities_fall_with_the_rank_and_keep_their_number():
     assert np.allclose(personal.deployed_propensities(0, np.arange(30)).sum(axis=1), 4)
 
 
+@pytest.mark.parametrize(("n_users", "n_items", "n"), [(9, 4, 2), (4, 9, 3), (1, 12, 5), (30, 12, 12), (50, 7, 1)])
+def test_the_published_ranks_are_those_of_the_plain_twin(n_users, n_items, n):
+    preference = np.random.default_rng(n_users).random((n_users, n_items))
+    e = published_propensities(preference, n, exponent=2.0)
+    np.testing.assert_allclose(e, twin.published_propensities(preference.tolist(), n, 2.0), rtol=1e-12)
+    assert round(e.sum() / n_users) == n
+    assert e.min() >= 1e-6
+    assert e.max() <= 1 - 1e-6
+
+
+def test_the_published_rank_follows_the_users_number():
+    """With 37 users and 10 items a user's rows share one rank or two; for a single user it is the rank of the text."""
+    preference = np.random.default_rng(3).random((37, 10))
+    e = published_propensities(preference, 3, exponent=2.0)
+    assert max(len(np.unique(row)) for row in e) == 2
+    own = e.sum(axis=1)
+    assert np.all(np.diff(own) >= 0)
+    assert own[-1] > 9.9
+    assert own[0] < 0.5
+    alone = published_propensities(preference[:1], 3, exponent=2.0)
+    by_user = ranked_propensities(preference[:1], 3, exponent=2.0)
+    # the published raising stops where the rounded mean is reached, half a recommendation below at most
+    assert np.all(np.diff(np.take_along_axis(alone, np.argsort(-preference[:1], axis=1), axis=1)) <= 0)
+    assert by_user.sum() - 0.5 <= alone.sum() <= by_user.sum()
+    counts = counts_of()
+    published = smoothed_world(counts, deployment="personalised", n_recommended=4, rank="as published")
+    bought = (counts.purchases + 0.4 * counts.purchases.mean(0)) / (counts.visits + 0.4 * counts.visits.mean())[:, None]
+    np.testing.assert_array_equal(
+        published.deployed_propensities(0, np.arange(30)), published_propensities(bought, 4, exponent=2.0)
+    )
+
+
 def test_a_world_from_ratings_follows_them():
     draw = np.random.default_rng(2)
     taste, appeal = draw.normal(size=(60, 2)), draw.normal(size=(25, 2))
@@ -97,6 +136,8 @@ def test_bad_input_gets_one_line():
     never.treatments[:, 2] = 0
     for call, message in (
         (lambda: smoothed_world(counts_of(), deployment="best"), "deployment must be one of"),
+        (lambda: smoothed_world(counts_of(), rank="tile"), "rank must be one of by user, as published"),
+        (lambda: published_propensities(np.ones((2, 5)), 6), "n_recommended must lie between 1 and the 5 items"),
         (lambda: smoothed_world(counts_of(), weight=0), "weight must be above 0"),
         (lambda: smoothed_world(always), "item 3 has no period without a recommendation"),
         (lambda: smoothed_world(never), "item 2 has no period with a recommendation"),

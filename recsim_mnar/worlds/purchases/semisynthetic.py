@@ -32,6 +32,7 @@ CAP = 1e-6
 """Propensities lie within [CAP, 1 - CAP]."""
 
 DEPLOYMENTS = ("original", "personalised")
+RANKS = ("by user", "as published")
 
 
 def smoothed_world(
@@ -41,6 +42,7 @@ def smoothed_world(
     deployment: str = "original",
     exponent: float = 2.0,
     n_recommended: int = 210,
+    rank: str = "by user",
     n_periods: int = 1,
 ) -> PurchasesWorld:
     """A world from a purchase log's counts, each user's share shrunk towards the item's mean with weight w.
@@ -57,13 +59,17 @@ def smoothed_world(
         deployment: ``original`` or ``personalised``.
         exponent: beta of ``personalised``.
         n_recommended: of ``personalised``.
+        rank: of ``personalised``: ``by user``, as the text says, or ``as published``, as the published simulator
+            computes it; see :func:`published_propensities`.
         n_periods: periods of the world; each is an independent draw.
 
     Raises:
-        UserError: an unknown deployment, or an item without any period in which it was, or was not, recommended.
+        UserError: an unknown deployment or rank, or an item without any period in which it was, or was not,
+            recommended.
     """
-    if deployment not in DEPLOYMENTS:
-        raise UserError(f"deployment must be one of {', '.join(DEPLOYMENTS)}, got {deployment!r}")
+    for name, value, known in (("deployment", deployment, DEPLOYMENTS), ("rank", rank, RANKS)):
+        if value not in known:
+            raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     if not weight > 0:
         raise UserError(f"weight must be above 0, got {weight:g}")
     t, y, ty = (np.asarray(getattr(counts, n), np.float64) for n in ("treatments", "purchases", "treated_purchases"))
@@ -79,7 +85,8 @@ def smoothed_world(
         propensities = np.clip(_shrunk(t, np.broadcast_to(visits, t.shape), weight), CAP, 1 - CAP)
     else:
         preference = _shrunk(y, np.broadcast_to(visits, y.shape), weight)
-        propensities = ranked_propensities(preference, n_recommended, exponent=exponent)
+        of_rank = ranked_propensities if rank == "by user" else published_propensities
+        propensities = of_rank(preference, n_recommended, exponent=exponent)
     return PurchasesWorld.from_matrices(
         np.clip(control, 0, 1), np.clip(treated, 0, 1), propensities, n_periods=n_periods
     )
@@ -110,6 +117,37 @@ def ranked_propensities(
     weights = np.empty_like(preference)
     np.put_along_axis(weights, order, rank_weights(n_items, params)[None, :], axis=1)
     return scaled(weights, n_recommended, CAP, 1 - CAP)
+
+
+def published_propensities(preference: Any, n_recommended: int, *, exponent: float = 1.0) -> Floats:
+    """(U, I) propensities as the simulator published with Sato et al. 2020 computes them.
+
+    Rows are sorted by user and preference, both descending, but row r gets the rank r // U + 1 instead of its place
+    among its user's rows. With fewer items than users a user's rows share one rank or two, so that the rank follows
+    the user's number: the last users are recommended nearly everything, the first ones nearly nothing. Then
+    rank^-exponent is divided by its sum over ranks, multiplied by ``n_recommended``, and cut at 1 and raised again
+    until the mean number of recommendations, rounded, is ``n_recommended``; at last it is cut to [CAP, 1 - CAP].
+
+    Args:
+        preference: (U, I).
+        n_recommended: mean number of recommendations per user.
+        exponent: of the power law.
+
+    Raises:
+        UserError: ``n_recommended`` exceeds the number of items.
+    """
+    preference = np.asarray(preference, np.float64)
+    n_users, n_items = preference.shape
+    if not 0 < n_recommended <= n_items:
+        raise UserError(f"n_recommended must lie between 1 and the {n_items} items, got {n_recommended}")
+    law = np.arange(1, n_items + 1) ** -float(exponent)
+    place = np.arange(n_users)[::-1, None] * n_items + np.arange(n_items)  # of each user's ranking among all rows
+    e = np.minimum(law[place // n_users] / law.sum() * n_recommended, 1.0)
+    while round(float(e.sum()) / n_users) < n_recommended:
+        e = np.minimum(e * (n_recommended * n_users / e.sum()), 1.0)
+    out = np.empty_like(e)
+    np.put_along_axis(out, np.argsort(-preference, axis=1, kind="stable"), np.clip(e, CAP, 1 - CAP), axis=1)
+    return out
 
 
 @dataclass(frozen=True)

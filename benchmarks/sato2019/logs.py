@@ -1,17 +1,24 @@
-"""A log of purchases and recommendations, and the periods of an evaluation laid out so that many lists are judged."""
+"""Purchase logs: where they come from, and the periods of an evaluation laid out so that many lists are judged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from learn import Data
+from semi import SOURCES, log_of
 
+from recsim_mnar.datasets.purchase_history import PurchaseHistory
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import EMPTY, evaluate_lists, halves
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.propensities.exposure import matching, recent, shares
+from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+
+LOGS = {"dunnhumby": "dunnhumby", "category": "dunnhumby", "tafeng": "tafeng", "xing": "xing"}  # log: whose data
+LEVELS = {"dunnhumby": "subcategory", "category": "category"}  # what an item of Dunnhumby is
 
 METRICS = ("uplift", "uplift_snips", "uplift_ips", "precision")
 TAKEN = tuple(f"{metric}_{empty}" for metric in METRICS[:2] for empty in EMPTY[1:])
@@ -24,7 +31,7 @@ class RealLog:
     """A log of purchases and recommendations.
 
     Attributes:
-        name: ``dunnhumby``, ``tafeng`` or ``xing``.
+        name: of :data:`LOGS`.
         exposures: without propensities.
         present: (U, P) who was there.
         items: (I,) names.
@@ -94,14 +101,19 @@ class Window:
         top = np.argpartition(-scores, n - 1, axis=1)[:, :n]
         return self.mean_of_halves(top, None, empty)
 
-    def mean_of_halves(self, lists: Any, e: Any, empty: str) -> float:
+    def halves(self, lists: Any, e: Any, empty: str) -> Any:
+        """Uplift of each user-period, with weights 1/e and 1/(1 - e) where ``e`` is given; NaN without an estimate."""
         own = lists[self.user]
         z, y = (np.take_along_axis(table, own, axis=1) for table in (self.shown, self.bought))
         weight = np.ones(own.shape)
         if e is not None:
             p = np.take_along_axis(e, own, axis=1).astype(np.float64)
             weight = 1.0 / np.maximum(np.where(z, p, 1.0 - p), CLIP)
-        told = halves(z, y, weight, empty)
+        return halves(z, y, weight, empty)
+
+    def mean_of_halves(self, lists: Any, e: Any, empty: str) -> float:
+        """Mean over users in each period, then over periods; 0 where no user has an estimate."""
+        told = self.halves(lists, e, empty)
         there = ~np.isnan(told)
         if not there.any():
             return 0.0
@@ -176,7 +188,7 @@ def propensities_of(log: RealLog, train: Any) -> list[Any]:
     x = log.exposures
     if log.matches is not None:
         return [matching(x, train, log.matches, present=log.present)]
-    if log.name == "dunnhumby":
+    if LOGS[log.name] == "dunnhumby":
         return [recent(x, train, by=by, present=log.present) for by in ("item", "user")]
     return [shares(x, train, present=log.present)]
 
@@ -203,3 +215,57 @@ def judged(exposures: Exposures, lists: Any, periods: Any, present: Any) -> dict
             told = evaluate_lists(exposures, lists, metrics=metrics, periods=chosen, present=present, clip=CLIP)
             out |= {name: [float(x) for x in (e.value, e.low, e.high)] for name, e in told.items()}
     return {**out, "left_out": 1.0 - float(np.concatenate(there).mean()), "periods_without": len(periods) - len(some)}
+
+
+def history_of(name: str, files: dict[str, Path | None], **options: Any) -> PurchaseHistory:
+    """A log after the paper's filters.
+
+    Raises:
+        UserError: its data is not given.
+    """
+    source = LOGS[name]
+    path = files[source]
+    if path is None:
+        raise UserError(f"{name} needs --{source}: {SOURCES[source]}")
+    if source == "dunnhumby":
+        from recsim_mnar.datasets.dunnhumby import load_dunnhumby
+
+        return load_dunnhumby(path, **{"level": LEVELS[name], **options})
+    if name == "xing":
+        from recsim_mnar.datasets.xing import load_xing
+
+        return load_xing(path, **options)
+    from recsim_mnar.datasets.tafeng import load_tafeng
+
+    return load_tafeng(path, **options)
+
+
+def log_from(history: PurchaseHistory, name: str, n_test: int, folder: Path | None = None) -> RealLog:
+    """A log of a history; of Xing with what users and postings have in common, read from ``folder``."""
+    matches = None
+    if name == "xing" and folder is not None:
+        from recsim_mnar.datasets.xing import load_matches
+
+        matches = load_matches(folder, history)
+    return RealLog(name, history.exposures(), history.present, np.asarray(history.items).astype(str), n_test, matches)
+
+
+def made_up(name: str, n_test: int, *, n_users: int = 80, n_items: int = 60, n_periods: int = 12) -> RealLog:
+    """A log of a synthetic world, for --quick and the tests."""
+    params = PurchasesParams(n_items=n_items, n_periods=n_periods, slate_size=15, base=-2.5, effect=0.75)
+    exposures = log_of(PurchasesWorld(params), n_users, n_periods, 7).with_propensities(None)
+    present = np.zeros((n_users, n_periods), bool)
+    present[exposures.user, exposures.time] = True
+    return RealLog(name, exposures, present, np.arange(n_items).astype(str), n_test)
+
+
+def statistics(files: dict[str, Path | None], quick: bool) -> dict[str, Any]:
+    """Table 3: sizes of the logs that are given."""
+    found = {}
+    for name, source in LOGS.items():
+        if files[source] is not None:
+            history = history_of(name, files)
+            found[name] = {"sizes": history.statistics(), "notes": list(history.notes)}
+    if not found and not quick:
+        history_of("dunnhumby", files)  # says what is missing
+    return {"logs": found} if found else {}
