@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parts
+from fits import FINAL, FitCount
 
 from recsim_mnar.datasets.rating_studies import load_coat
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import write_json
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.propensities.boosted import boosted
 
-HERE = Path(__file__).resolve().parent
 FORM = FactorizationConfig(rank=20, penalty=1e-3)
 
 
@@ -69,18 +69,18 @@ def estimates(train: Ratings, x: Any, z: Any, sample: Any, seed: int) -> dict[st
     return out
 
 
-def judged(train: Ratings, p: Any, error_of: Any) -> dict[str, Any]:
+def judged(train: Ratings, p: Any, error_of: Any, fits: FitCount) -> dict[str, Any]:
     """Calibration, sum of 1/P over the cells, and the error of MF-IPS weighted with them."""
     at = train.at(p) if p.ndim == 2 else p
     told = propensity.calibration(train, p) if p.ndim == 2 else None
-    fit = factorise(train, 1.0 / at, FORM, seed=1, solver="als", max_iterations=60, value_tolerance=1e-5, warn=False)
+    fit = fits.add(factorise(train, 1.0 / at, FORM, seed=1, **FINAL))
     return {
         "calibration_error": told.error if told else None,
         "total": float((1.0 / at).sum() / (train.n_users * train.n_items)), "mse": error_of(fit.factors),
     }  # fmt: skip
 
 
-def world(law: str, size: int, seeds: int) -> dict[str, Any]:
+def world(law: str, size: int, seeds: int, fits: FitCount) -> dict[str, Any]:
     rows: dict[str, list[dict[str, Any]]] = {}
     for seed in range(seeds):
         x, z, truth, p = synthetic(law, size, seed)
@@ -90,7 +90,7 @@ def world(law: str, size: int, seeds: int) -> dict[str, Any]:
         found["true"] = p, None, 0.0
         found["none (MF-Naive)"] = np.full(p.shape, train.density), None, 0.0
         for name, (q, likelihood, seconds) in found.items():
-            row = judged(train, q, lambda f, truth=truth: float(((f.matrix() - truth) ** 2).mean()))
+            row = judged(train, q, lambda f, truth=truth: float(((f.matrix() - truth) ** 2).mean()), fits)
             known = p if q.ndim == 2 else train.at(p)
             row |= {"error": float(np.abs(q - known).mean()) if q.ndim == 2 else None}
             rows.setdefault(name, []).append({**row, "log_likelihood": likelihood, "seconds": seconds})
@@ -107,7 +107,7 @@ def mean_of(ones: list[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def coat(folder: Path) -> dict[str, Any]:
+def coat(folder: Path, fits: FitCount) -> dict[str, Any]:
     data = load_coat(folder)
     order = np.random.default_rng(5).permutation(len(data.test))
     sample, rest = data.test.select(order[:232]), data.test.select(order[232:])
@@ -117,15 +117,15 @@ def coat(folder: Path) -> dict[str, Any]:
     found["none (MF-Naive)"] = np.full(data.train.shape, data.train.density), None, 0.0
     out = {}
     for name, (p, likelihood, seconds) in found.items():
-        row = judged(data.train, p, lambda f: float(((f.at(rest.users, rest.items) - rest.values) ** 2).mean()))
+        row = judged(data.train, p, lambda f: float(((f.at(rest.users, rest.items) - rest.values) ** 2).mean()), fits)
         out[name] = {**row, "log_likelihood": likelihood, "seconds": seconds}
     return out
 
 
 def markdown(result: dict[str, Any]) -> str:
-    lines = ["# Propensities from features: popularity, naive Bayes, logistic regression, gradient boosting", ""]
+    lines = ["## Propensities from features: popularity, naive Bayes, logistic regression, gradient boosting", ""]
     for name, rows in result.items():
-        lines += [f"## {name}", "", "| propensities | mean error | calibration error | held-out log-likelihood "
+        lines += [f"### {name}", "", "| propensities | mean error | calibration error | held-out log-likelihood "
                   "| sum of 1/P | MSE of MF-IPS | CPU s |", "|---|---|---|---|---|---|---|"]  # fmt: skip
         for method, row in rows.items():
             cells = [row.get("error"), row["calibration_error"], row["log_likelihood"], row["total"]]
@@ -142,22 +142,21 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small worlds")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(given)
-    out = options.out or (Path("runs/schnabel2016-quick") if options.quick else HERE / "results")
-    out.mkdir(parents=True, exist_ok=True)
+    out = parts.folder(options.out, options.quick)
     size, seeds = (60, 1) if options.quick else (200, 3)
+    fits = FitCount()
     try:
         result = {
-            "synthetic, a law of feature pairs": world("pairs", size, seeds),
-            "synthetic, a law of thresholds": world("thresholds", size, seeds),
+            "synthetic, a law of feature pairs": world("pairs", size, seeds, fits),
+            "synthetic, a law of thresholds": world("thresholds", size, seeds, fits),
         }
         if options.coat is not None:
-            result["Coat (test ratings but for the 232 of naive Bayes)"] = coat(options.coat)
+            result["Coat (test ratings but for the 232 of naive Bayes)"] = coat(options.coat, fits)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    write_json(out / "propensities.json", result)
-    text = markdown(result)
-    (out / "propensities.md").write_text(text + "\n")
+    text = markdown(result) + f"\n{fits.converged} of {fits.made} fits of MF-IPS converged."
+    parts.write(out, "propensities", {**result, "fits": fits.to_dict()}, text)
     print(text)
     return 0
 

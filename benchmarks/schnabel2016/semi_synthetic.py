@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fits import FINAL, FitCount
 from scipy import stats
 
 from recsim_mnar import rng
@@ -52,7 +53,6 @@ class Setting:
         self.ratings, self.seed, self.settings = ratings, settings["seed"], settings
         # A slice says nothing about the best completion: one form is enough.
         few: dict[str, Any] = {"ranks": (5,), "penalties": (1e-3,)} if "shape" in settings else {}
-        few |= {"marginals": settings["marginals"]} if "marginals" in settings else {}
         done = complete(ratings, seed=self.seed, **few)
         self.truth, self.form, self.accuracy = done.ratings, done.form, done.accuracy
         self.predictions = prediction_matrices(self.truth, self.seed)
@@ -176,7 +176,7 @@ def _beside_published(name: str, metrics: dict[str, Any], published: dict[str, A
     return checks
 
 
-def completions(s: Setting) -> list[dict[str, Any]]:
+def completions(s: Setting, fits: FitCount) -> list[dict[str, Any]]:
     """True and expected Naive DCG@50 under other completions of the same ratings.
 
     The Naive DCG is decided by the few users with hardly a rating 1 in their row, so by how Y was completed: the
@@ -185,13 +185,20 @@ def completions(s: Setting) -> list[dict[str, Any]]:
     out = [_dcg_of("as in the rest of this table", s.form, s.truth, s)]
     for biases, rank, penalty in s.settings["completions"]:
         form = FactorizationConfig(rank=rank, penalty=penalty, biases=biases)
-        solver = "lbfgs" if biases == "none" else "als"
-        fit = factorise(
-            s.ratings, None, form, seed=s.seed, solver=solver, max_iterations=300, value_tolerance=1e-5, warn=False
-        )
+        fit = fits.add(factorise(s.ratings, None, form, seed=s.seed, **FINAL))
         offsets = {"none": "no offsets", "free": "free offsets", "regularised": "regularised offsets"}[biases]
         out.append(_dcg_of(f"{offsets}, d={rank}, lambda={penalty:g}", form, rerank(fit.factors.matrix()), s))
     return out
+
+
+def shares(s: Setting) -> dict[str, list[float]]:
+    """Shares of the ratings 1 to 5, and the mean: as rated, of all cells as completed, and re-ranked."""
+    fit = factorise(s.ratings, None, s.form, seed=s.seed, **FINAL)
+    matrices = {
+        "as rated": s.ratings.values, "all cells, completed": np.clip(np.rint(fit.factors.matrix()), 1, 5),
+        "all cells, re-ranked": s.truth,
+    }  # fmt: skip
+    return {name: [*(float((m == r).mean()) for r in STARS), float(m.mean())] for name, m in matrices.items()}
 
 
 def _dcg_of(text: str, form: FactorizationConfig, truth: np.ndarray, s: Setting) -> dict[str, Any]:
