@@ -238,6 +238,27 @@ def rmse_band(errors: np.ndarray) -> dict[str, list[float]]:
     return {"mean": found.tolist(), "low": (found - half).tolist(), "high": (found + half).tolist()}
 
 
+def ratio_band(above: np.ndarray, below: np.ndarray) -> dict[str, list[float]]:
+    """Ratio of two estimators' RMSEs on the same draws, averaged over matrices first, with the jackknife's 95 % band.
+
+    Args:
+        above: (cases, trials, matrices) errors.
+        below: likewise.
+    """
+    n = above.shape[1]
+
+    def rmse(squares: np.ndarray, without: bool) -> np.ndarray:
+        total = squares.sum(axis=1, keepdims=True)
+        left = np.maximum(total - squares, 0.0) / (n - 1) if without else total / n
+        return np.asarray(np.sqrt(left).mean(axis=2))
+
+    found = (rmse(above**2, False) / rmse(below**2, False))[:, 0]
+    each = rmse(above**2, True) / rmse(below**2, True)
+    spread = np.sqrt((n - 1) / n * ((each - each.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
+    half = stats.t.ppf(0.975, n - 1) * spread
+    return {"mean": found.tolist(), "low": (found - half).tolist(), "high": (found + half).tolist()}
+
+
 def errors(s: Setting, trials: int, cases: list[tuple[float, int | None]]) -> dict[str, Any]:
     """Errors of the estimators in each case: (alpha, size of the MCAR sample or None for known propensities)."""
     true = {name: {m: s.losses[name][m].risk(s.truth) for m in CURVES} for name in NAMES}
@@ -257,6 +278,7 @@ def errors(s: Setting, trials: int, cases: list[tuple[float, int | None]]) -> di
         for k, estimator in enumerate(ESTIMATORS):
             by_matrix = np.sqrt((x[j, k] ** 2).mean(axis=1))
             out[f"{metric}/{estimator}"] = {"rmse": rmse_band(x[j, k]), "by_matrix": by_matrix.tolist()}
+        out[f"{metric}/snips to ips"] = ratio_band(x[j, 1], x[j, 0])
     return out
 
 
@@ -288,7 +310,12 @@ def check_figure2(r: dict[str, Any]) -> dict[str, bool]:
             checks[f"alpha = .25, MSE, {name}: Naive's RMSE {ratio:.0f} times {estimator}'s (>= 10)"] = ratio >= 10
         checks[f"alpha = .25, MSE, average: Naive's RMSE {average:.0f} times {estimator}'s (>= 30)"] = average >= 30
     for k, alpha in enumerate(alphas):
+        band = r["dcg@50/snips to ips"]
+        mean, low, high = (band[name][k] for name in ("mean", "low", "high"))
+        text = f"alpha = {alpha:g}: SNIPS's RMSE of DCG is {mean:.2f} [{low:.2f}, {high:.2f}] times IPS's, tied"
+        checks[text] = low <= 1 <= high
         if alpha < 1:
+            checks[f"alpha = {alpha:g}: SNIPS's RMSE of MSE below IPS's"] = r["mse/snips to ips"]["high"][k] < 1
             for metric in CURVES:
                 found = {e: r[f"{metric}/{e}"]["rmse"]["mean"][k] for e in ESTIMATORS}
                 ok = max(found["ips"], found["snips"]) < found["naive"]

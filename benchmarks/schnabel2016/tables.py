@@ -84,11 +84,14 @@ def _errors(result: dict[str, Any], title: str, axis: str, points: list[str]) ->
     parts = [heading(title, result)]
     for metric in ("mse", "dcg@50"):
         rows = [
-            [x, *(interval(result[f"{metric}/{e}"]["rmse"], k, 4 if metric == "mse" else 2) for e in LABELS)]
+            [
+                x, *(interval(result[f"{metric}/{e}"]["rmse"], k, 4 if metric == "mse" else 2) for e in LABELS),
+                interval(result[f"{metric}/snips to ips"], k, 2),
+            ]
             for k, x in enumerate(points)
-        ]
+        ]  # fmt: skip
         text = f"RMSE of the estimated {metric}, average of the five matrices, {result['trials']} trials [95 % band]"
-        parts += [text, "", grid([axis, *LABELS.values()], rows), ""]
+        parts += [text, "", grid([axis, *LABELS.values(), "SNIPS / IPS"], rows), ""]
     return "\n".join([*parts, verdicts(result)])
 
 

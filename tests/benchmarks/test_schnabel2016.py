@@ -94,6 +94,16 @@ def test_the_jackknife_band_of_one_matrix_is_that_of_its_mean_square(study):
     assert (band["high"][0] - band["low"][0]) / 2 == pytest.approx(1.966 * se, rel=0.02)
 
 
+def test_the_band_of_a_ratio_uses_that_the_draws_are_the_same(study):
+    """Twice the same errors are 2 without doubt; of independent errors of one size 95 % of the bands hold 1."""
+    one, other = np.random.default_rng(1).normal(size=(2, 400, 100, 1))
+    same = study["semi_synthetic"].ratio_band(2 * one, one)
+    assert [same[name][0] for name in ("mean", "low", "high")] == pytest.approx([2.0] * 3)
+    band = {name: np.array(values) for name, values in study["semi_synthetic"].ratio_band(one, other).items()}
+    holds = ((band["low"] < 1) & (band["high"] > 1)).mean()
+    assert abs(holds - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 400)
+
+
 def test_naive_dcg_of_rotate_is_the_published_where_everyone_dislikes_fifty_items(study):
     """With 50 ones in each row ROTATE recommends only those: the published 12.90 and 1.38 follow from sums alone."""
     semi = study["semi_synthetic"]
@@ -120,21 +130,17 @@ def test_the_marginals_are_what_the_paper_prints(study):
     assert np.round(shares, 2).tolist() == told["revealed_shares"]
 
 
-def test_the_completed_matrix_before_it_is_reranked(study, tmp_path, capsys, monkeypatch):
+def test_the_completed_matrix_before_it_is_reranked(study, tmp_path):
     """Users rate what they like, so the completion is higher than the marginals that it is re-ranked to."""
     g = np.random.default_rng(2)
-    rows = [(u, i, 3 + (u + i) % 3) for u in range(1, 41) for i in range(1, 81) if g.random() < 0.6]
+    rows = [(u, i, 3 + (u + i) % 3) for u in range(1, 31) for i in range(1, 61) if g.random() < 0.6]
     (tmp_path / "u.data").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in rows))
-    read = study["run"].settings_of
-    small = {"shape": [40, 80], "table1_draws": 2, "completions": [["none", 2, 1e-2]]}
-    monkeypatch.setattr(study["run"], "settings_of", lambda arguments, part="": {**read(arguments, part), **small})
-    given = ["table1", "--ml100k", str(tmp_path / "u.data"), "--quick", "--out", str(tmp_path)]
-    assert study["run"].main(given) == 0
-    text = capsys.readouterr().out
-    assert "% of the completed cells are 3 or more; 23." in text
-    rated = next(line for line in text.splitlines() if line.startswith("| as rated"))
-    assert rated.endswith(f"{np.mean([r for _, _, r in rows]):.3f} |")
-    assert "(1 of 1 fits converged)" in text
+    semi, settings = study["semi_synthetic"], {"seed": 1, "shape": [30, 60]}
+    found = semi.shares(semi.Setting(semi.ratings_of(tmp_path / "u.data", settings), settings))
+    assert found["as rated"][-1] == pytest.approx(np.mean([r for _, _, r in rows]))
+    assert sum(found["all cells, completed"][2:5]) > 0.9
+    assert found["all cells, re-ranked"][:5] == pytest.approx(MARGINALS, abs=1 / 600)
+    assert "% of the completed cells are 3 or more; 23." in study["tables"].before({"before_reranking": found})
 
 
 def test_the_grid_grows_until_the_best_lambda_is_inside(study, monkeypatch):
