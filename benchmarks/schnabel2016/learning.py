@@ -90,8 +90,8 @@ def cases(s: Setting) -> dict[str, Case]:
     found = {f"alpha {a:g}": Case(a, None, trials, "mse") for a in alphas}
     found |= {f"sample {n}": Case(one, n, right, "mse") for n in s.settings["mcar_samples"]}
     found["redrawn"] = Case(one, None, s.settings["redrawn_trials"], "mse", redraw=True)
-    found |= {f"mae {a:g}": Case(a, None, few, "mae") for a in alphas}
     found["by the IPS score"] = Case(one, None, few, "mse", naive_by_ips=True)
+    found |= {f"mae {a:g}": Case(a, None, few, "mae") for a in alphas}
     return found
 
 

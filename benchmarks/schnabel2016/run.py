@@ -161,11 +161,12 @@ def make_figure6(arguments: argparse.Namespace, settings: dict[str, Any], work: 
     of = {name: value for name, value in settings.items() if not name.endswith("_trials")}
     kept = json.loads(path.read_text()) if path.exists() and not (arguments.fresh or arguments.quick) else {}
     points = kept["points"] if kept.get("settings") == of else {}
+    resumed = bool(points)
     setting = completed(arguments, settings)
     learning.fill(setting, points, lambda: write_json(path, {"settings": of, "points": points}))
     result = learning.summarise(setting, points)
     path.unlink(missing_ok=True)
-    return {**result, "checks": learning.check(result)}
+    return {**result, "resumed": resumed, "checks": learning.check(result)}
 
 
 MAKERS: dict[str, Callable[[argparse.Namespace, dict[str, Any], Path], dict[str, Any]]] = {

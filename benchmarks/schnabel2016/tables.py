@@ -25,9 +25,10 @@ def verdicts(result: dict[str, Any]) -> str:
 
 def heading(title: str, result: dict[str, Any]) -> str:
     shape, form = result["shape"], result["completion"]
+    since = " since it resumed" if result.get("resumed") else ""
     return (
         f"## {title}\n\n{result['settings']['data']}: {shape[0]} x {shape[1]}, completed with d = {form['rank']}, "
-        f"lambda = {form['penalty']:g}, {form['biases']} offsets. {result['seconds']:.0f} CPU s.\n"
+        f"lambda = {form['penalty']:g}, {form['biases']} offsets. {result['seconds']:.0f} CPU s{since}.\n"
     )
 
 
