@@ -32,6 +32,7 @@ DEVELOPMENT = (
     "best method."
 )
 CTP = "Best published on Yahoo! R3 when the paper appeared, CTP-v: MSE 1.115, MAE 0.770 (quoted by the paper)."
+HL_NOTE = "HL: the setting is the best on the test set for each metric, as in the paper; MAE is of the medians."
 POWERS = {"mse": 2, "mae": 1}
 OTHER_PROPENSITIES = ("MF-IPS, logistic regression", "MF-IPS, naive Bayes")
 
@@ -75,8 +76,8 @@ def judged(
     if data.name == "coat":
         notes = [*notes, DEVELOPMENT]
     notes = [
-        *notes, "HL: the setting is the best on the test set for each metric, as in the paper; MAE is of the medians.",
-        *([CTP] if data.name == "yahoo" else []),
+        *notes, "Brackets: 95 % intervals over test ratings; errors are averaged over the starts first.",
+        *([HL_NOTE] if "HL-MAR" in rows else []), *([CTP] if data.name == "yahoo" else []),
     ]  # fmt: skip
     parts = ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items())
     notes.append(f"Cross-validation on {n_workers} processes: {parts}.")
@@ -95,8 +96,10 @@ def _row(row: Rows, fresh: np.ndarray) -> dict[str, Any]:
     for metric in POWERS:
         errors = _errors(row, metric)
         each = errors.mean(axis=1)
+        half = 1.96 * float(errors.mean(axis=0).std(ddof=1)) / errors.shape[1] ** 0.5
         out[metric] = {
-            "mean": float(each.mean()), "sd": float(each.std(ddof=1)) if len(each) > 1 else 0.0, "starts": len(each),
+            "mean": float(each.mean()), "low": float(each.mean()) - half, "high": float(each.mean()) + half,
+            "sd": float(each.std(ddof=1)) if len(each) > 1 else 0.0, "starts": len(each),
             "without_overlap": float(errors[:, fresh].mean()), "n": errors.shape[1],
         }  # fmt: skip
         if metric in row.chosen and "score" in row.chosen[metric]:
@@ -213,8 +216,7 @@ def markdown(result: dict[str, Any]) -> str:
             cells = [method + released + (f" (**{short} of {fits['made']} fits not converged**)" if short else "")]
             for metric in POWERS:
                 x = row[metric]
-                sd = f" +- {x['sd']:.4f}" if x["starts"] > 1 else ""
-                cells += [f"{x['mean']:.4f}{sd}", f"{x['without_overlap']:.4f}"]
+                cells += [f"{x['mean']:.4f} [{x['low']:.3f}, {x['high']:.3f}]", f"{x['without_overlap']:.4f}"]
                 cells.append(f"{told[metric]:.3f}" if told else "")
             scores = [f"{row[m]['cross_validated']:.4f}" for m in POWERS if "cross_validated" in row[m]]
             cells.append(", ".join(scores))
