@@ -97,6 +97,46 @@ def test_a_fit_that_does_not_converge_says_so():
         factorise(ratings, None, FactorizationConfig(4, 1e-6), max_iterations=1, solver="als")
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"solver": "als", "value_tolerance": 1e-5},
+        {"value_tolerance": 1e-5, "gradient_tolerance": 0.0},
+        {"value_tolerance": 0.0, "gradient_tolerance": 1e-4},
+        {"value_tolerance": 1e-5, "gradient_tolerance": 0.0, "loss": "mae"},
+    ],
+)
+def test_a_fit_ends_alike_whatever_the_unit_of_its_objective(how):
+    """A thousandth of an objective (2^-10, so that it rounds alike) takes as many steps to the same model."""
+    ratings, g = some_ratings(30, 20, 300)
+    weights, how = g.uniform(1, 5, 300), {"max_iterations": 5000, **how}
+    loss = how.pop("loss", "mse")
+    fits = [
+        factorise(ratings, unit * weights, FactorizationConfig(3, unit * 0.02, loss=loss), **how)
+        for unit in (1.0, 2.0**-10)
+    ]
+    assert fits[0].converged
+    assert fits[0].iterations == fits[1].iterations > 5
+    assert fits[1].value == 2.0**-10 * fits[0].value
+    assert np.array_equal(fits[0].factors.matrix(), fits[1].factors.matrix())
+
+
+def test_the_rule_of_lbfgs_is_a_share_of_the_value():
+    """Of a narrow valley, whose steps gain less and less: the same steps where the value is a thousandth."""
+    spreads = np.geomspace(1.0, 1e4, 12)
+
+    def found(unit):
+        def valley(x, gradient):
+            gradient[:] = 2 * unit * spreads * x
+            return unit * (1.0 + float(spreads @ (x * x)))
+
+        return minimise(valley, np.ones(12), value_tolerance=1e-6, gradient_tolerance=0.0)
+
+    whole, part = found(1.0), found(2.0**-10)
+    assert whole.converged
+    assert whole.iterations == part.iterations > 5
+
+
 def test_lbfgs_finds_rosenbrocks_minimum():
     def rosenbrock(x, g):
         g[0] = -400 * x[0] * (x[1] - x[0] ** 2) - 2 * (1 - x[0])

@@ -124,3 +124,20 @@ def test_bad_input_is_one_line():
         joint.learn(ratings.select(np.zeros(len(ratings), bool)), 0.5, FactorizationConfig())
     with pytest.warns(NotConverged, match="joint learning"):
         joint.learn(ratings, p, FactorizationConfig(rank=2, penalty=1e-3), rounds=1)
+
+
+def test_a_round_whose_fits_have_not_converged_settles_nothing(monkeypatch):
+    """Predictions may move as they like here: what is left to ask is whether the round's fits converged."""
+    _, p, ratings, _ = world(7)
+    form = FactorizationConfig(rank=2, penalty=1e-2)
+
+    def learnt(**more):
+        return joint.learn(ratings, p, form, rounds=1, tolerance=np.inf, warn=False, **more).converged
+
+    assert learnt(anchor=1e3)
+    assert not learnt(anchor=1e-9)  # 30 iterations do not minimise it
+    fitted = joint.fit_prediction
+    monkeypatch.setattr(joint, "fit_prediction", lambda *a, **more: fitted(*a, **{**more, "max_sweeps": 1}))
+    assert not learnt(anchor=1e3)
+    with pytest.warns(NotConverged, match="the correction did not converge"):
+        joint.correct(ratings, p, np.full(p.shape, 3.0), form)

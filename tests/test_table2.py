@@ -67,7 +67,7 @@ def test_both_studies_have_their_rows(real, tmp_path, capsys):
     pytest.importorskip("recsim_mnar.models.ordinal.hierarchical")
     coat, yahoo = make_coat(tmp_path / "coat"), make_yahoo(tmp_path / "yahoo")
     real.main(coat, yahoo, tmp_path / "out", quick=True, workers=1)
-    found = json.loads((tmp_path / "out" / "table2.json").read_text())["data"]
+    found = json.loads((tmp_path / "out" / "results.json").read_text())["table2"]["data"]
     assert set(found["coat"]["rows"]) > METHODS
     assert set(found["yahoo"]["rows"]) == METHODS
     assert set(found["coat"]["rows"]) > {"MF-DR-JL", "Side information", "Side information, doubly robust"}
@@ -86,7 +86,7 @@ def test_hl_alone_reads_what_was_chosen_and_tells_every_rank(real, tmp_path, cap
     real.main(coat, None, out, quick=True, workers=1)
     capsys.readouterr()
     hl.main(["--coat", str(coat), "--mar-ranks", "1", "2", "--mnar-ranks", "2", "--out", str(out)])
-    rows = json.loads((out / "hl.json").read_text())["rows"]
+    rows = json.loads((out / "results.json").read_text())["hl"]["rows"]
     assert [(row["model"], row["d"], row["converged"]) for row in rows] == [
         ("HL-MAR", "1", True), ("HL-MAR", "2", True), ("HL-MNAR", "2", True),
     ]  # fmt: skip
@@ -116,8 +116,8 @@ def test_what_is_chosen_does_not_depend_on_the_test_file(real, tmp_path):
     (coat / "test.ascii").unlink()
     with pytest.raises(UserError, match=r"test\.ascii"):
         real.main(coat, None, tmp_path / "out", quick=True, workers=1)
-    chosen = json.loads((tmp_path / "out" / "table2.coat.chosen.json").read_text())["chosen"]
-    assert {"MF-Naive", "MF-IPS", "MF-IPS (own logistic)", "MF-DR-JL", "Side information"} < set(chosen)
+    chosen = json.loads((tmp_path / "out" / "work" / "table2.coat.chosen.json").read_text())["chosen"]
+    assert {"MF-Naive", "MF-IPS", "MF-IPS, logistic regression", "MF-DR-JL", "Side information"} < set(chosen)
 
 
 def test_without_data_one_line_says_what_is_needed(real, tmp_path):

@@ -72,20 +72,17 @@ class RatingMF(Learner):
         ratings, known = ratings_of(log, n_items, need_propensities=self.weighted)
         p = known if self.weighted else np.full(len(ratings), ratings.density)
         cells = ratings.n_users * ratings.n_items
-        solver = "als" if self.form.loss == "mse" else "lbfgs"
         form, choice = self.form, {}
         if form.penalty == 0.0:
             forms = [
                 FactorizationConfig(**{**form.to_dict(), "penalty": scaled / math.sqrt(cells)})
                 for scaled in SCALED_PENALTIES
             ]
-            found = cross_validate(
-                ratings, p, forms, score=self.score, n_folds=self.folds, seed=seed, solver=solver, value_tolerance=1e-4
-            )
+            found = cross_validate(ratings, p, forms, score=self.score, n_folds=self.folds, seed=seed)
             form = found.best
             tried = {f"{f.penalty:.4g}": s for f, s in zip(forms, found.scores.tolist(), strict=True)}
             choice = {"score": self.score, "tried": tried}
-        fit = factorise(ratings, 1.0 / p, form, seed=seed, solver=solver, max_iterations=1000, value_tolerance=1e-5)
+        fit = factorise(ratings, 1.0 / p, form, seed=seed, max_iterations=5000, value_tolerance=1e-6)
         values, place = np.unique(ratings.values, return_inverse=True)
         parameters = {
             **form.to_dict(),

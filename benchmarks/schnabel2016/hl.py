@@ -2,29 +2,25 @@
 
     python benchmarks/schnabel2016/hl.py --coat DIR [--mnar-ranks D ...] [--mar-ranks D ...] [--out DIR]
 
-The part of Table 2 that takes longest, apart: fits are kept under ``table2.coat.hl`` of --out (``results`` beside this
-file unless named). MF-IPS and MF-Naive are the forms in ``table2.coat.chosen.json``, chosen on the training file by
-``real.py``, fitted from one start. Writes ``hl.md`` and ``hl.json``.
+The part of Table 2 that takes longest, apart: fits are kept under ``work/table2.coat.hl`` of --out (this folder unless
+named). MF-IPS and MF-Naive are the forms that ``run.py table2`` chose on the training file, fitted from one start.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parts
 from real import Settings, kept_hl
 from real_table import POWERS, PUBLISHED
 from scipy import stats
 
 from recsim_mnar.datasets.rating_studies import load_coat
-from recsim_mnar.log.files import write_json
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
-
-HERE = Path(__file__).resolve().parent
 
 
 def main(given: list[str] | None = None) -> int:
@@ -33,20 +29,22 @@ def main(given: list[str] | None = None) -> int:
     settings = Settings()
     parser.add_argument("--mar-ranks", type=int, nargs="+", default=settings.hl_ranks)
     parser.add_argument("--mnar-ranks", type=int, nargs="+", default=settings.hl_ranks)
-    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--out", type=Path, help="default: this folder")
     options = parser.parse_args(given)
-    out = options.out
+    out = parts.folder(options.out, quick=False)
     data = load_coat(options.coat)
     test, train = data.test, data.train
     errors: dict[str, dict[str, Any]] = {}
-    chosen = json.loads((out / "table2.coat.chosen.json").read_text())["chosen"]
+    chosen = parts.read(out)["table2"]["data"]["coat"]["chosen"]
     assert data.propensities is not None  # the study has them
     weights = {"MF-IPS": 1.0 / train.at(data.propensities), "MF-Naive": np.full(len(train), 1.0 / train.density)}
     for method, w in weights.items():
         errors[method] = {}
         for metric in POWERS:
             form = FactorizationConfig(**chosen[method][metric]["form"])
-            fit = factorise(train, w, form, seed=settings.seed, max_iterations=2000, value_tolerance=1e-7)
+            fit = factorise(
+                train, w, form, seed=settings.seed, max_iterations=settings.max_iterations, value_tolerance=1e-7
+            )
             guess = fit.factors.at(test.users, test.items)
             errors[method][metric] = np.abs(guess - test.values) ** POWERS[metric]
     rows = []
@@ -55,7 +53,9 @@ def main(given: list[str] | None = None) -> int:
         for rank in ranks:
             setting = {"rank": rank, "missing": missing, "response_spread": settings.hl_spreads[0],
                        "iterations": settings.hl_iterations}  # fmt: skip
-            means, medians, bounds, converged = kept_hl((train, setting, settings.seed, out / "table2.coat.hl"))
+            means, medians, bounds, converged = kept_hl(
+                (train, setting, settings.seed, out / "work" / "table2.coat.hl")
+            )
             tried = {
                 "mse": (test.at(means) - test.values) ** 2, "mae": np.abs(test.at(medians) - test.values),
                 "mae of means": np.abs(test.at(means) - test.values),
@@ -67,7 +67,7 @@ def main(given: list[str] | None = None) -> int:
                 if metric not in best or tried[metric].mean() < best[metric].mean():
                     best[metric] = tried[metric]
         errors[name] = best
-    lines = ["# HL on Coat", "", "MAE is of the medians of the predicted ratings; beside it that of their means.", ""]
+    lines = ["## HL on Coat", "", "MAE is of the medians of the predicted ratings; beside it that of their means.", ""]
     head = ["model", "d", "MSE", "MAE", "MAE of means", "iterations", "converged", "bound never falls"]
     lines += ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]]
     lines += ["", "Best on the test set for each metric, as in the paper:", ""]
@@ -97,8 +97,7 @@ def main(given: list[str] | None = None) -> int:
          "iterations": int(row[5]), "converged": row[6] == "yes"}
         for row in rows
     ]  # fmt: skip
-    write_json(out / "hl.json", {"rows": told, "checks": checks})
-    (out / "hl.md").write_text("\n".join(lines) + "\n")
+    parts.write(out, "hl", {"rows": told, "checks": checks}, "\n".join(lines))
     print("\n".join(lines))
     return 0
 

@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parts
+from fits import FINAL, FitCount
 
 from recsim_mnar.datasets.rating_studies import load_coat
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import write_json
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.propensities.boosted import boosted
 from recsim_mnar.propensities.covariates import LIMITS, balance
 
-HERE = Path(__file__).resolve().parent
 FORM = FactorizationConfig(rank=20, penalty=1e-3)
 
 
@@ -46,7 +46,10 @@ def synthetic(law: str, size: int, seed: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 def estimates(train: Ratings, x: Any, z: Any, sample: Any, seed: int) -> dict[str, tuple[Any, float | None, float]]:
-    """By name: propensities (of all cells, or of the ratings), held-out log-likelihood, CPU seconds."""
+    """By name: propensities (of all cells, or of the ratings), held-out log-likelihood, CPU seconds.
+
+    A logistic penalty that is the best at its grid's edge is said on the way.
+    """
     out = {}
 
     def made(name: str, make: Any) -> None:
@@ -55,9 +58,11 @@ def estimates(train: Ratings, x: Any, z: Any, sample: Any, seed: int) -> dict[st
         out[name] = p, likelihood, time.process_time() - began
 
     def logistic() -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", propensity.EdgeOfGrid)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
             fit = propensity.logistic(train, x, z, seed=seed)
+        for warning in found:
+            print(f"logistic, {train.n_users} x {train.n_items}, seed {seed}: {warning.message}")
         return fit.matrix, max(fit.scores.values())
 
     def trees() -> Any:
@@ -71,12 +76,12 @@ def estimates(train: Ratings, x: Any, z: Any, sample: Any, seed: int) -> dict[st
     return out
 
 
-def judged(train: Ratings, p: Any, x: Any, z: Any, error_of: Any) -> dict[str, Any]:
+def judged(train: Ratings, p: Any, x: Any, z: Any, error_of: Any, fits: FitCount) -> dict[str, Any]:
     """Calibration, balance, sum of 1/P over the cells, and the error of MF-IPS weighted with them."""
     at = train.at(p) if p.ndim == 2 else p
     told = propensity.calibration(train, p) if p.ndim == 2 else None
     balanced = balance(train, np.minimum(p, 1.0), x, z) if p.ndim == 2 else None
-    fit = factorise(train, 1.0 / at, FORM, seed=1, solver="als", max_iterations=60, value_tolerance=1e-5, warn=False)
+    fit = fits.add(factorise(train, 1.0 / at, FORM, seed=1, **FINAL))
     return {
         "calibration_error": told.error if told else None,
         "unbalanced": len(balanced.unbalanced) if balanced else None,
@@ -84,7 +89,7 @@ def judged(train: Ratings, p: Any, x: Any, z: Any, error_of: Any) -> dict[str, A
     }  # fmt: skip
 
 
-def world(law: str, size: int, seeds: int) -> dict[str, Any]:
+def world(law: str, size: int, seeds: int, fits: FitCount) -> dict[str, Any]:
     rows: dict[str, list[dict[str, Any]]] = {}
     for seed in range(seeds):
         x, z, truth, p = synthetic(law, size, seed)
@@ -94,7 +99,7 @@ def world(law: str, size: int, seeds: int) -> dict[str, Any]:
         found["true"] = p, None, 0.0
         found["none (MF-Naive)"] = np.full(p.shape, train.density), None, 0.0
         for name, (q, likelihood, seconds) in found.items():
-            row = judged(train, q, x, z, lambda f, truth=truth: float(((f.matrix() - truth) ** 2).mean()))
+            row = judged(train, q, x, z, lambda f, truth=truth: float(((f.matrix() - truth) ** 2).mean()), fits)
             known = p if q.ndim == 2 else train.at(p)
             row |= {"error": float(np.abs(q - known).mean()) if q.ndim == 2 else None}
             rows.setdefault(name, []).append({**row, "log_likelihood": likelihood, "seconds": seconds})
@@ -111,7 +116,7 @@ def mean_of(ones: list[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def coat(folder: Path) -> dict[str, Any]:
+def coat(folder: Path, fits: FitCount) -> dict[str, Any]:
     data = load_coat(folder)
     order = np.random.default_rng(5).permutation(len(data.test))
     sample, rest = data.test.select(order[:232]), data.test.select(order[232:])
@@ -123,16 +128,16 @@ def coat(folder: Path) -> dict[str, Any]:
     features = data.user_features, data.item_features
     for name, (p, likelihood, seconds) in found.items():
         row = judged(
-            data.train, p, *features, lambda f: float(((f.at(rest.users, rest.items) - rest.values) ** 2).mean())
+            data.train, p, *features, lambda f: float(((f.at(rest.users, rest.items) - rest.values) ** 2).mean()), fits
         )
         out[name] = {**row, "log_likelihood": likelihood, "seconds": seconds}
     return out
 
 
 def markdown(result: dict[str, Any]) -> str:
-    lines = ["# Propensities from features: popularity, naive Bayes, logistic regression, gradient boosting", ""]
+    lines = ["## Propensities from features: popularity, naive Bayes, logistic regression, gradient boosting", ""]
     for name, rows in result.items():
-        lines += [f"## {name}", "", "| propensities | mean error | calibration error | held-out log-likelihood "
+        lines += [f"### {name}", "", "| propensities | mean error | calibration error | held-out log-likelihood "
                   "| out of balance | sum of 1/P | MSE of MF-IPS | CPU s |", "|---" * 8 + "|"]  # fmt: skip
         for method, row in rows.items():
             keys = {"error": ".4f", "calibration_error": ".4f", "log_likelihood": ".4f"}
@@ -157,22 +162,21 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small worlds")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(given)
-    out = options.out or (Path("runs/schnabel2016-quick") if options.quick else HERE / "results")
-    out.mkdir(parents=True, exist_ok=True)
+    out = parts.folder(options.out, options.quick)
     size, seeds = (60, 1) if options.quick else (200, 3)
+    fits = FitCount()
     try:
         result = {
-            "synthetic, a law of feature pairs": world("pairs", size, seeds),
-            "synthetic, a law of thresholds": world("thresholds", size, seeds),
+            "synthetic, a law of feature pairs": world("pairs", size, seeds, fits),
+            "synthetic, a law of thresholds": world("thresholds", size, seeds, fits),
         }
         if options.coat is not None:
-            result["Coat (test ratings but for the 232 of naive Bayes)"] = coat(options.coat)
+            result["Coat (test ratings but for the 232 of naive Bayes)"] = coat(options.coat, fits)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    write_json(out / "propensities.json", result)
-    text = markdown(result)
-    (out / "propensities.md").write_text(text + "\n")
+    text = markdown(result) + f"\n{fits.converged} of {fits.made} fits of MF-IPS converged."
+    parts.write(out, "propensities", {**result, "fits": fits.to_dict()}, text)
     print(text)
     return 0
 

@@ -1,10 +1,12 @@
 """Table 2: Coat and Yahoo! R3.
 
-    python benchmarks/schnabel2016/real.py --coat DIR [--yahoo DIR] [--out DIR] [--workers N] [--quick]
+    python benchmarks/schnabel2016/real.py --coat DIR [--yahoo DIR] [--out DIR] [--workers N] [--without-hl] [--again]
+        [--quick]
 
-All but HL is chosen by cross-validation on the training file alone and written to ``table2.NAME.chosen.json`` before
-the test file is read. Naive Bayes propensities need ratings of random items: 5 % of the test set, as in the paper,
-which are then left out of that row's test. HL's setting is the best on the test set, as in the paper.
+All but HL is chosen by cross-validation on the training file alone and written to ``work/table2.NAME.chosen.json``
+before the test file is read. Naive Bayes propensities need ratings of random items: 5 % of the test set, as in the
+paper, which are then left out of that row's test. HL's setting is the best on the test set, as in the paper.
+--again fits the forms that results.json names as chosen, without choosing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parts
 import real_table
+from fits import FitCount
 from selection import Candidate, Problem, Workers, apart, fit_hl
 
 from recsim_mnar import rng
@@ -30,8 +34,6 @@ from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig
 from recsim_mnar.models.product_kernel import Sides
 from recsim_mnar.propensities import observation as propensity
-
-HERE = Path(__file__).resolve().parent
 
 LOADERS = {"coat": load_coat, "yahoo": load_yahoo_r3}
 
@@ -46,7 +48,7 @@ class Settings:
     ranks: tuple[int, ...] = (5, 10, 20, 40)
     penalties: tuple[float, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     biases: tuple[str, ...] = ("regularised", "free")
-    max_iterations: int = 150
+    max_iterations: int = 5000
     mcar_share: float = 0.05
     joint_penalties: tuple[float, ...] = (5e-4, 7e-4, 1e-3, 1.5e-3, 2e-3)
     anchors: tuple[float, ...] = (1.0, 10.0, 100.0)
@@ -60,13 +62,16 @@ class Settings:
 
 
 QUICK = Settings(
-    folds=2, starts=2, ranks=(2,), penalties=(1e-3, 1e-2), biases=("regularised",), max_iterations=30,
+    folds=2, starts=2, ranks=(2,), penalties=(1e-3, 1e-2), biases=("regularised",), max_iterations=300,
     joint_penalties=(2e-3,), anchors=(10.0,), correction_penalties=(4e-3,), clips=(0.05,), side_factors=(),
     logistic_penalties=(30.0,), hl_ranks=(2,), hl_spreads=(0.5,), hl_iterations=3,
 )  # fmt: skip
 
 
-def main(coat: Path | None, yahoo: Path | None, out: Path, quick: bool = False, workers: int = 2) -> bool:
+def main(
+    coat: Path | None, yahoo: Path | None, out: Path | None, quick: bool = False, workers: int = 2, hl: bool = True,
+    again: bool = False,
+) -> bool:  # fmt: skip
     """Make the table; whether all that must hold does.
 
     Raises:
@@ -75,24 +80,27 @@ def main(coat: Path | None, yahoo: Path | None, out: Path, quick: bool = False, 
     if coat is None and yahoo is None:
         raise UserError("table2 needs --coat DIR or --yahoo DIR")
     settings = QUICK if quick else Settings()
-    out.mkdir(parents=True, exist_ok=True)
+    settings = settings if hl else replace(settings, hl_ranks=())
+    out = parts.folder(out, quick)
     result: dict[str, Any] = {"settings": asdict(settings), "data": {}, "checks": {}}
     for name, folder in (("coat", coat), ("yahoo", yahoo)):
         if folder is not None:
-            result["data"][name] = study(name, folder, settings, out, workers)
+            before = parts.read(out)["table2"]["data"][name] if again else None
+            result["data"][name] = study(name, folder, settings, out, workers, before)
     if coat is not None:
         result["checks"] = real_table.check_coat(result["data"]["coat"])
     if yahoo is not None:
         result["checks"] |= real_table.check_yahoo(result["data"]["yahoo"])
-    write_json(out / "table2.json", result)
     text = real_table.markdown(result)
-    (out / "table2.md").write_text(text + "\n")
+    parts.write(out, "table2", result, text)
     print(text + "\n")
     return all(result["checks"].values())
 
 
-def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int) -> dict[str, Any]:
-    """Everything of one data set."""
+def study(
+    name: str, folder: Path, settings: Settings, out: Path, n_workers: int, before: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Everything of one data set; what ``before`` has chosen is not chosen again."""
     blind = LOADERS[name](folder, with_test=False)
     began = time.perf_counter()
     p, notes = known_propensities(blind, settings)
@@ -100,10 +108,13 @@ def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int
     if blind.user_features is not None and blind.item_features is not None:
         sides = Sides.of(blind.user_features, blind.item_features)
     problem = Problem(blind.train, p, sides, settings.folds, settings.seed, settings.max_iterations)
-    path, run_config = out / f"table2.{name}.chosen.json", of_what(problem, settings)
+    path, run_config = out / "work" / f"table2.{name}.chosen.json", of_what(problem, settings)
+    method = "MF-IPS, naive Bayes" if p else "MF-IPS"
     with Workers(problem, n_workers) as workers:
-        if path.exists() and (before := json.loads(path.read_text())).get("of") == run_config:
-            chosen, seconds = before["chosen"], before["seconds"]
+        if before is not None:
+            chosen, seconds = {k: v for k, v in before["chosen"].items() if k != method}, before["seconds"]
+        elif path.exists() and (kept := json.loads(path.read_text())).get("of") == run_config:
+            chosen, seconds = kept["chosen"], kept["seconds"]
             print(f"kept: {path}")
         else:
             chosen, seconds = choose(workers, settings)
@@ -117,18 +128,26 @@ def study(name: str, folder: Path, settings: Settings, out: Path, n_workers: int
     bayes = propensity.naive_bayes(data.train, sample.values).of(data.train.values)
     with Workers(replace(problem, propensities={"naive Bayes": bayes}), n_workers) as workers:
         began = time.perf_counter()
-        found = factorisations(workers, "naive Bayes", settings)
-        seconds["naive Bayes"] = time.perf_counter() - began
-        method = "MF-IPS (naive Bayes)" if p else "MF-IPS"
-        write_json(out / f"table2.{name}.naive_bayes.json", {"of": run_config, "chosen": found})
+        found = before["chosen"][method] if before else factorisations(workers, "naive Bayes", settings)
+        if not before:
+            seconds["naive Bayes"] = time.perf_counter() - began
         rows[method] = fitted(workers, found, rest, settings.starts)
         if not p:
             rows["MF-Naive"] = replace(rows["MF-Naive"], test=rest)
-        kept = out / f"table2.{name}.hl"
-        rows.update(hl_rows(workers, data.train, rest if not p else data.test, settings, kept))
+        if settings.hl_ranks:
+            kept = out / "work" / f"table2.{name}.hl"
+            rows.update(hl_rows(workers, data.train, rest if not p else data.test, settings, kept))
     notes.append(
         f"Naive Bayes propensities: {len(sample)} ratings of the test set are the MCAR sample, left out of "
         + ("that row's test." if p else "the test.")
+    )
+    every = [c for each in ({**chosen, method: found}).values() for c in each.values()]
+    tried = sum(c["tried"] for c in every) * settings.folds
+    failed = sum(c["fits_not_converged"] for c in every)
+    joint = chosen["MF-DR-JL"]["mse"]["fits_not_converged"] if "MF-DR-JL" in chosen else 0
+    notes.append(
+        f"Fits of cross-validation: {tried}, of which {tried - failed} converged; of those that did not {joint} are of "
+        "joint learning, which is given 10 rounds while its form is chosen."
     )
     notes.append(f"{int(data.overlap().sum())} of {len(data.test)} test cells are in the training file too.")
     return real_table.judged(data, rows, {**chosen, method: found}, seconds, notes, n_workers)
@@ -170,7 +189,7 @@ def choose(workers: Workers, settings: Settings) -> tuple[dict[str, dict[str, Ca
     began = time.perf_counter()
     chosen["MF-Naive"] = factorisations(workers, "none", settings)
     for name in names:
-        method = "MF-IPS" if name == names[0] else f"MF-IPS (own {name})"
+        method = "MF-IPS" if name == names[0] else f"MF-IPS, {name} regression"
         chosen[method] = factorisations(workers, name, settings)
     seconds["factorisation"] = time.perf_counter() - began
     print(f"factorisations chosen: {seconds['factorisation']:.0f} s", flush=True)
@@ -236,10 +255,11 @@ def with_sides(workers: Workers, name: str, settings: Settings) -> dict[str, Can
 def fitted(workers: Workers, chosen: dict[str, Candidate], test: Ratings, starts: int) -> real_table.Rows:
     """Models of all starts; ridge regression has one solution, whatever the start."""
     made = {}
+    workers.final = FitCount()
     for loss, candidate in chosen.items():
         n = 1 if candidate["kind"] == "side" else starts
         made[loss] = workers.fits([{**candidate, "start": s} for s in range(n)])
-    return real_table.Rows(made, chosen, test)
+    return real_table.Rows(made, chosen, test, {"fits": workers.final.to_dict()})
 
 
 def split_test(test: Ratings, share: float, seed: int) -> tuple[Ratings, Ratings]:
@@ -308,12 +328,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--coat", type=Path, help="folder of the Coat study")
     parser.add_argument("--yahoo", type=Path, help="folder of Yahoo! R3")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--out", type=Path, help="default: this folder; --quick: runs/schnabel2016-quick")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--without-hl", action="store_true", help="leave out HL, which hl.py fits alone")
+    parser.add_argument("--again", action="store_true", help="fit what results.json has chosen, without choosing")
     parser.add_argument("--quick", action="store_true", help="a check that it runs")
     given = parser.parse_args()
     try:
-        passed = main(given.coat, given.yahoo, given.out, given.quick, given.workers)
+        out, hl = given.out, not given.without_hl
+        passed = main(given.coat, given.yahoo, out, given.quick, given.workers, hl, given.again)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

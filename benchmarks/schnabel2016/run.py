@@ -4,11 +4,10 @@
     python benchmarks/schnabel2016/run.py table2 --coat DIR [--yahoo DIR]
     python benchmarks/schnabel2016/run.py all --ml100k FILE --coat DIR [--yahoo DIR]
 
-Each part prints a table and what must hold (PASS or short), and writes ``PART.json``, ``PART.md`` and, for figures,
-``PART.png`` under --out. A part whose JSON is there, made with the same settings, is kept when the run is taken up
-again, as is what table2 chose; figure6 also keeps its finished points. --fresh makes all anew. --quick runs a small
-slice of each part, without a file on made-up ratings; its numbers are not the paper's, and what does not hold in it
-fails nothing.
+Each part prints a table and its checks (PASS or short), and writes them to ``results.json``, ``results.md`` and, for
+figures, ``PART.png`` under --out. A part made with the same settings is kept when the run resumes, as is what table2
+chose; figure6 also keeps its finished points (``work/``). --fresh makes all anew. --quick runs a small slice of each
+part, without a file on made-up ratings; its numbers are not the paper's, and no check of it fails the run.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import parts
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_json
@@ -37,11 +38,11 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--ml100k", type=Path, help="u.data of GroupLens or ml-100k.inter of RecBole")
     parser.add_argument("--coat", type=Path, help="folder of the Coat study")
     parser.add_argument("--yahoo", type=Path, help="folder of Yahoo! R3")
-    parser.add_argument("--out", type=Path, help="default: results beside this file; --quick: runs/schnabel2016-quick")
+    parser.add_argument("--out", type=Path, help="default: this folder; --quick: runs/schnabel2016-quick")
     parser.add_argument("--fresh", action="store_true", help="make anew what is there")
     parser.add_argument("--quick", action="store_true", help="a check that it runs")
+    parser.add_argument("--without-hl", action="store_true", help="table2: leave out HL, which hl.py fits alone")
     arguments = parser.parse_args(given)
-    arguments.out = arguments.out or (Path("runs/schnabel2016-quick") if arguments.quick else HERE / "results")
     try:
         passed = [run_part(part, arguments) for part in wanted(arguments)]
     except UserError as error:
@@ -56,43 +57,41 @@ def wanted(arguments: argparse.Namespace) -> list[str]:
     Raises:
         UserError: one lacks its data.
     """
-    parts = list(PARTS) if arguments.part == "all" else [arguments.part]
+    chosen = list(PARTS) if arguments.part == "all" else [arguments.part]
     if arguments.quick and arguments.part == "all" and not arguments.coat:
-        parts.remove("table2")
+        chosen.remove("table2")
         print("table2: left out, no --coat")
-    if not arguments.quick and not arguments.ml100k and set(SEMI_SYNTHETIC) & set(parts):
+    if not arguments.quick and not arguments.ml100k and set(SEMI_SYNTHETIC) & set(chosen):
         raise UserError(f"{arguments.part} needs --ml100k FILE (u.data of GroupLens, or RecBole's ml-100k.inter)")
-    if "table2" in parts and not arguments.coat:
+    if "table2" in chosen and not arguments.coat:
         raise UserError(f"{arguments.part} needs --coat DIR, the folder with train.ascii and test.ascii")
-    return parts
+    return chosen
 
 
 def run_part(part: str, arguments: argparse.Namespace) -> bool:
-    """One part; whether all that must hold does."""
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    """One part; whether all its checks pass."""
+    out = parts.folder(arguments.out, arguments.quick)
     if part == "table2":
         import real
 
         if arguments.fresh:
-            for chosen in arguments.out.glob("table2.*.chosen.json"):
+            for chosen in (out / "work").glob("table2.*.chosen.json"):
                 chosen.unlink()
-        return real.main(arguments.coat, arguments.yahoo, arguments.out, arguments.quick) is not False
+        return bool(real.main(arguments.coat, arguments.yahoo, out, arguments.quick, hl=not arguments.without_hl))
     import tables
 
     settings = settings_of(arguments, part)
-    path = arguments.out / f"{part}.json"
-    result = json.loads(path.read_text()) if path.exists() and not (arguments.fresh or arguments.quick) else {}
+    result = {} if arguments.fresh or arguments.quick else parts.read(out).get(part, {})
     if result.get("settings") == settings:
-        print(f"{part}: kept from {path}")
+        print(f"{part}: kept from {out / 'results.json'}")
     else:
-        began = time.perf_counter()
-        result = {"settings": settings, **MAKERS[part](arguments, settings)}
+        began = time.process_time()
+        result = {"settings": settings, **MAKERS[part](arguments, settings, out / "work")}
         result["checks"] = {text: bool(ok) for text, ok in result["checks"].items()}
-        result["seconds"] = round(time.perf_counter() - began, 1)
-        write_json(path, result)
+        result["seconds"] = round(time.process_time() - began, 1)
     text = tables.TEXTS[part](result)
-    (arguments.out / f"{part}.md").write_text(text + "\n")
-    tables.draw(part, result, arguments.out / f"{part}.png")
+    parts.write(out, part, result, text)
+    tables.draw(part, result, out / f"{part}.png")
     print(text + "\n")
     return all(result["checks"].values())
 
@@ -127,45 +126,50 @@ def completed(arguments: argparse.Namespace, settings: dict[str, Any]) -> Any:
     return _COMPLETED[key]
 
 
-def make_table1(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+def make_table1(arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
     import semi_synthetic as semi
 
     result = semi.table1(completed(arguments, settings))
-    result["completions"] = semi.completions(completed(arguments, settings))
+    fits = semi.FitCount()
+    result["completions"] = semi.completions(completed(arguments, settings), fits)
+    result["fits"] = fits.to_dict()
+    result["before_reranking"] = semi.shares(completed(arguments, settings))
     told = published()["table1"]
     # Figures of another matrix say nothing of the published ones.
     checks = semi.check_table1(result, None if arguments.quick else told)
     return {**result, "published": told, "checks": checks}
 
 
-def make_figure2(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+def make_figure2(arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
     import semi_synthetic as semi
 
     result = semi.figure2(completed(arguments, settings))
     return {**result, "checks": semi.check_figure2(result)}
 
 
-def make_figure10(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+def make_figure10(arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
     import semi_synthetic as semi
 
     result = semi.figure10(completed(arguments, settings))
     return {**result, "checks": semi.check_figure10(result)}
 
 
-def make_figure6(arguments: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+def make_figure6(arguments: argparse.Namespace, settings: dict[str, Any], work: Path) -> dict[str, Any]:
     import learning
 
-    path = arguments.out / "figure6.points.json"
+    path = work / "figure6.points.json"
+    of = {name: value for name, value in settings.items() if not name.endswith("_trials")}
     kept = json.loads(path.read_text()) if path.exists() and not (arguments.fresh or arguments.quick) else {}
-    points = kept["points"] if kept.get("settings") == settings else {}
+    points = kept["points"] if kept.get("settings") == of else {}
+    resumed = bool(points)
     setting = completed(arguments, settings)
-    learning.fill(setting, points, lambda: write_json(path, {"settings": settings, "points": points}))
+    learning.fill(setting, points, lambda: write_json(path, {"settings": of, "points": points}))
     result = learning.summarise(setting, points)
-    path.unlink()
-    return {**result, "checks": learning.check(result)}
+    path.unlink(missing_ok=True)
+    return {**result, "resumed": resumed, "checks": learning.check(result)}
 
 
-MAKERS: dict[str, Callable[[argparse.Namespace, dict[str, Any]], dict[str, Any]]] = {
+MAKERS: dict[str, Callable[[argparse.Namespace, dict[str, Any], Path], dict[str, Any]]] = {
     "table1": make_table1,
     "figure2": make_figure2,
     "figure6": make_figure6,

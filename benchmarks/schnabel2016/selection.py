@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from fits import FitCount
 
 from recsim_mnar.models import doubly_robust as joint_learning
 from recsim_mnar.models.factorization import FactorizationConfig, NotConverged, Ratings, factorise, split_folds
@@ -38,7 +39,7 @@ class Problem:
         sides: features, where there are some.
         n_folds: k.
         seed: of folds and starts.
-        max_iterations: of a factorisation while choosing.
+        max_iterations: of a factorisation.
     """
 
     train: Ratings
@@ -61,7 +62,7 @@ class Workers:
     """Processes that fit; each with one thread for linear algebra, whose last bits can depend on the number."""
 
     def __init__(self, problem: Problem, n_workers: int) -> None:
-        self.problem, self.cpu = problem, 0.0
+        self.problem, self.cpu, self.final = problem, 0.0, FitCount()
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = "1"  # read by processes that start from here on
         self.pool = ProcessPoolExecutor(
@@ -84,8 +85,11 @@ class Workers:
         return means, sum(failed for _, failed, _ in found)
 
     def fits(self, candidates: Sequence[Candidate]) -> list[np.ndarray]:
-        """Predictions of all cells, (U, I), of each candidate fitted to the whole training file."""
-        return list(self.pool.map(_fit, candidates))
+        """Predictions of all cells, (U, I), of each candidate fitted to the whole training file; ``final`` counts."""
+        found = list(self.pool.map(_fit, candidates))
+        self.final.made += len(found)
+        self.final.converged += sum(converged for _, converged in found)
+        return [matrix for matrix, _ in found]
 
     def best(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
         """The candidate with the lowest score, what it scores, and how many fits did not converge."""
@@ -144,23 +148,28 @@ def _score(job: tuple[Candidate, int]) -> tuple[float, int, float]:
     held = split_folds(len(train), k, problem.seed) == fold
     test = train.select(held)
     p = _propensities(problem, candidate)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", NotConverged)
-        matrix = predict(problem, candidate, ~held, p * (k - 1) / k, choosing=True)
+    matrix, converged = noting_convergence(problem, candidate, ~held, p * (k - 1) / k, choosing=True)
     error = np.abs(test.at(matrix) - test.values)
     delta = error if loss_of(candidate) == "mae" else error**2
     weights = k / p[held]
     # A fit that ran away has no score, and is not chosen.
     value = float(weights @ delta / (train.n_users * train.n_items))
-    failed = sum(issubclass(w.category, NotConverged) for w in told)
-    return value if math.isfinite(value) else math.inf, failed, time.process_time() - began
+    return value if math.isfinite(value) else math.inf, int(not converged), time.process_time() - began
 
 
-def _fit(candidate: Candidate) -> np.ndarray:
+def _fit(candidate: Candidate) -> tuple[np.ndarray, bool]:
     problem = _problem
     assert problem is not None  # set as the process began
     everything = np.ones(len(problem.train), bool)
-    return predict(problem, candidate, everything, _propensities(problem, candidate), choosing=False)
+    return noting_convergence(problem, candidate, everything, _propensities(problem, candidate), choosing=False)
+
+
+def noting_convergence(*arguments: Any, choosing: bool) -> tuple[np.ndarray, bool]:
+    """What :func:`predict` returns, and whether no fit of it warned that it had not converged."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", NotConverged)
+        matrix = predict(*arguments, choosing=choosing)
+    return matrix, not any(issubclass(w.category, NotConverged) for w in found)
 
 
 def _propensities(problem: Problem, candidate: Candidate) -> np.ndarray:
@@ -184,7 +193,7 @@ def predict(problem: Problem, candidate: Candidate, rows: Any, p: np.ndarray, *,
 def _mf(problem: Problem, candidate: Candidate, ratings: Ratings, p: np.ndarray, choosing: bool) -> np.ndarray:
     fit = factorise(
         ratings, 1.0 / p, FactorizationConfig(**candidate["form"]), seed=problem.seed + candidate.get("start", 0),
-        max_iterations=problem.max_iterations if choosing else 2000, value_tolerance=1e-5 if choosing else 1e-7,
+        max_iterations=problem.max_iterations, value_tolerance=1e-5 if choosing else 1e-7,
     )  # fmt: skip
     return fit.factors.matrix()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fits import FINAL, FitCount
 from scipy import stats
 
 from recsim_mnar import rng
@@ -52,7 +53,6 @@ class Setting:
         self.ratings, self.seed, self.settings = ratings, settings["seed"], settings
         # A slice says nothing about the best completion: one form is enough.
         few: dict[str, Any] = {"ranks": (5,), "penalties": (1e-3,)} if "shape" in settings else {}
-        few |= {"marginals": settings["marginals"]} if "marginals" in settings else {}
         done = complete(ratings, seed=self.seed, **few)
         self.truth, self.form, self.accuracy = done.ratings, done.form, done.accuracy
         self.predictions = prediction_matrices(self.truth, self.seed)
@@ -176,7 +176,7 @@ def _beside_published(name: str, metrics: dict[str, Any], published: dict[str, A
     return checks
 
 
-def completions(s: Setting) -> list[dict[str, Any]]:
+def completions(s: Setting, fits: FitCount) -> list[dict[str, Any]]:
     """True and expected Naive DCG@50 under other completions of the same ratings.
 
     The Naive DCG is decided by the few users with hardly a rating 1 in their row, so by how Y was completed: the
@@ -185,13 +185,20 @@ def completions(s: Setting) -> list[dict[str, Any]]:
     out = [_dcg_of("as in the rest of this table", s.form, s.truth, s)]
     for biases, rank, penalty in s.settings["completions"]:
         form = FactorizationConfig(rank=rank, penalty=penalty, biases=biases)
-        solver = "lbfgs" if biases == "none" else "als"
-        fit = factorise(
-            s.ratings, None, form, seed=s.seed, solver=solver, max_iterations=300, value_tolerance=1e-5, warn=False
-        )
+        fit = fits.add(factorise(s.ratings, None, form, seed=s.seed, **FINAL))
         offsets = {"none": "no offsets", "free": "free offsets", "regularised": "regularised offsets"}[biases]
         out.append(_dcg_of(f"{offsets}, d={rank}, lambda={penalty:g}", form, rerank(fit.factors.matrix()), s))
     return out
+
+
+def shares(s: Setting) -> dict[str, list[float]]:
+    """Shares of the ratings 1 to 5, and the mean: as rated, of all cells as completed, and re-ranked."""
+    fit = factorise(s.ratings, None, s.form, seed=s.seed, **FINAL)
+    matrices = {
+        "as rated": s.ratings.values, "all cells, completed": np.clip(np.rint(fit.factors.matrix()), 1, 5),
+        "all cells, re-ranked": s.truth,
+    }  # fmt: skip
+    return {name: [*(float((m == r).mean()) for r in STARS), float(m.mean())] for name, m in matrices.items()}
 
 
 def _dcg_of(text: str, form: FactorizationConfig, truth: np.ndarray, s: Setting) -> dict[str, Any]:
@@ -231,6 +238,27 @@ def rmse_band(errors: np.ndarray) -> dict[str, list[float]]:
     return {"mean": found.tolist(), "low": (found - half).tolist(), "high": (found + half).tolist()}
 
 
+def ratio_band(above: np.ndarray, below: np.ndarray) -> dict[str, list[float]]:
+    """Ratio of two estimators' RMSEs on the same draws, averaged over matrices first, with the jackknife's 95 % band.
+
+    Args:
+        above: (cases, trials, matrices) errors.
+        below: likewise.
+    """
+    n = above.shape[1]
+
+    def rmse(squares: np.ndarray, without: bool) -> np.ndarray:
+        total = squares.sum(axis=1, keepdims=True)
+        left = np.maximum(total - squares, 0.0) / (n - 1) if without else total / n
+        return np.asarray(np.sqrt(left).mean(axis=2))
+
+    found = (rmse(above**2, False) / rmse(below**2, False))[:, 0]
+    each = rmse(above**2, True) / rmse(below**2, True)
+    spread = np.sqrt((n - 1) / n * ((each - each.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
+    half = stats.t.ppf(0.975, n - 1) * spread
+    return {"mean": found.tolist(), "low": (found - half).tolist(), "high": (found + half).tolist()}
+
+
 def errors(s: Setting, trials: int, cases: list[tuple[float, int | None]]) -> dict[str, Any]:
     """Errors of the estimators in each case: (alpha, size of the MCAR sample or None for known propensities)."""
     true = {name: {m: s.losses[name][m].risk(s.truth) for m in CURVES} for name in NAMES}
@@ -250,6 +278,7 @@ def errors(s: Setting, trials: int, cases: list[tuple[float, int | None]]) -> di
         for k, estimator in enumerate(ESTIMATORS):
             by_matrix = np.sqrt((x[j, k] ** 2).mean(axis=1))
             out[f"{metric}/{estimator}"] = {"rmse": rmse_band(x[j, k]), "by_matrix": by_matrix.tolist()}
+        out[f"{metric}/snips to ips"] = ratio_band(x[j, 1], x[j, 0])
     return out
 
 
@@ -281,7 +310,12 @@ def check_figure2(r: dict[str, Any]) -> dict[str, bool]:
             checks[f"alpha = .25, MSE, {name}: Naive's RMSE {ratio:.0f} times {estimator}'s (>= 10)"] = ratio >= 10
         checks[f"alpha = .25, MSE, average: Naive's RMSE {average:.0f} times {estimator}'s (>= 30)"] = average >= 30
     for k, alpha in enumerate(alphas):
+        band = r["dcg@50/snips to ips"]
+        mean, low, high = (band[name][k] for name in ("mean", "low", "high"))
+        text = f"alpha = {alpha:g}: SNIPS's RMSE of DCG is {mean:.2f} [{low:.2f}, {high:.2f}] times IPS's, tied"
+        checks[text] = low <= 1 <= high
         if alpha < 1:
+            checks[f"alpha = {alpha:g}: SNIPS's RMSE of MSE below IPS's"] = r["mse/snips to ips"]["high"][k] < 1
             for metric in CURVES:
                 found = {e: r[f"{metric}/{e}"]["rmse"]["mean"][k] for e in ESTIMATORS}
                 ok = max(found["ips"], found["snips"]) < found["naive"]

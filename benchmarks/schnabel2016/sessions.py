@@ -12,7 +12,8 @@
   skewed towards what the user has viewed most; mean over catalogues and logs of the ratio to the best constant item's,
   95 % t-intervals.
 
-Each run is kept under DIR/sessions/, so an interrupted study resumes. Writes sessions.json, sessions.md, sessions.png.
+Each run is kept under DIR/work/sessions/, so an interrupted study resumes. Writes its part of results.json and
+results.md, and sessions.png.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parts
 
 from recsim_mnar import rng
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
@@ -34,7 +36,6 @@ from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.simulate import simulate
 from recsim_mnar.worlds import make_world
 
-HERE = Path(__file__).resolve().parent
 SETTINGS = ("n_items=100", "n_flips=50", "sigma_mu_organic=3")
 N_ITEMS = 100
 ORGANIC = ("popularity", "user-popularity", "user-popularity-greedy", "svd", "item-knn", "user-knn")
@@ -121,6 +122,7 @@ def job(part: str, catalogue: int, log: int, scale: float, folder: Path) -> tupl
     name = f"{part}-{catalogue}-{log}"
     path = folder / f"{name}.json"
     if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
         kind, _, logging = part.partition("-")
         found = against(catalogue, log, scale) if kind == "against" else curve(catalogue, log, logging, scale)
         write_json(path, found)
@@ -180,10 +182,10 @@ def summary(runs: dict[str, dict[str, Any]], catalogues: tuple[int, ...], logs: 
 
 def markdown(found: dict[str, Any]) -> str:
     """The tables."""
-    lines = ["# MF-IPS where organic views mislead", ""]
+    lines = ["## MF-IPS where organic views mislead", ""]
     lines += [f"`{' '.join(SETTINGS)}`; made by `python benchmarks/schnabel2016/sessions.py`.", ""]
     for c, table in found["against"].items():
-        lines += [f"## Catalogue {c}", "", "| agent | log | users | CTR from clicks [95 %] | exact CTR [95 %] |"]
+        lines += [f"### Catalogue {c}", "", "| agent | log | users | CTR from clicks [95 %] | exact CTR [95 %] |"]
         lines += ["|---|---|---|---|---|"]
         for g, rows in enumerate(table["logs"]):
             for name, r in rows.items():
@@ -199,7 +201,7 @@ def markdown(found: dict[str, Any]) -> str:
                   f"{sum(table['clicks_disjoint'])} of {n}, clicks of all arms together: "
                   f"{'yes' if table['pooled_disjoint'] else 'no'}. Above every agent that learns from views alone: "
                   f"{'yes' if table['organic_beaten'] else 'no'}.", ""]  # fmt: skip
-    lines += ["## CTR against the number of training users", ""]
+    lines += ["### CTR against the number of training users", ""]
     lines += ["Exact CTR as a ratio to the best constant item's: mean over catalogues and logs, 95 % t-interval.", ""]
     lines += ["| logging | agent | training users | ratio | runs |", "|---|---|---|---|---|"]
     for key, entry in found["curve"].items():
@@ -240,22 +242,21 @@ def figure(found: dict[str, Any], path: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="default: results/ beside this file; a --quick run writes nothing")
+    parser.add_argument("--out", type=Path, help="default: this folder; a --quick run writes nothing")
     parser.add_argument("--quick", action="store_true", help="one catalogue, one log, a fiftieth of the users")
     parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
     import tempfile
 
     with tempfile.TemporaryDirectory() as spare:
-        out = arguments.out or (Path(spare) if arguments.quick else HERE / "results")
-        (out / "sessions").mkdir(parents=True, exist_ok=True)
+        out = parts.folder(arguments.out or (Path(spare) if arguments.quick else None), arguments.quick)
         catalogues, logs = ((0,), (0,)) if arguments.quick else (CATALOGUES, LOGS)
         scale = 0.02 if arguments.quick else 1.0
-        parts = ("against", *(f"curve-{logging}" for logging in LOGGING))
+        kinds = ("against", *(f"curve-{logging}" for logging in LOGGING))
         jobs = [
-            (part, c, g, scale, out / "sessions")
+            (part, c, g, scale, out / "work" / "sessions")
             for g in logs
-            for part in parts
+            for part in kinds
             for c in catalogues
             if part == "against" or g < CURVE_LOGS
         ]
@@ -271,9 +272,8 @@ def main() -> int:
                 runs[name] = found
                 print(name, flush=True)
         found = summary(runs, catalogues, logs)
-        write_json(out / "sessions.json", found)
         text = markdown(found)
-        (out / "sessions.md").write_text(text)
+        parts.write(out, "sessions", found, text)
         figure(found, out / "sessions.png")
         print(text)
     return 0

@@ -14,21 +14,18 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import parts
+from fits import FINAL, FitCount, Search, choose
 from scipy import stats
 
-from recsim_mnar.log.files import write_json
-from recsim_mnar.log.ratings import Ratings, split_folds
+from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.worlds.ratings import alpha_propensities, observe, rerank
 
-HERE = Path(__file__).resolve().parent
-SOLVER: dict[str, Any] = {"solver": "als", "max_iterations": 40, "value_tolerance": 1e-4, "warn": False}
-PENALTIES = (1e-5, 1e-4, 1e-3)
-FOLDS = 4
+PENALTIES = (1e-5, 3e-5, 1e-4)
 
 
 def made(n_users: int, n_items: int, seed: int) -> tuple[np.ndarray, Ratings]:
@@ -41,29 +38,12 @@ def made(n_users: int, n_items: int, seed: int) -> tuple[np.ndarray, Ratings]:
     return truth, Ratings.from_dense(truth, observe(p, seed))
 
 
-def chosen(train: Ratings, p: np.ndarray, rank: int) -> FactorizationConfig:
-    """Lambda by cross-validated IPS score."""
-    fold = split_folds(len(train), FOLDS, 0)
-    forms = [FactorizationConfig(rank=rank, penalty=penalty) for penalty in PENALTIES]
-    scores = []
-    for form in forms:
-        total = 0.0
-        for f in range(FOLDS):
-            part, held = train.select(fold != f), train.select(fold == f)
-            fit = factorise(part, FOLDS / (FOLDS - 1) / p[fold != f], form, seed=1, **SOLVER)
-            error = fit.factors.at(held.users, held.items) - held.values
-            total += float((error**2 * FOLDS / p[fold == f]).sum())
-        scores.append(total)
-    return forms[int(np.argmin(scores))]
-
-
 def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the users")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(given)
-    out = options.out or (Path("runs/schnabel2016-quick") if options.quick else HERE / "results")
-    out.mkdir(parents=True, exist_ok=True)
+    out = parts.folder(options.out, options.quick)
     n_users, n_items, tested, rank = (1540, 300, 540, 5) if options.quick else (15_400, 1_000, 5_400, 10)
     began, cpu = time.perf_counter(), time.process_time()
     truth, train = made(n_users, n_items, 2016)
@@ -74,14 +54,16 @@ def main(given: list[str] | None = None) -> int:
     values = truth[users, items]
     test = Ratings(users[~sample], items[~sample], values[~sample], n_users, n_items)
     bayes = propensity.naive_bayes(train, values[sample]).of(train.values)
-    rows, errors = {}, {}
+    rows, errors, fits, choosing = {}, {}, FitCount(), FitCount()
     for name, p in (("MF-IPS", bayes), ("MF-Naive", np.full(len(train), train.density))):
-        form = chosen(train, p, rank)
-        fit = factorise(train, 1.0 / p, form, seed=1, **SOLVER)
+        choice = choose(Search(rank, PENALTIES, 4, 1), train, p, p, "mse", choosing)
+        form = FactorizationConfig(rank=rank, penalty=choice["penalty"])
+        fit = fits.add(factorise(train, 1.0 / p, form, seed=1, **FINAL))
         errors[name] = fit.factors.at(test.users, test.items) - test.values
         everywhere = fit.factors.matrix() - truth
         rows[name] = {
-            "lambda": form.penalty, "mse": float((errors[name] ** 2).mean()), "mae": float(np.abs(errors[name]).mean()),
+            "lambda": form.penalty, "scores": choice["scores"], "inside": choice["inside"],
+            "mse": float((errors[name] ** 2).mean()), "mae": float(np.abs(errors[name]).mean()),
             "mse_all": float((everywhere**2).mean()), "mae_all": float(np.abs(everywhere).mean()),
         }  # fmt: skip
     test_p = float(stats.ttest_rel(errors["MF-IPS"] ** 2, errors["MF-Naive"] ** 2).pvalue)
@@ -91,9 +73,14 @@ def main(given: list[str] | None = None) -> int:
     checks = {
         f"MF-IPS MSE {ours:.3f} below MF-Naive {theirs:.3f}, p = {test_p:.1e} < .001": ours < theirs and test_p < 0.001,
         "the test's MSE is that of all cells within 5 %": near,
+        f"{fits.converged} of {fits.made} final fits converged": fits.converged == fits.made,
+        f"{choosing.converged} of {choosing.made} fits of cross-validation converged": (
+            choosing.converged == choosing.made
+        ),
+        "both lambdas inside their grid": all(row["inside"] for row in rows.values()),
     }
     lines = [
-        "# A world of Yahoo! R3's shape", "",
+        "## A world of Yahoo! R3's shape", "",
         f"{n_users:,} users, {n_items:,} songs, {len(train):,} revealed ratings, {len(test):,} test ratings, "
         f"{sample.sum():,} in the random sample; d = {rank}. {time.perf_counter() - began:.0f} s, "
         f"{time.process_time() - cpu:.0f} CPU s, {memory:.1f} GB.", "",
@@ -104,8 +91,8 @@ def main(given: list[str] | None = None) -> int:
             f"| {name} | {r['lambda']:g} | {r['mse']:.3f} | {r['mse_all']:.3f} | {r['mae']:.3f} | {r['mae_all']:.3f} |"
         )
     lines += ["", "```", *(f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()), "```"]
-    write_json(out / "yahoo_shaped.json", {"rows": rows, "p": test_p, "memory_gb": memory})
-    (out / "yahoo_shaped.md").write_text("\n".join(lines) + "\n")
+    result = {"rows": rows, "p": test_p, "memory_gb": memory, "fits": fits.to_dict(), "choosing": choosing.to_dict()}
+    parts.write(out, "yahoo_shaped", result, "\n".join(lines))
     print("\n".join(lines))
     return 0
 

@@ -117,6 +117,8 @@ def own_fits(o: Objective, x: np.ndarray, target: float, turns: int) -> dict[str
         turns,
     )
     als, fit = timed(lambda: _alternate(o, x, 500, 0.0, warn=False, watch=lambda y: o(y, spare) <= target), turns)
+    if max(found.value, o(o.vector(fit.factors), spare)) > target:
+        raise RuntimeError("a solver stopped above the loss aimed at")
     return {"own L-BFGS": (lbfgs, found.evaluations), "own ALS": (als, fit.iterations)}
 
 

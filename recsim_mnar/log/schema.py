@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raised when the same parameters and seed give other bytes, or when a column changes its meaning.
 
 2, 3: in the sessions world with uneven popularity (sigma_mu_organic >= 1), 200 items or more and at most ten factors,

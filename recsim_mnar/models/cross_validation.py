@@ -56,7 +56,7 @@ def cross_validate(
     n_folds: int = 4,
     seed: int = 0,
     solver: str = "lbfgs",
-    max_iterations: int = 300,
+    max_iterations: int = 3000,
     value_tolerance: float = 1e-5,
 ) -> CrossValidation:
     """The IPS score of each form on held-out ratings (section 6.1).

@@ -193,42 +193,44 @@ def learn(
         rounds: of both fits.
         clip: propensities below are raised to it.
         seed: of the start.
-        tolerance: stop where no prediction changed by more.
-        warn: say so where it did not.
+        tolerance: stop where no prediction changed by more and both fits of the round converged.
+        warn: warn where it did not stop so, and where one of the two first fits did not converge.
 
     Raises:
         UserError: a loss other than ``mse``, no offsets, a propensity outside (0, 1].
 
     Warns:
-        NotConverged: predictions still moved after the last round.
+        NotConverged: predictions still moved, or a fit had not converged, after the last round.
     """
     imputation = imputation or form
     for which in (form, imputation):
         if which.loss != "mse" or which.biases == "none":
             raise UserError("joint learning is for loss='mse' with offsets: 'regularised' or 'free'")
     p = _scaled(ratings, propensities, clip)
-    f = factorise(ratings, 1.0 / p, form, seed=seed, value_tolerance=1e-5, warn=False).factors
-    g = factorise(
-        ratings, 1.0 / p, imputation, seed=rng.derive_seed(seed, "imputation"), value_tolerance=1e-5, warn=False
-    ).factors
-    centre, prediction, moved = g, f.matrix(), math.inf
+    first: dict[str, Any] = {"max_iterations": 3000, "value_tolerance": 1e-5, "warn": warn}
+    f = factorise(ratings, 1.0 / p, form, seed=seed, **first).factors
+    g = factorise(ratings, 1.0 / p, imputation, seed=rng.derive_seed(seed, "imputation"), **first).factors
+    centre, prediction, moved, converged = g, f.matrix(), math.inf, False
     losses: list[float] = []
-    while len(losses) < rounds and moved > tolerance:
+    while len(losses) < rounds and not converged:
         objective = ImputationObjective(ratings, p, prediction, centre, anchor)
         found = minimise(objective, objective.vector(g), max_iterations=30, value_tolerance=1e-6, warn=False)
         g = objective.factors(found.x)
-        f = fit_prediction(pseudo_ratings(ratings, p, g.matrix()), form, f).factors
+        fit = fit_prediction(pseudo_ratings(ratings, p, g.matrix()), form, f)
+        f = fit.factors
         now = f.matrix()
         moved = float(np.abs(now - prediction).max())
+        converged = moved <= tolerance and found.converged and fit.converged
         prediction = now
         losses.append(risk(ratings, p, prediction, g.matrix()))
-    if warn and moved > tolerance:
+    if warn and not converged:
         warnings.warn(
-            f"joint learning: predictions still moved by {moved:.3g} after {rounds} rounds (bound {tolerance:g})",
+            f"joint learning did not converge in {rounds} rounds: predictions still moved by {moved:.3g} "
+            f"(bound {tolerance:g}). Raise rounds or the penalty.",
             NotConverged,
             stacklevel=2,
         )
-    return JointFit(prediction, g.matrix(), losses, moved <= tolerance)
+    return JointFit(prediction, g.matrix(), losses, converged)
 
 
 def _scaled(ratings: Ratings, propensities: Any, clip: float) -> Floats:
@@ -260,10 +262,16 @@ def correct(
         form: of the factorisation.
         clip: propensities below are raised to it.
         seed: of the start.
+
+    Warns:
+        NotConverged: the factorisation stopped at its limit of sweeps.
     """
     p = _scaled(ratings, propensities, clip)
     targets = pseudo_ratings(ratings, p, imputation) - imputation
     n_users, n_items = ratings.shape
     draws = rng.normals(seed, rng.Stream.FIT, 0, (n_users + n_items, max(form.rank, 1)))[:, : form.rank] * 0.1
     start = Factors(draws[:n_users], draws[n_users:], np.zeros(n_users), np.zeros(n_items), 0.0)
-    return np.asarray(imputation + fit_prediction(targets, form, start, max_sweeps=200).factors.matrix())
+    fit = fit_prediction(targets, form, start, max_sweeps=1000)
+    if not fit.converged:
+        warnings.warn("the correction did not converge in 1000 sweeps. Raise the penalty.", NotConverged, stacklevel=2)
+    return np.asarray(imputation + fit.factors.matrix())

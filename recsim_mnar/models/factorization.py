@@ -270,11 +270,11 @@ def factorise(
         weights: (n,) weights, e.g. 1 / P; None for the unweighted mean.
         form: what is fitted.
         seed: of the start.
-        solver: ``lbfgs`` (the paper's) or ``als`` (squared loss only; several times faster).
+        solver: ``lbfgs`` (the paper's) or ``als`` (squared loss only; slow to finish where the penalty is small).
         start: where to begin instead of random factors.
         max_iterations: after which the solver gives up.
-        value_tolerance: stop where an iteration (a sweep of ALS) gains less than this, relative to max(value, 1).
-        gradient_tolerance: of L-BFGS.
+        value_tolerance: stop where an iteration (a sweep of ALS) gains at most this share of the value.
+        gradient_tolerance: stop L-BFGS where no entry of the gradient is larger than this share of the first value.
         warn: say so where it gives up.
 
     Raises:
@@ -297,7 +297,7 @@ def factorise(
         preconditioner=objective.preconditioner(),
         max_iterations=max_iterations,
         value_tolerance=value_tolerance,
-        gradient_tolerance=gradient_tolerance,
+        gradient_tolerance=gradient_tolerance * objective(x, np.empty_like(x)),
         warn=warn,
     )
     return Fit(objective.factors(found.x), found.value, found.gradient, found.iterations, found.converged)
@@ -342,7 +342,7 @@ def _alternate(
         out += c
         now = float((s * out * out).sum() + form.penalty * ((v * v).sum() + (w * w).sum()))
         now += bias_penalty * float((a * a).sum() + (b * b).sum())
-        converged = value - now <= tolerance * max(abs(now), 1.0)
+        converged = value - now <= tolerance * abs(now)
         value = now
         x = objective.vector(Factors(v, w, a, b, c))
         if watch(x):

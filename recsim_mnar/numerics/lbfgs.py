@@ -76,7 +76,7 @@ def minimise(
             entry.
         max_iterations: after which it gives up.
         gradient_tolerance: stop where no entry of the gradient is larger.
-        value_tolerance: stop where an iteration lowers the value by less than this times max(|value|, 1).
+        value_tolerance: stop where an iteration lowers the value by at most this share of |value|.
         target: stop where the value is at most this.
         warn: say so where it gives up.
 
@@ -122,7 +122,7 @@ def minimise(
             kept.append(row)
         decrease = value - step.value
         x, x_new, g, g_new, value = x_new, x, g_new, g, step.value
-        small = decrease <= value_tolerance * max(abs(value), 1.0)
+        small = decrease <= value_tolerance * abs(value)
         converged = small or bool(k.largest(g) <= gradient_tolerance)
     gradient = float(k.largest(g))
     converged = converged or value <= target

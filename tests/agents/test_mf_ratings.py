@@ -35,8 +35,8 @@ def test_mf_ips_predicts_better_than_mf_naive_under_selection():
     forms = [FactorizationConfig(4, penalty) for penalty in (1e-2, 3e-3, 1e-3)]
     errors = []
     for at in (p, np.full(len(p), observed.density)):
-        best = cross_validate(observed, at, forms, solver="als", max_iterations=100, value_tolerance=1e-4).best
-        fit = factorise(observed, 1 / at, best, solver="als", max_iterations=100, value_tolerance=1e-4)
+        best = cross_validate(observed, at, forms).best
+        fit = factorise(observed, 1 / at, best, max_iterations=3000)
         errors.append((fit.factors.matrix() - truth) ** 2)
     assert errors[0].mean() < 0.8 * errors[1].mean()
     t, probability = paired_t(errors[0].ravel(), errors[1].ravel())

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "schnabel2016"
 def study(monkeypatch):
     """The modules of the benchmark's folder, forgotten afterwards: other benchmarks have modules of these names."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("run", "tables", "semi_synthetic", "learning", "completed")
+    names = ("run", "tables", "semi_synthetic", "learning", "fits", "parts")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield {name: importlib.import_module(name) for name in names}
@@ -33,8 +33,8 @@ def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, ca
     text = capsys.readouterr().out
     assert "made-up ratings" in text
     assert "PASS  alpha = 1: SNIPS is Naive to rounding" in text
-    assert (tmp_path / "figure2.md").read_text().strip() == text.strip()
-    found = json.loads((tmp_path / "figure2.json").read_text())
+    assert text.strip() in (tmp_path / "results.md").read_text()
+    found = json.loads((tmp_path / "results.json").read_text())["figure2"]
     assert found["shape"] == [200, 300]
     assert len(found["mse/ips"]["rmse"]["mean"]) == len(found["alphas"]) == 2
     assert (tmp_path / "figure2.png").stat().st_size > 10_000
@@ -56,15 +56,15 @@ def test_what_is_missing_gets_one_line(study, capsys, tmp_path):
 def test_table2_is_handed_its_folders(study, tmp_path, monkeypatch):
     handed = []
 
-    def main(*arguments):
-        handed.append(arguments)
-        return None if len(handed) == 1 else False
+    def main(*arguments, hl):
+        handed.append((*arguments, hl))
+        return len(handed) == 1
 
     monkeypatch.setitem(sys.modules, "real", SimpleNamespace(main=main))
     given = ["table2", "--coat", "c", "--out", str(tmp_path)]
     assert study["run"].main(given) == 0
-    assert study["run"].main([*given, "--yahoo", "y"]) == 1
-    assert handed == [(Path("c"), None, tmp_path, False), (Path("c"), Path("y"), tmp_path, False)]
+    assert study["run"].main([*given, "--yahoo", "y", "--without-hl"]) == 1
+    assert handed == [(Path("c"), None, tmp_path, False, True), (Path("c"), Path("y"), tmp_path, False, False)]
 
 
 def test_the_predictions_are_the_papers(study):
@@ -94,6 +94,16 @@ def test_the_jackknife_band_of_one_matrix_is_that_of_its_mean_square(study):
     assert (band["high"][0] - band["low"][0]) / 2 == pytest.approx(1.966 * se, rel=0.02)
 
 
+def test_the_band_of_a_ratio_uses_that_the_draws_are_the_same(study):
+    """Twice the same errors are 2 without doubt; of independent errors of one size 95 % of the bands hold 1."""
+    one, other = np.random.default_rng(1).normal(size=(2, 400, 100, 1))
+    same = study["semi_synthetic"].ratio_band(2 * one, one)
+    assert [same[name][0] for name in ("mean", "low", "high")] == pytest.approx([2.0] * 3)
+    band = {name: np.array(values) for name, values in study["semi_synthetic"].ratio_band(one, other).items()}
+    holds = ((band["low"] < 1) & (band["high"] > 1)).mean()
+    assert abs(holds - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 400)
+
+
 def test_naive_dcg_of_rotate_is_the_published_where_everyone_dislikes_fifty_items(study):
     """With 50 ones in each row ROTATE recommends only those: the published 12.90 and 1.38 follow from sums alone."""
     semi = study["semi_synthetic"]
@@ -120,18 +130,61 @@ def test_the_marginals_are_what_the_paper_prints(study):
     assert np.round(shares, 2).tolist() == told["revealed_shares"]
 
 
-def test_the_completed_matrix_before_it_is_reranked(study, tmp_path, capsys):
+def test_the_completed_matrix_before_it_is_reranked(study, tmp_path):
     """Users rate what they like, so the completion is higher than the marginals that it is re-ranked to."""
     g = np.random.default_rng(2)
-    rows = [(u, i, 3 + (u + i) % 3) for u in range(1, 31) for i in range(1, 21) if g.random() < 0.6]
+    rows = [(u, i, 3 + (u + i) % 3) for u in range(1, 31) for i in range(1, 61) if g.random() < 0.6]
     (tmp_path / "u.data").write_text("".join(f"{u}\t{i}\t{r}\t0\n" for u, i, r in rows))
-    assert study["completed"].main(["--ml100k", str(tmp_path), "--out", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert "% of the completed cells are 3 or more; 23.2% after re-ranking." in text
-    rated = next(line for line in text.splitlines() if line.startswith("| what users rated"))
-    assert rated.endswith(f"{np.mean([r for _, _, r in rows]):.3f} |")
-    assert study["completed"].main(["--ml100k", str(tmp_path / "none"), "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    semi, settings = study["semi_synthetic"], {"seed": 1, "shape": [30, 60]}
+    found = semi.shares(semi.Setting(semi.ratings_of(tmp_path / "u.data", settings), settings))
+    assert found["as rated"][-1] == pytest.approx(np.mean([r for _, _, r in rows]))
+    assert sum(found["all cells, completed"][2:5]) > 0.9
+    assert found["all cells, re-ranked"][:5] == pytest.approx(MARGINALS, abs=1 / 600)
+    assert "% of the completed cells are 3 or more; 23." in study["tables"].before({"before_reranking": found})
+
+
+def test_the_grid_grows_until_the_best_lambda_is_inside(study, monkeypatch):
+    """The score is least at 3e-3, which the search reaches from either side; one that falls for ever has no inside."""
+    fits = study["fits"]
+    scores = {"valley": lambda penalty: abs(np.log10(penalty / 3e-3)), "slope": lambda penalty: -penalty}
+    for start in ((1e-5, 3e-5), (0.1, 0.3), (1e-3, 3e-3, 1e-2)):
+        for name, score in scores.items():
+            monkeypatch.setattr(fits, "held_out", lambda search, form, *_, score=score: score(form.penalty))
+            found = fits.choose(fits.Search(2, start, 4, 0), None, None, None, "mse", fits.FitCount())
+            tried = [float(penalty) for penalty in found["scores"]]
+            assert (found["penalty"], found["inside"]) == ((3e-3, True) if name == "valley" else (1.0, False))
+            assert found["penalty"] in tried
+            assert tried == sorted(tried)
+
+
+def test_a_fit_that_did_not_converge_is_counted_and_fails_its_check(study):
+    fits, learning = study["fits"], study["learning"]
+    count = fits.FitCount()
+    for converged in (True, False, True):
+        count.add(SimpleNamespace(converged=converged))
+    assert count == fits.FitCount(3, 2)
+    made = {"fits": count.to_dict(), "choosing": {"made": 5, "converged": 5}}
+    points = {"a": {**made, "gap": {"MF-IPS": 2e-4}, "chosen": [{"MF-IPS": {"inside": True}}]}}
+    checks = learning.check_convergence({**made, "points": points})
+    assert [text for text, ok in checks.items() if not ok] == ["2 of 3 final fits converged"]
+    points["a"] |= {"gap": {"MF-IPS": 0.05}, "chosen": [{"MF-IPS": {"inside": False}}]}
+    assert sum(not ok for ok in learning.check_convergence({**made, "points": points}).values()) == 3
+
+
+def test_figure6_ends_its_fits_near_their_minimum(study, tmp_path):
+    """The study's tolerance against one a million times smaller, where the objective's value is a hundredth."""
+    semi, fits = study["semi_synthetic"], study["fits"]
+    settings = {"seed": 3, "shape": [80, 60], "density": 0.1}
+    s = semi.Setting(semi.ratings_of(None, settings), settings)
+    p, observed = s.draw(0.25, 0)
+    form = semi.FactorizationConfig(rank=4, penalty=1e-4)
+    fit = semi.factorise(observed, 1.0 / observed.at(p), form, **fits.FINAL)
+    end = semi.factorise(
+        observed, 1.0 / observed.at(p), form, start=fit.factors, max_iterations=50_000, value_tolerance=1e-12
+    )
+    assert fit.converged
+    assert end.value < 0.1
+    assert fit.value / end.value - 1 < 0.01
 
 
 def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):
@@ -140,17 +193,23 @@ def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):
     chosen = learning.choose
     monkeypatch.setattr(learning, "choose", lambda *a: made.append(1) or chosen(*a))
     read = study["run"].settings_of
-    small = {"shape": [120, 150], "mcar_samples": [100], "penalties": [1e-3], "rank": 2, "alphas": [1.0, 0.25]}
+    small = {"shape": [60, 50], "mcar_samples": [100], "penalties": [1e-2, 3e-2], "rank": 2, "alphas": [1.0, 0.25]}
     monkeypatch.setattr(study["run"], "settings_of", lambda arguments, part="": {**read(arguments, part), **small})
     arguments = ["figure6", "--quick", "--out", str(tmp_path)]
     assert study["run"].main(arguments) == 0
-    # two methods at two alphas, one at one sample; two on each of two draws; two trained for MAE
-    assert len(made) == 2 * 2 + 1 + 2 * 2 + 2
-    points = json.loads((tmp_path / "figure6.json").read_text())["points"]
+    # for MSE and for MAE two methods at two alphas; one at one sample; two on each of two draws; one by another score
+    assert len(made) == 2 * 2 * 2 + 1 + 2 * 2 + 1
+    points = json.loads((tmp_path / "results.json").read_text())["figure6"]["points"]
 
-    few = {"redrawn_trials": 2, "mae_alphas": [0.25], "mae_trials": 2}
-    kept = SimpleNamespace(settings={**small, **few, "alpha": 0.25, "figure6_trials": 2})
+    few = {"redrawn_trials": 2, "mae_trials": 2, "right_trials": 2, "figure6_trials": 2}
+    kept = SimpleNamespace(settings={**small, **few, "alpha": 0.25})
+    learning.fill(kept, points, lambda: None)  # nothing is missing
+    kept.settings["mae_trials"] = 3  # of these points alone there is more to do
     del points["sample 100"]
-    with pytest.raises(AttributeError):  # the missing point is drawn, the others are not: ``kept`` cannot draw
-        learning.fill(kept, points, lambda: None)
-    assert len(made) == 11
+    again = []
+    monkeypatch.setattr(learning, "point", lambda s, case: again.append(case) or {"case": list(case)})
+    learning.fill(kept, points, lambda: None)
+    assert {(case.loss, case.sample, case.naive_by_ips) for case in again} == {
+        ("mse", 100, False), ("mae", None, False), ("mse", None, True),
+    }  # fmt: skip
+    assert len(made) == 14

@@ -1,0 +1,57 @@
+"""The study's one results file and its text, with one section per part."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from recsim_mnar.log.files import replacing
+
+HERE = Path(__file__).resolve().parent
+ORDER = ("table1", "figure2", "figure6", "figure10", "table2", "hl", "propensities", "yahoo_shaped", "sessions")
+QUICK = Path("runs/schnabel2016-quick")
+
+
+def folder(out: Path | None, quick: bool) -> Path:
+    """Where results go: as named, else the study's folder; of a quick run never there."""
+    chosen = out or (QUICK if quick else HERE)
+    (chosen / "work").mkdir(parents=True, exist_ok=True)
+    return chosen
+
+
+def read(out: Path) -> dict[str, Any]:
+    """The results of all parts made so far, by name."""
+    path = out / "results.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def write(out: Path, part: str, result: dict[str, Any], text: str) -> None:
+    """Put one part into ``results.json`` (six digits) and its text into ``results.md``."""
+    results = {**read(out), part: _rounded(result)}
+    lines = [f" {json.dumps(name)}: {json.dumps(results[name])}" for name in ORDER if name in results]
+    _replace(out / "results.json", "{\n" + ",\n".join(lines) + "\n}\n")
+    texts = {**_texts(out), part: text.strip()}
+    sections = [f"<!-- {name} -->\n\n{texts[name]}\n" for name in ORDER if name in texts]
+    _replace(out / "results.md", "# Results\n\n" + "\n".join(sections))
+
+
+def _texts(out: Path) -> dict[str, str]:
+    path = out / "results.md"
+    pieces = re.split(r"^<!-- (\w+) -->$", path.read_text() if path.exists() else "", flags=re.MULTILINE)
+    return {name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(v) for v in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _replace(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text)
