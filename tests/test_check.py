@@ -209,6 +209,15 @@ class WritesInTheLog(Mine):
         return super().judge(study)
 
 
+class WritesBehindTheLog(Mine):
+    def judge(self, study):
+        values = study.test_log["reward"]
+        while not values.flags.writeable:
+            values = values.base
+        values[:] = 1.0
+        return super().judge(study)
+
+
 class NoJson(Mine):
     def judge(self, study):
         return [dataclasses.replace(r, details={"why": {1, 2}}) for r in super().judge(study)]
@@ -231,7 +240,8 @@ def test_protocols_that_are_sound(kind):
         (OutsideItsInterval, "numbers_make_sense", "outside its interval 0.6 to 1"),
         (Infinite, "numbers_make_sense", "is nan"),
         (Drawn, "same_twice", "and then"),
-        (WritesInTheLog, "trial_is_left_alone", "changes the test log"),
+        (WritesInTheLog, "judges", "read-only"),
+        (WritesBehindTheLog, "trial_is_left_alone", "changes the test log"),
         (NoJson, "numbers_make_sense", "cannot be written as JSON"),
         (Greedy, "door", "needs 'everything'"),
         (object, "door", "must derive from"),

@@ -118,7 +118,9 @@ def test_a_survey_says_what_the_log_holds(tmp_path, log):
 def test_bad_rows_are_named_as_in_the_log(tmp_path, log):
     bad = log.select(np.arange(len(log)))
     row = int(np.flatnonzero(bad.is_bandit)[-3])
-    bad["propensity"][row] = 1.5
+    propensity = bad["propensity"].copy()
+    propensity[row] = 1.5
+    bad = bad.with_column("propensity", propensity)
     found = LogBlocks.open(in_parts(tmp_path / "bad", bad, 2), read_rows=200)
     assert found is not None
     with pytest.raises(UserError, match=f"row {row + 1}: propensity must lie"):

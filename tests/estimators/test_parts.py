@@ -80,7 +80,9 @@ def test_a_row_that_is_no_data_is_named_by_its_number(tmp_path, side_by_side):
     rng = np.random.default_rng(5)
     write_table(log_of(0, 10, rng).to_arrow(), tmp_path / "p0.parquet")
     wrong = log_of(100, 10, rng)
-    wrong.columns["target"][7] = 1.5
+    target = wrong["target"].copy()
+    target[7] = 1.5
+    wrong = wrong.with_column("target", target)
     write_table(wrong.to_arrow(), tmp_path / "p1.parquet")
     said = []
     for each in (gather, None):
