@@ -110,6 +110,21 @@ def test_two_who_count_under_the_lock_lose_nothing(tmp_path):
     assert (tmp_path / "count").read_text() == "40"
 
 
+def test_a_lock_that_goes_and_comes_while_it_is_opened_is_taken(tmp_path, monkeypatch):
+    (tmp_path / LOCK).touch()
+    real, gone = os.open, []
+
+    def once_gone(path, flags, *mode):
+        if not flags & os.O_CREAT and not gone:
+            gone.append(path)
+            raise FileNotFoundError(2, "gone", str(path))
+        return real(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", once_gone)
+    with owned(tmp_path):
+        assert gone == [tmp_path / LOCK]
+
+
 # -------------------------------------------------------------------------------------------- where there are no locks
 
 

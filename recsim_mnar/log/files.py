@@ -63,11 +63,13 @@ def opened(path: Path, flags: int, mode: int = 0o666) -> int:
                     raise
         try:
             file = os.open(path, flags & ~(os.O_CREAT | os.O_TRUNC) | _NOT_FOLLOWED)
-        except OSError:
-            if os.path.lexists(path):
-                _refuse_strange(path, os.lstat(path))
-            elif flags & os.O_CREAT:  # gone since
+        except FileNotFoundError:
+            if flags & os.O_CREAT:  # gone since
                 continue
+            raise
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                _refuse_strange(path, os.lstat(path))
             raise
         try:
             _refuse_strange(path, os.fstat(file))
