@@ -31,6 +31,7 @@ Ints = NDArray[np.integer[Any]]
 Features = Callable[[Ints, Ints], Any]
 
 _BLOCK = 1 << 18
+_ANSWERS = ("predict_proba", "decision_function", "predict")  # the first that a model has ranks the items
 
 
 def one_hot(n_users: int, n_items: int) -> Features:
@@ -59,15 +60,19 @@ class PointwiseLearner(Learner):
     with probability alpha.
 
     Args:
-        model: unfitted, with ``predict_proba`` or ``predict``, as in scikit-learn, and ``fit(x, y, sample_weight=...)``
-            or ``fit(x, y)``, which is given each sample as often as it was drawn; with ``batch``, ``partial_fit(x,
-            y)``. Its ``random_state``, if it has one, is set from the seed of the fit.
+        model: unfitted, as in scikit-learn: a classifier with ``predict_proba`` or ``decision_function``, or a
+            regressor with ``predict``; and ``fit(x, y, sample_weight=...)`` or ``fit(x, y)``, which is given each
+            sample as often as it was drawn; with ``batch``, ``partial_fit(x, y)``. Its ``random_state``, if it has
+            one, is set from the seed of the fit.
         rule: whose samples these are: ``ULRMF(alpha=..., gamma_p=..., gamma_r=...)``, the default, or ``RMF()`` for
             the same model trained on purchases. The rule's training settings have no effect.
         samples: number drawn.
         batch: samples of a call of ``partial_fit``; None: one call of ``fit``.
         features: of (users, items), (n,) each, the model's input of n rows; :func:`one_hot` where None.
         name: under which results are reported.
+
+    Raises:
+        UserError: the rule, the model, the features or a number is not of this kind.
     """
 
     needs = frozenset({"exposures"})
@@ -82,10 +87,26 @@ class PointwiseLearner(Learner):
         features: Features | None = None,
         name: str | None = None,
     ) -> None:
-        self.model, self.rule, self.features = model, rule or ULRMF(), features
+        self.model, self.rule, self.features = model, ULRMF() if rule is None else rule, features
+        if not isinstance(self.rule, FactorLearner):
+            raise UserError(f"{name or 'PointwiseLearner'}: the rule is {rule!r}. Give an object: ULRMF() or RMF().")
         self.name = name or f"{self.rule.name} {type(model).__name__}"
         self.samples = whole_number(samples, f"{self.name}: samples", 1)
         self.batch = None if batch is None else whole_number(batch, f"{self.name}: batch", 1)
+        training, kind = "fit" if batch is None else "partial_fit", model if isinstance(model, type) else type(model)
+        # Its class is asked, too: a stack of classifiers predicts only when it is fitted.
+        answers = any(hasattr(part, way) for part in (model, kind) for way in _ANSWERS)
+        for wrong, line in (
+            (kind is model, f"the model is a class, {kind.__name__}. Give an object: {kind.__name__}(...)."),
+            (not hasattr(model, training), f"{kind.__name__} has no {training}. Give a model that has it."),
+            (not answers, f"{kind.__name__} has no predict. Give a model that has it."),
+            (
+                features is not None and not callable(features),
+                f"features is a {type(features).__name__}. Give a function of (users, items).",
+            ),
+        ):
+            if wrong:
+                raise UserError(f"{self.name}: {line}")
 
     def parameters(self) -> dict[str, Any]:
         """Of JSON types, for provenance."""
@@ -133,13 +154,14 @@ class PointwiseLearner(Learner):
         """A policy for the users of the exposures: the fitted model's prediction of each of their cells.
 
         Raises:
-            UserError: see :meth:`plan`; or the model predicts something that is no number.
+            UserError: see :meth:`plan`; the features are not one row per cell; or the model does not predict a number
+                for each, or labels alone.
         """
         plan = self.plan(exposures, periods)
         shape = (exposures.n_users, exposures.n_items)
-        features = self.features or one_hot(*shape)
+        features = _a_row_per_cell(self.features or one_hot(*shape), self.name)
         model = self._fitted(plan, features, seed)
-        scores = _predictions(model, features, shape)
+        scores = _predictions(model, features, shape, self.name)
         if not np.isfinite(scores).all():
             raise UserError(f"{self.name}: the model's predictions are not finite. Lower its learning rate.")
         return ScoreTablePolicy(shape[1], self.name, scores=scores, parameters=self.parameters())
@@ -263,14 +285,33 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
     return name in inspect.signature(method).parameters
 
 
-def _predictions(model: Any, features: Features, shape: tuple[int, int]) -> NDArray[np.float32]:
-    """(n_users, n_items) P(label 1), or what a model without probabilities predicts."""
+def _a_row_per_cell(features: Features, name: str) -> Features:
+    def checked(users: Ints, items: Ints) -> Any:
+        x = features(users, items)
+        if np.shape(x)[:1] != users.shape:
+            raise UserError(f"{name}: features has shape {np.shape(x)} for {len(users)} cells. Return a row for each.")
+        return x
+
+    return checked
+
+
+def _predictions(model: Any, features: Features, shape: tuple[int, int], name: str) -> NDArray[np.float32]:
+    """(n_users, n_items) P(label 1), or a classifier's decision function, or what a regressor predicts."""
     n_users, n_items = shape
     out = np.empty(shape, np.float32)
     step = max(1, _BLOCK // n_items)
+    way = next((way for way in _ANSWERS if hasattr(model, way)), None)
+    if way is None or (way == "predict" and len(getattr(model, "classes_", ()))):  # some regressors' are empty
+        raise UserError(
+            f"{name}: {type(model).__name__} predicts only labels, which rank nothing. Give a classifier with "
+            "predict_proba or decision_function, or a regressor."
+        )
     for first in range(0, n_users, step):
         users = np.arange(first, min(first + step, n_users))
         x = features(np.repeat(users, n_items), np.tile(np.arange(n_items), len(users)))
-        y = model.predict_proba(x)[:, 1] if hasattr(model, "predict_proba") else model.predict(x)
-        out[users] = np.reshape(y, (len(users), n_items))
+        y, n = np.asarray(getattr(model, way)(x)), len(users) * n_items
+        if y.dtype.kind not in "biuf" or y.shape not in (((n, 2),) if way == "predict_proba" else ((n,), (n, 1))):
+            wanted = "a number for each, of predict_proba two"
+            raise UserError(f"{name}: {way} gives {y.dtype} of shape {y.shape} for {n} cells. Return {wanted}.")
+        out[users] = np.reshape(y[:, 1] if way == "predict_proba" else y, (len(users), n_items))
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -296,6 +297,91 @@ def test_what_is_wrong_is_said_in_a_line(log):
     for wrong in ({"samples": 0}, {"batch": 1.5}):
         with pytest.raises(UserError, match="must be a whole number of at least 1"):
             PointwiseLearner(Logistic(), **wrong)
+
+
+class Margin(Logistic):
+    """A classifier without probabilities."""
+
+    predict_proba = property()
+
+    def decision_function(self, x):
+        return x @ self.beta
+
+    def predict(self, x):
+        return (self.decision_function(x) > 0).astype(int)
+
+
+def test_a_classifier_without_probabilities_ranks_by_its_decision_function(log):
+    """The logit of what the same model with probabilities says; not its labels."""
+    users, scores = np.arange(N_USERS), []
+    for model in (Logistic(), Margin()):
+        policy = PointwiseLearner(model, samples=5000).fit_exposures(log, seed=3)
+        policy.reset(users)
+        scores.append(policy.scores(users).astype(float))
+    np.testing.assert_allclose(np.log(scores[0] / (1 - scores[0])), scores[1], rtol=1e-5, atol=1e-5)
+
+
+def model_of(**methods):
+    """An object of a class Mine with these methods."""
+    return type("Mine", (), methods)()
+
+
+def never_fitted(*_):
+    raise AssertionError("refused before the fit")
+
+
+def answers(way, answer, **more):
+    """A model that answers ``way``, a method's name, with ``answer(number of cells)``."""
+    return model_of(fit=lambda self, x, y: None, **{way: lambda self, x: answer(len(x))}, **more)
+
+
+WRONG_CALLS = {
+    "no model": ({"model": None}, "ulrmf NoneType: NoneType has no fit"),
+    "a class": ({"model": Recorder}, "ulrmf type: the model is a class, Recorder. Give an object"),
+    "no fit": ({"model": model_of(predict=None)}, "ulrmf Mine: Mine has no fit"),
+    "no partial_fit": ({"model": Logistic(), "batch": 9}, "ulrmf Logistic: Logistic has no partial_fit"),
+    "no predict": ({"model": model_of(fit=never_fitted)}, "ulrmf Mine: Mine has no predict"),
+    "a rule's name": ({"rule": "ulrmf"}, "PointwiseLearner: the rule is 'ulrmf'. Give an object"),
+    "a rule's class": ({"rule": ULRMF, "name": "mine"}, "mine: the rule is <class"),
+    "no rule": ({"rule": 0}, "PointwiseLearner: the rule is 0"),
+    "features": ({"features": "ids"}, "ulrmf Recorder: features is a str. Give a function of"),
+    "a matrix": ({"features": np.ones((2, 2))}, "ulrmf Recorder: features is a ndarray. Give a function of"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CALLS)
+def test_what_cannot_work_is_refused_when_the_learner_is_made(case):
+    arguments, message = WRONG_CALLS[case]
+    with pytest.raises(UserError, match="^" + re.escape(message)) as caught:
+        PointwiseLearner(**{"model": Recorder(), **arguments})
+    assert "\n" not in str(caught.value)
+
+
+UNFITTED = model_of(fit=never_fitted, predict=None)
+WRONG_ANSWERS = {
+    "one row": (UNFITTED, lambda u, i: np.zeros((1, 2)), "features has shape (1, 2) for"),
+    "no rows": (UNFITTED, lambda u, i: 3.0, "features has shape () for"),
+    "labels": (answers("predict", np.ones, classes_=[0, 1]), ids, "Mine predicts only labels, which rank nothing"),
+    "short": (answers("predict", lambda n: np.ones(n - 1)), ids, "predict gives float64 of shape (71,) for 72 cells"),
+    "words": (answers("predict", lambda n: np.full(n, "yes")), ids, "predict gives <U3 of shape (72,)"),
+    "one class": (answers("predict_proba", lambda n: np.ones((n, 1))), ids, "predict_proba gives float64 of shape"),
+    "two margins": (answers("decision_function", lambda n: np.ones((n, 2))), ids, "decision_function gives float64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_ANSWERS)
+def test_wrong_answers_are_said_in_a_line(log, case):
+    model, features, message = WRONG_ANSWERS[case]
+    with pytest.raises(UserError, match="^mine: " + re.escape(message)) as caught:
+        PointwiseLearner(model, samples=50, features=features, name="mine").fit_exposures(log)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("classes", [{}, {"classes_": []}], ids=["none", "empty"])
+def test_a_regressor_may_answer_in_a_column(log, classes):
+    model = answers("predict", lambda n: np.arange(n)[:, None], **classes)
+    table = PointwiseLearner(model, samples=50, features=ids).fit_exposures(log)._table
+    np.testing.assert_array_equal(table[:-1], np.arange(N_USERS * N_ITEMS).reshape(N_USERS, N_ITEMS))
 
 
 class TestScoreTable(PolicyContract):

@@ -94,3 +94,39 @@ def test_weighted_examples_in_a_pipeline_of_scikit_learn():
         policy.reset(users)
         scores.append(policy.scores(users))
     np.testing.assert_allclose(*scores, atol=1e-6)
+
+
+def models_without_probabilities():
+    from sklearn.linear_model import LinearRegression, RidgeClassifier, SGDClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+
+    linear = SGDClassifier(), LinearSVC(), RidgeClassifier(), make_pipeline("passthrough", LinearSVC())
+    return [(model, "decision_function") for model in linear] + [(LinearRegression(), "predict")]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_models_without_probabilities_rank_by_their_own_numbers(number):
+    """Of each item, for everyone: those of scikit-learn's own fit to the same samples; a classifier's are no labels."""
+    model, way = models_without_probabilities()[number]
+    learner = PointwiseLearner(model, samples=5000)
+    log, users = small_exposures(), np.arange(30)
+    features, policy = one_hot(30, 12), learner.fit_exposures(log, seed=1)
+    policy.reset(users)
+    scores = policy.scores(users)
+    fitted = learner._fitted(learner.plan(log), features, 1)
+    cells = features(np.repeat(users, 12), np.tile(np.arange(12), 30))
+    np.testing.assert_allclose(scores.ravel(), getattr(fitted, way)(cells), rtol=1e-6, atol=1e-6)
+    assert all(len(np.unique(row)) == 12 for row in scores)
+
+
+def test_classifiers_of_labels_alone_are_refused_and_a_stack_is_not():
+    """A stack of classifiers has no method of prediction before its fit."""
+    from sklearn.ensemble import StackingClassifier, VotingClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    parts, log = [("one", LogisticRegression())], small_exposures()
+    with pytest.raises(UserError, match=r"^ulrmf VotingClassifier: VotingClassifier predicts only labels"):
+        PointwiseLearner(VotingClassifier(parts), samples=2000).fit_exposures(log)
+    policy = PointwiseLearner(StackingClassifier(parts, cv=2), samples=2000).fit_exposures(log)
+    assert len(np.unique(policy.fitted()[0]["scores"])) > 100
