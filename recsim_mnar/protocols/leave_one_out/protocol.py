@@ -238,8 +238,8 @@ def _check_train(log: Log, train: Any) -> None:
     judged, trained = (_sorted_views(one.organic()) for one in (log, train))
     if np.array_equal(judged, trained):
         raise UserError(
-            "leave-one-out: train holds the very views that are judged, so nothing would be held out. Give a log of other "
-            "users, or omit train to refit on the judged users' other rows"
+            "leave-one-out: train holds the very views that are judged, so nothing would be held out. Give a log of "
+            "other users, or omit train to refit on the judged users' other rows"
         )
 
 
@@ -366,7 +366,7 @@ class LeaveOneOut(Protocol):
     ``loocv+fit_on=train+logging=random+one_view=miss+ties=lowest`` is Figure 1 of Jeunen, Rohde & Vasile 2019.
 
     Args:
-        folds: views of each user that are held out, one at a time; unless given what the comparison's settings say, or 10.
+        folds: views of each user that are held out, one at a time; None for what the comparison's settings say, or 10.
         fit_on: "rest" refits agents in each fold on the judged users' other rows; "train" fits them once on the
             comparison's training log, of other users.
         one_view: "omit" users with a single view, or count each as a "miss".
