@@ -226,7 +226,9 @@ def _check_folds(folds: Any) -> None:
 
 def _counts(value: Any) -> bool:
     """Whether a value is a whole number of at least 1."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer() and value >= 1
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    return float(value).is_integer() and float(value) >= 1.0
 
 
 def _check_train(log: Log, train: Any) -> None:
