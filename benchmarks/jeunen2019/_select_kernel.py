@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Which of equal values numpy took in 2019: its selection without vector instructions, the same on every machine.
+"""Which of equal values numpy took in 2019: its selection without vector instructions, whatever the processor has.
 
 Where values tie, ``argpartition`` leaves other positions in front with AVX than without; the notebook's figures hang on
 that.

@@ -160,7 +160,7 @@ def smallest(values: Any, k: int) -> Any:
     """(k,) positions of the smallest values.
 
     numpy's ``argpartition`` takes other ones of equal values where the processor has AVX, which the numpy of July 2019
-    did not use. The notebook's figures hang on it, so its selection is made here, the same on every machine.
+    did not use. The notebook's figures hang on it, so its selection is made here, whatever the processor has.
     """
     left, place = values.copy(), np.arange(len(values))
     if not select(left, place, k):
