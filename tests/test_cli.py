@@ -250,6 +250,7 @@ BAD = [
     (["compare", "--interactions", "f.csv", "--protocols", "loov"], "did you mean 'loocv'"),
     (["compare", "--interactions", "f.csv", "--protocols", "by_tim"], "did you mean 'by_time'"),
     (["compare", "--interactions", "f.csv", "--protocols", "off_policy"], "needs a world"),
+    (["compare", "--interactions", "f.csv", "--protocols", "loocv+ties=lowest"], "loocv has no options"),
     (["compare", "--interactions", "f.csv", "--test-share", "20"], "--test-share 20"),
     (["compare", "--test-share", "0.5"], "--test-share is of --interactions"),
     (["compare", "--candidates", "all"], "--candidates is of --interactions"),

@@ -6,7 +6,7 @@ The notebook draws everything from numpy's legacy stream, ``RandomState(42)``, f
 environment: 41,830 and 157,221 rows of training, as the notebook prints. Logs are kept in ``--out``, so that an
 interrupted run is taken up. ``--source`` names a folder that holds RecoGym's package ``recogym``, at commit 494d075 or
 as release 0.1.3 (``pip download --no-deps recogym==0.1.3.0``, unpacked). Its environment then lives the first users
-too, and must give the same catalogue and rows.
+too, and must give the same catalogue and rows. The page says what was compared in the last run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _select_kernel import select
 from analysis import paper_interval
 from july import Choose, July, RecoGym, Score, best, lived, random_agent, uniform, user_popularity
 from scipy import stats
-from tables import HERE, keep
+from tables import HERE, keep, row_limits
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
@@ -33,6 +34,7 @@ from recsim_mnar.protocols.off_policy import off_policy
 
 SIZES = {"train": 2000, "uniform": 5000, "user-popularity": 5000}
 QUICK = {"train": 60, "uniform": 60, "user-popularity": 60}
+FOLDS = 10
 SOURCE_USERS = 200  # that live in the environment of --source too
 
 OURS = {
@@ -154,17 +156,33 @@ def unit_rows(counts: Any) -> Any:
     return rows
 
 
-def item_scores(counts: Any, neighbours: int = 500) -> Score:
-    """The notebook's item-kNN: an item among its own neighbours; symmetric similarities tie but for their rounding."""
+def smallest(values: Any, k: int) -> Any:
+    """(k,) positions of the smallest values.
+
+    numpy's ``argpartition`` takes other ones of equal values where the processor has AVX, which the numpy of July 2019
+    did not use. The notebook's figures hang on it, so its selection is made here, whatever the processor has.
+    """
+    left, place = values.copy(), np.arange(len(values))
+    if not select(left, place, k):
+        raise UserError(f"{k} of {len(values)} distances: selecting them takes medians of medians. Name other sizes.")
+    return place[:k]
+
+
+def item_scores(counts: Any, neighbours: int = 500, dense: bool = False) -> Score:
+    """The notebook's item-kNN: an item among its own neighbours; symmetric similarities tie but for their rounding.
+
+    ``dense`` multiplies dense rows instead of sparse ones, which rounds in another order.
+    """
     rows = unit_rows(counts.T)
-    distance = np.clip(1.0 - (rows @ rows.T).toarray(), 0.0, 2.0)
-    nearest = np.argpartition(distance, min(neighbours, len(distance)) - 1, axis=1)[:, :neighbours]
+    cosine = rows.toarray() @ rows.toarray().T if dense else (rows @ rows.T).toarray()
+    distance = np.clip(1.0 - cosine, 0.0, 2.0)
+    nearest = np.stack([smallest(row, min(neighbours, len(row))) for row in distance])
     similarity = np.zeros_like(distance)
     np.put_along_axis(similarity, nearest, 1.0 - np.take_along_axis(distance, nearest, axis=1), axis=1)
 
     def score(views: list[int]) -> Any:
-        items, times = np.unique(views, return_counts=True)
-        return times @ similarity[items]
+        items, times = np.unique(np.asarray(views, np.int64), return_counts=True)
+        return (times[:, None] * similarity[items]).sum(axis=0)  # item by item: a matrix product rounds by machine
 
     return score
 
@@ -172,8 +190,8 @@ def item_scores(counts: Any, neighbours: int = 500) -> Score:
 def user_scores(counts: Any, neighbours: int = 20, order: Any = None) -> Score:
     """The notebook's user-kNN: the nearest users' counts, each times its cosine *distance*, not the similarity.
 
-    Where fewer users share a view, the others are all at distance 1, and which of them are taken is the library's.
-    ``order`` takes them in this order of users; None as ``argpartition`` leaves them.
+    Where fewer users share a view, the others are all at distance 1, and which of them are taken is numpy's.
+    ``order`` takes them in this order of users instead.
     """
     rows, table = unit_rows(counts), counts.toarray().astype(float)
     k = min(neighbours, len(table))
@@ -182,12 +200,30 @@ def user_scores(counts: Any, neighbours: int = 20, order: Any = None) -> Score:
         own = np.bincount(views, minlength=table.shape[1]) if views else np.zeros(table.shape[1])
         distance = np.clip(1.0 - rows @ (own / max(np.sqrt(own @ own), 1e-300)), 0.0, 2.0)
         if order is None:
-            nearest = np.argpartition(distance, k - 1)[:k]
+            nearest = smallest(distance, k)
         else:
             nearest = order[np.argsort(distance[order].round(12), kind="stable")[:k]]
-        return distance[nearest] @ table[nearest]
+        return (distance[nearest][:, None] * table[nearest]).sum(axis=0)
 
     return score
+
+
+class LevelWinner:
+    """Scores by which the first, or the last, of all items within 1e-9 of the best wins.
+
+    Args:
+        score: (n_items,) scores from a user's views.
+        last: the last wins.
+    """
+
+    def __init__(self, score: Score, last: bool) -> None:
+        self.score, self.last, self.states, self.tied = score, last, 0, 0
+
+    def __call__(self, views: list[int]) -> Any:
+        values = self.score(views)
+        level = np.flatnonzero(values > values.max() - 1e-9)
+        self.states, self.tied = self.states + 1, self.tied + int(len(level) > 1)
+        return np.arange(len(values)) == level[-1 if self.last else 0]
 
 
 def agents_of(train: Log, n_items: int) -> dict[str, tuple[Policy, Choose]]:
@@ -225,16 +261,30 @@ def arms_of(env: July, agents: dict[str, tuple[Policy, Choose]], n_users: int, o
     return found
 
 
-def hit_rate(log: Log, policy: Policy) -> dict[str, float]:
-    """HR@1 as Figure 1 has it, in expectation over which view is held out; and the deviation of ten draws per user."""
+def hit_rate(log: Log, policy: Policy) -> dict[str, Any]:
+    """HR@1 as cell 5 has it, in expectation over which view is held out; and the deviation of ten draws per user.
+
+    An agent acts on no views where a user has one. The last user is never judged: a new user's row sets a trial off.
+    """
     views = Views.of(log)
-    owner, users = views.owners(), len(views.users)
-    kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
+    owner, users, length = views.owners(), len(views.users), np.diff(views.starts)
+    kept = np.flatnonzero(length[owner] >= 2)
     above, _ = ranks_of(policy.name, policy, views, owner[kept], kept, False, ties="lowest", own_rows=False)
-    hits, held = (np.bincount(owner[kept], weights, users) for weights in (above == 0, None))
-    by_user = hits / np.maximum(held, 1)  # users with one view miss
-    sd = float(np.sqrt((by_user * (1.0 - by_user)).sum() / 10) / users)
-    return {"hr@1": float(by_user.mean()), "sd": sd, "one_view": float(np.mean(held == 0))}
+    hits = np.bincount(owner[kept], above == 0, users)
+    one = np.flatnonzero(length == 1)
+    if len(one):
+        policy.reset(views.users[one])
+        hits[one] = policy.scores(views.users[one]).argmax(axis=1) == views.items[views.starts[one]]
+    by_user = (hits / length)[:-1]
+    trials = FOLDS * len(by_user)
+    return {
+        "hr@1": [float(by_user.mean()), *row_limits(float(by_user.mean()), trials)],
+        "sd": float(np.sqrt((by_user * (1.0 - by_user)).sum() / FOLDS) / len(by_user)),
+        "trials": trials,
+        "one_view": len(one),
+        "one_view_hits": int(hits[one].sum()),
+        "hr@1_one_view_missed": float((by_user.sum() - hits[one][one < users - 1].sum()) / len(by_user)),
+    }
 
 
 def off_policy_of(log: Log, policy: Policy) -> dict[str, list[float]]:
@@ -256,14 +306,30 @@ def tables(env: July, logs: dict[str, Log], out: Path, n_arm: int) -> dict[str, 
             **off_policy_of(logs["user-popularity"], policy),
             **arms[name],
         }
-    counts = view_counts(logs["train"], n_items)[0]
-    ways = {"lowest": np.arange(counts.shape[0]), "highest": np.arange(counts.shape[0])[::-1]}
-    tied = {way: Best(user_scores(counts, order=order), n_items, way) for way, order in ways.items()}
-    ours = {name: registry.learner(OURS[name]).fit(logs["train"], n_items=n_items) for name in ("user-knn", "item-knn")}
-    own = {f"our {name}": policy for name, policy in ours.items()}
-    for name, policy in {**{f"user-knn, {way} index": p for way, p in tied.items()}, **own}.items():
+    more, ties = other_readings(logs["train"], n_items)
+    for name, policy in more.items():
+        print(f"{name}: clipped IPS", flush=True)
         found["agents"][name] = off_policy_of(logs["user-popularity"], policy)
+    found["ties"] = {"states": ties.states, "tied": ties.tied}
     return found
+
+
+def other_readings(train: Log, n_items: int) -> tuple[dict[str, Policy], LevelWinner]:
+    """The neighbours where ties fall otherwise, this package's own, and what counts the states with a tie."""
+    counts = view_counts(train, n_items)[0]
+    users, items = np.arange(counts.shape[0]), item_scores(counts)
+    lowest = LevelWinner(items, last=False)
+    scores = {
+        "user-knn, lowest index": user_scores(counts, order=users),
+        "user-knn, highest index": user_scores(counts, order=users[::-1]),
+        "item-knn, lowest index": lowest,
+        "item-knn, highest index": LevelWinner(items, last=True),
+        "item-knn, dense product": item_scores(counts, dense=True),
+    }
+    found: dict[str, Policy] = {name: Best(score, n_items, name) for name, score in scores.items()}
+    for name in ("user-knn", "item-knn"):
+        found[f"our {name}"] = registry.learner(OURS[name]).fit(train, n_items=n_items)
+    return found, lowest
 
 
 def rows_of(log: Log) -> dict[str, Any]:
@@ -278,16 +344,18 @@ def rows_of(log: Log) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, default=None, help="a folder with RecoGym's package")
+    parser.add_argument(
+        "--source", type=Path, action="append", default=[], help="a folder with RecoGym's package; may be repeated"
+    )
     parser.add_argument("--out", type=Path, default=None, help="logs and arms; runs/jeunen2019-authors unless named")
     parser.add_argument("--quick", action="store_true", help="few users and items; nothing is kept beside the study")
     options = parser.parse_args()
     n_items, sizes = (300, QUICK) if options.quick else (2000, SIZES)
     out = options.out or Path(f"runs/jeunen2019-authors{'-quick' if options.quick else ''}")
     source = {}
-    if options.source is not None:
+    for folder in options.source:
         try:
-            theirs = RecoGym(options.source, n_items)
+            theirs = RecoGym(folder, n_items)
         except UserError as error:
             parser.error(str(error))
         source[theirs.version] = same_as_source(July(n_items), theirs, min(SOURCE_USERS, sizes["train"]))
@@ -296,8 +364,7 @@ def main() -> None:
     env = July(n_items)
     found = tables(env, logs_of(env, sizes, out), out, sizes["uniform"])
     folder = out if options.quick else HERE
-    before = json.loads((folder / "results.json").read_text()) if (folder / "results.json").exists() else {}
-    found["source"] = {**before.get("authors", {}).get("source", {}), **source}
+    found["source"] = source
     keep("authors", {name: part for name, part in found.items() if part}, folder, quick=options.quick)
     print((folder / "results.md").read_text())
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from analysis import over_catalogues
+from analysis import over_catalogues, ratio_of_means
 from scipy import stats
 from tables import DESCRIBED, HERE, keep, settings
 
@@ -101,13 +101,14 @@ def hit_shares(log: Log, learner: Any, held: Any, n_items: int) -> Any:
 
 
 def splits(found: list[dict[str, Any]], agents: list[str]) -> dict[str, Any]:
-    """HR@1 by either split and the paired test of their difference over catalogues; Kendall's tau of the rankings."""
+    """HR@1 by either split, their difference as a share and its paired test over catalogues; tau of the rankings."""
     out: dict[str, Any] = {}
     for a in agents:
         random, last = (np.array([one[a][k] for one in found]) for k in (0, 1))
         test = stats.ttest_rel(random, last) if len(found) > 1 and np.any(random != last) else None
         p = None if test is None else float(test.pvalue)
-        out[a] = {"random": float(random.mean()), "last": float(last.mean()), "p": p}
+        change = ratio_of_means(last, random)
+        out[a] = {"random": float(random.mean()), "last": float(last.mean()), "p": p, "change": change}
     taus = [float(stats.kendalltau([one[a][0] for a in agents], [one[a][1] for a in agents])[0]) for one in found]
     return {"agents": out, "tau": float(np.mean(taus)), "catalogues": len(found)}
 
@@ -126,7 +127,7 @@ def by_size(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--split-catalogues", type=int, default=6, help="of the split by time")
+    parser.add_argument("--split-catalogues", type=int, default=96, help="of the split by time")
     parser.add_argument("--size-catalogues", type=int, default=4, help="of Random by the log's size; two at least")
     parser.add_argument("--quick", action="store_true", help="the small preset")
     parser.add_argument("--out", type=Path, default=None, help="catalogues; runs/jeunen2019-claims unless named")

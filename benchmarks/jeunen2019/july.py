@@ -139,6 +139,8 @@ def recogym_module(folder: Path) -> Any:
     absent["tqdm"].trange = range  # type: ignore[attr-defined]
     absent["recogym.agents"].Agent = object  # type: ignore[attr-defined]
     absent["recogym"].__path__ = [str(folder / "recogym")]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "recogym"]:
+        del sys.modules[name]  # of another source
     sys.modules.update(absent)
     return importlib.import_module("recogym.envs.reco_env_v1")
 

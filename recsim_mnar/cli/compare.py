@@ -310,6 +310,9 @@ def _check_own_data_protocols(protocols: tuple[str, ...]) -> None:
             if near.startswith("did you mean"):
                 raise UserError(f"unknown protocol {name!r}; {near}")
             find_protocol(name)
+            kind = name.partition("+")[0].strip()
+            if kind in PROTOCOLS:
+                raise UserError(f"--protocols {name}: with --interactions {kind} has no options. Write {kind} alone.")
             raise UserError(
                 f"--protocols {name} needs a world: with --interactions {', '.join(PROTOCOLS)} run, there is no truth "
                 "and no propensity"

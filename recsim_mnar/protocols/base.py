@@ -146,6 +146,10 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
     known = [key for key in inspect.signature(kind).parameters if key not in ("args", "kwargs")]
     for option in options:
         key, equals, text = option.partition("=")
+        if key in known and not text:
+            raise UserError(f"protocol {spec!r}: {key} has no value. Write {key}=VALUE.")
+        if key in parameters:
+            raise UserError(f"protocol {spec!r}: {key} is given twice. Give it once.")
         if not equals or key not in known:
             hint = nearest(key, known) if known else "it has no parameters"
             raise UserError(f"protocol {spec!r}: {option!r} is not parameter=value of one that it has; {hint}")

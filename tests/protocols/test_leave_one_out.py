@@ -231,12 +231,13 @@ def test_every_view_of_other_users_is_what_many_folds_tend_to(name):
 
 
 def test_nobody_is_compared_with_a_training_user_of_the_same_id():
-    """With one neighbour, a user whose own rows are the training log is judged by them, unless they are taken for
+    """With one neighbour, a user whose own rows are in the training log is judged by them, unless they are taken for
     other people's."""
     log = make_log(bandit=False)
+    train = log.select(log["user"] > 0)  # the judged views themselves are refused
     learners = {"user-knn": registry.learner("user-knn+neighbours=1")}
     known, refitted = (
-        leave_one_out(log, learners, n_items=15, train=log)[0],
+        leave_one_out(log, learners, n_items=15, train=train)[0],
         leave_one_out(log, learners, n_items=15)[0],
     )
     assert known.value > 2 * refitted.value
@@ -301,6 +302,13 @@ def test_a_comparison_offers_the_papers_definition():
         ("loocv+ties=1", "ties must be one of"),
         ("loocv+logging=nobody", "nobody"),
         ("loocv+train=yes", "not parameter=value"),
+        ("loocv+folds=x", "folds must be a whole number of at least 1, got x"),
+        ("loocv+folds=0", "folds must be a whole number of at least 1, got 0"),
+        ("loocv+folds=inf", "folds must be a whole number"),
+        ("loocv+fit_on=train+fit_on=rest", "fit_on is given twice. Give it once"),
+        ("loocv+fit_on", "fit_on has no value. Write fit_on=VALUE"),
+        ("loocv+logging=", "logging has no value"),
+        ("loocv+logging=5", "unknown agent '5'"),
     ],
 )
 def test_unknown_options_of_the_protocol_are_refused(spec, message):
@@ -415,6 +423,9 @@ def test_bad_scores_are_refused(score, message):
     ("change", "message"),
     [
         ({"folds": 0}, "folds"),
+        ({"folds": "x"}, "folds must be a whole number"),
+        ({"ks": ("x",)}, "ks"),
+        ({"train": "moon"}, "train must be a Log of other users, got 'moon'"),
         ({"ks": ()}, "ks"),
         ({"ks": (0,)}, "ks"),
         ({"level": 1.0}, "level"),
@@ -426,6 +437,18 @@ def test_bad_scores_are_refused(score, message):
 def test_bad_arguments_are_refused(change, message):
     with pytest.raises(UserError, match=message):
         leave_one_out(make_log(), {"random": registry.learner("random")}, **{"n_items": 15, **change})
+
+
+@pytest.mark.parametrize("exhaustive", [False, True])
+def test_the_judged_views_are_no_training_log(exhaustive):
+    """Neither the log itself nor the same views in another order, without the bandit rows; other users' views are."""
+    log, learner = make_log(), {"random": registry.learner("random")}
+    shuffled = log.organic()
+    shuffled = shuffled.select(np.random.default_rng(0).permutation(len(shuffled)))
+    for train in (log, shuffled):
+        with pytest.raises(UserError, match="the very views that are judged"):
+            leave_one_out(log, learner, n_items=15, train=train, exhaustive=exhaustive)
+    assert leave_one_out(log, learner, n_items=15, train=other_users(), exhaustive=exhaustive)
 
 
 def test_rows_out_of_order_are_refused():

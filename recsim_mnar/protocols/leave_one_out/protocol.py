@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -88,7 +89,8 @@ def leave_one_out(
         count, and ``details`` has the number of users with one view (``users_left_out`` or ``users_missed``).
 
     Raises:
-        UserError: no user has two views, an argument is out of range, an agent's scores are not numbers, or it cannot
+        UserError: no user has two views, an argument is out of range, ``train`` is no log or holds the very views that
+            are judged, an agent's scores are not numbers, or it cannot
             do the exhaustive form.
     """
     _check_arguments(n_items, folds, ks, level, candidates)
@@ -107,6 +109,7 @@ def leave_one_out(
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
     views, eligible, unseen = _held_from(log, n_items, candidates)
+    _check_train(log, train)
     owner = views.owners()
     kept = np.flatnonzero(np.diff(views.starts)[owner] >= 2)
     tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[owner[kept]], kept)
@@ -160,6 +163,7 @@ def fold_ranks(
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     seed = check_seed(seed)
     views, eligible, unseen = _held_from(log, n_items, candidates)
+    _check_train(log, train)
     ready, before = _made_ready(log, train, learners, n_items, seed)
     one_fold = carrying(_fold, log, ready, views, eligible, n_items, unseen, ties, seed, in_python=True)
     jobs = (functools.partial(one_fold, fold) for fold in range(folds))
@@ -207,13 +211,44 @@ def _counted(details: dict[str, Any], one_view: str) -> dict[str, Any]:
 def _check_arguments(n_items: int, folds: int, ks: Sequence[int], level: float, candidates: str) -> None:
     if n_items < 1:
         raise UserError(f"leave-one-out: n_items must be at least 1, got {n_items}")
-    if isinstance(folds, bool) or int(folds) != folds or folds < 1:
-        raise UserError(f"leave-one-out: folds must be a whole number of at least 1, got {folds}")
-    if not ks or any(isinstance(k, bool) or int(k) != k or k < 1 for k in ks):
+    _check_folds(folds)
+    if not ks or not all(_counts(k) for k in ks):
         raise UserError(f"leave-one-out: ks must be whole numbers of at least 1, got {list(ks)}")
     level_of(level, "leave-one-out: level")
     if candidates not in CANDIDATES:
         raise UserError(f"leave-one-out: candidates must be one of {', '.join(CANDIDATES)}, got {candidates!r}")
+
+
+def _check_folds(folds: Any) -> None:
+    if not _counts(folds):
+        raise UserError(f"leave-one-out: folds must be a whole number of at least 1, got {folds}")
+
+
+def _counts(value: Any) -> bool:
+    """Whether a value is a whole number of at least 1."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    return float(value).is_integer() and float(value) >= 1.0
+
+
+def _check_train(log: Log, train: Any) -> None:
+    """Raise UserError for a training log that is none, or in which the held-out views stand."""
+    if train is None:
+        return
+    if not isinstance(train, Log):
+        raise UserError(f"leave-one-out: train must be a Log of other users, got {train!r}")
+    judged, trained = (_sorted_views(one.organic()) for one in (log, train))
+    if np.array_equal(judged, trained):
+        raise UserError(
+            "leave-one-out: train holds the very views that are judged, so nothing would be held out. Give a log of "
+            "other users, or omit train to refit on the judged users' other rows"
+        )
+
+
+def _sorted_views(organic: Log) -> NDArray[Any]:
+    """(2, n) users and items of views, by user and item."""
+    pairs = np.stack([organic["user"], organic["item"]])
+    return pairs[:, np.lexsort(pairs[::-1])]
 
 
 def _check_choices(one_view: str, ties: str, refitted_exhaustively: bool) -> None:
@@ -333,7 +368,7 @@ class LeaveOneOut(Protocol):
     ``loocv+fit_on=train+logging=random+one_view=miss+ties=lowest`` is Figure 1 of Jeunen, Rohde & Vasile 2019.
 
     Args:
-        folds: views of each user that are held out, one at a time; 0 for what the comparison's settings say, or 10.
+        folds: views of each user that are held out, one at a time; None for what the comparison's settings say, or 10.
         fit_on: "rest" refits agents in each fold on the judged users' other rows; "train" fits them once on the
             comparison's training log, of other users.
         one_view: "omit" users with a single view, or count each as a "miss".
@@ -347,15 +382,22 @@ class LeaveOneOut(Protocol):
     needs = frozenset({"test_log"})
 
     def __init__(
-        self, folds: int = 0, fit_on: str = "rest", one_view: str = "omit", ties: str = "drawn", logging: str = ""
+        self,
+        folds: int | None = None,
+        fit_on: str = "rest",
+        one_view: str = "omit",
+        ties: str = "drawn",
+        logging: str = "",
     ) -> None:
+        if folds is not None:
+            _check_folds(folds)
         if fit_on not in FIT_ON:
             raise UserError(f"leave-one-out: fit_on must be one of {', '.join(FIT_ON)}, got {fit_on!r}")
         _check_choices(one_view, ties, False)
-        self.folds, self.fit_on, self.one_view, self.ties, self.logging = folds, fit_on, one_view, ties, logging
-        if logging:
-            registry.learner(logging)  # an unknown name is refused before any work
-        if logging or fit_on == "train":  # a world without further users trains on the very users that are judged
+        self.folds, self.fit_on, self.one_view, self.ties, self.logging = folds, fit_on, one_view, ties, str(logging)
+        if self.logging:
+            registry.learner(self.logging)  # an unknown name is refused before any work
+        if self.logging or fit_on == "train":  # a world without further users trains on the very users that are judged
             self.needs = self.needs | {"train_log", "users"}
 
     def judge(self, study: Trial) -> list[Record]:
