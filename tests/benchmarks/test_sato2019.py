@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -205,11 +206,95 @@ def test_what_is_missing_gets_one_line(sato, capsys, tmp_path):
         (["tafeng", "--tafeng", str(tmp_path / "nowhere")], "does not exist"),
         (["category"], "category needs --dunnhumby"),
         (["density", "--dunnhumby", str(tmp_path)], "has no part dunnhumby: run it first"),
+        (["claims"], "has no part: run one first"),
+        (["all"], "all needs --dunnhumby"),
     ):
         assert sato["run"].main([*given, *out]) == 2
         error = capsys.readouterr().err
         assert text in error
         assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+    for given in (["moon"], ["grid", "--methods", "foo"]):
+        with pytest.raises(SystemExit, match="2"):
+            sato["run"].main([*given, *out])
+        error = capsys.readouterr().err
+        assert "invalid choice" in error
+        assert error.count("\n") == 1
+
+
+def test_kept_worlds_without_their_data_change_nothing(sato, capsys, tmp_path):
+    """The committed summary holds all three worlds: without data one line, and neither tables nor seconds change."""
+    run = sato["run"]
+    for name in ("results.json", "results.md"):
+        shutil.copy(run.HERE / name, tmp_path / name)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    cache = tmp_path / "cache"
+    given = ["semisynthetic", "--out", str(tmp_path), "--cache", str(cache)]
+    assert run.main(given) == 2
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1
+    assert not told.out
+    cache.rmdir()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    for name in sato["semi"].WORLDS:
+        cache.mkdir(exist_ok=True)
+        (cache / f"{name}.npz").touch()  # where it can be had and is kept, it is not made, and its seconds stay
+    run.main(given)
+    assert "every world is kept" in capsys.readouterr().out
+    assert (tmp_path / "results.json").read_bytes() == before["results.json"]
+    assert (tmp_path / "results.md").read_bytes() == before["results.md"]
+
+
+def test_the_committed_tables_are_those_of_the_committed_summary(sato, tmp_path):
+    run = sato["run"]
+    shutil.copy(run.HERE / "results.json", tmp_path / "results.json")
+    assert run.main(["claims", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "results.md").read_text() == (run.HERE / "results.md").read_text()
+
+
+def rows_of(values):
+    """Rows of a log at N = 10 and 30: METHOD: (Uplift, UpliftSNIPS), the same under every counting."""
+
+    def at(pair):
+        found = {k: [v, 0.1] for k, v in zip(("uplift", "uplift_snips", "uplift_ips"), (*pair, 0.0), strict=True)}
+        return found | {f"{k}_{empty}": found[k][0] for k in ("uplift", "uplift_snips") for empty in ("zero", "half")}
+
+    return {m: {"estimates": {n: at(pair) for n in ("10", "30")}} for m, pair in values.items()}
+
+
+def test_methods_above_both_accuracy_based_ones_are_counted(sato):
+    analysis, others = sato["analysis"], ("recresp", "cause", "cause-prod", "ulrmf", "ulbpr")
+    rows = rows_of({"rmf": (0.1, 0.3), "bpr": (0.2, 0.1), **dict.fromkeys(others, (0.25, 0.25))})
+    assert analysis.above_accuracy(rows, ["10", "30"]) == {"10": 5, "30": 5}  # above in Uplift, not in UpliftSNIPS
+    assert list(analysis.accuracy_below(rows, ["10", "30"]).values()) == [False] * 3
+    for m in others[:2]:
+        rows[m]["estimates"]["30"]["uplift_snips_zero"] = 0.31
+        rows[m]["estimates"]["10"]["uplift_snips_zero"] = 0.31
+    rows["ulbpr"]["estimates"]["30"]["uplift_snips_zero"] = 0.3  # level with RMF is not above
+    assert list(analysis.accuracy_below(rows, ["10", "30"]).values()) == [False, True, False]  # 14 of 20
+    assert "14 (7 of 10 at N = 10, 7 of 10 at N = 30)" in list(analysis.accuracy_below(rows, ["10", "30"]))[1]
+
+
+def test_snips_is_narrower_than_ips_for_all_or_is_short(sato):
+    rows = rows_of(dict.fromkeys(sato["learn"].OF_THE_PAPER, (0.1, 0.1)))
+    for row in rows.values():
+        row["estimates"]["10"]["uplift_ips"][1] = 0.2
+    assert list(sato["analysis"].variances(rows, ["10"]).values()) == [True]
+    rows["recresp"]["estimates"]["10"]["uplift_ips"][1] = 0.05
+    ((text, ok),) = sato["analysis"].variances(rows, ["10"]).items()
+    assert "6 of 7; wider: recresp 0.1000 to 0.0500" in text
+    assert not ok
+
+
+def test_the_product_level_asks_for_more_than_the_interval(sato):
+    def training(bpr, ulbpr):
+        return {m: {"uplift": [v, v - 0.03, v + 0.03]} for m, v in (("bpr", bpr), ("ulbpr", ulbpr))}
+
+    checks = sato["analysis"].product_checks
+    # 0.03 sqrt(2) = .0424: more trainings of the same users do not make it smaller
+    assert list(checks({"0": training(0.10, 0.14), "1": training(0.10, 0.144)}).values()) == [True, False]
+    assert list(checks({"0": training(0.10, 0.14), "1": training(0.10, 0.146)}).values()) == [True, True]
+    assert list(checks({"0": training(0.10, 0.09)}).values()) == [False, False]
 
 
 def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):

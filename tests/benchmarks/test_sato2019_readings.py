@@ -300,6 +300,16 @@ def test_readings_of_semi_synthetic_worlds_quickly(sato, capsys, tmp_path):
         sato["readings"].study({}, {}, tmp_path, quick=True, only=["of nobody"])
 
 
+def test_a_training_is_run_whole_in_the_readings_that_are_named(sato):
+    own_of = sato["readings"].own_of
+    own = {"rate": 0.1, "updates": 9, "run": 3, "whole": ["a", "c"], "seeds": 2}
+    assert own_of("a", own) == {"rate": 0.1, "updates": 9}
+    assert own_of("b", own) == {"rate": 0.1, "updates": 9, "run": 3}
+    named = {name for m in sato["run"].settings_of(False)["published"].values() if isinstance(m, dict)
+             for name in m.get("whole", ())}  # fmt: skip
+    assert named == {sato["readings"].MAIN, sato["readings"].AS_PUBLISHED}  # a name that is no reading names nothing
+
+
 def test_the_five_personalised_readings(sato):
     """From one purchase log's counts: each mean number of recommendations, and what follows the user's number."""
     g = np.random.default_rng(4)

@@ -138,6 +138,8 @@ def test_bad_input_gets_one_line():
         (lambda: smoothed_world(counts_of(), deployment="best"), "deployment must be one of"),
         (lambda: smoothed_world(counts_of(), rank="tile"), "rank must be one of by user, as published"),
         (lambda: published_propensities(np.ones((2, 5)), 6), "n_recommended must lie between 1 and the 5 items"),
+        (lambda: published_propensities(np.array([[0.1, np.nan]]), 1), "preference holds NaN"),
+        (lambda: published_propensities(np.ones((5, 30)), 20, exponent=250.0), "the law falls too fast"),
         (lambda: smoothed_world(counts_of(), weight=0), "weight must be above 0"),
         (lambda: smoothed_world(always), "item 3 has no period without a recommendation"),
         (lambda: smoothed_world(never), "item 2 has no period with a recommendation"),

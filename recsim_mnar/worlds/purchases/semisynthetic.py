@@ -30,6 +30,7 @@ CATEGORY_WEIGHT, PRODUCT_WEIGHT = 0.4, 0.9
 
 CAP = 1e-6
 """Propensities lie within [CAP, 1 - CAP]."""
+RAISES = 1_000  # of published propensities at most; Dunnhumby personalised takes 11
 
 DEPLOYMENTS = ("original", "personalised")
 RANKS = ("by user", "as published")
@@ -134,17 +135,26 @@ def published_propensities(preference: Any, n_recommended: int, *, exponent: flo
         exponent: of the power law.
 
     Raises:
-        UserError: ``n_recommended`` exceeds the number of items.
+        UserError: ``n_recommended`` exceeds the number of items; a preference is NaN; the mean is not reached.
     """
     preference = np.asarray(preference, np.float64)
     n_users, n_items = preference.shape
+    if np.isnan(preference).any():
+        raise UserError("preference holds NaN: there is no rank of it. Give every user and item a number")
     if not 0 < n_recommended <= n_items:
         raise UserError(f"n_recommended must lie between 1 and the {n_items} items, got {n_recommended}")
     law = np.arange(1, n_items + 1) ** -float(exponent)
     place = np.arange(n_users)[::-1, None] * n_items + np.arange(n_items)  # of each user's ranking among all rows
     e = np.minimum(law[place // n_users] / law.sum() * n_recommended, 1.0)
-    while round(float(e.sum()) / n_users) < n_recommended:
+    for _ in range(RAISES):
+        if round(float(e.sum()) / n_users) >= n_recommended:
+            break
         e = np.minimum(e * (n_recommended * n_users / e.sum()), 1.0)
+    else:
+        raise UserError(
+            f"rank^-{exponent:g} gives {float(e.sum()) / n_users:.1f} recommendations per user after {RAISES} raises, "
+            f"not {n_recommended}: the law falls too fast. Lower the exponent or n_recommended"
+        )
     out = np.empty_like(e)
     np.put_along_axis(out, np.argsort(-preference, axis=1, kind="stable"), np.clip(e, CAP, 1 - CAP), axis=1)
     return out
