@@ -47,7 +47,7 @@ def plain(row: Any, form: str = ".2f") -> str:
     """An interval in the form of a number; a dash where there is none."""
     if row is None:
         return "-"
-    if row[1] is None or not math.isfinite(row[1]) or not math.isfinite(row[2]):
+    if None in row or not all(map(math.isfinite, row)):
         return f"{row[0]:{form}}"
     return f"{row[0]:{form}} [{row[1]:{form}}, {row[2]:{form}}]"
 

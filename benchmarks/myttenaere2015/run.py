@@ -53,6 +53,7 @@ def settings_of(quick: bool, platforms: int | None) -> dict[str, Any]:
     for part in PARTS:
         if PARTS[part] is search:
             read[part] = read["search"] | (read["narrowed"] if part == "flat" else {}) | read[part]
+            read["quick"][part] = read["quick"]["search"] | read["quick"][part]
         if quick:
             read[part] |= read["quick"][part]
         read[part]["platforms"] = platforms or read[part]["platforms"]

@@ -130,6 +130,14 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     for key, one in found.items():
         if "-" in key:
             full.setdefault(key.split("-")[0], {})[key] = one
+    large = {
+        key: figure5(over([change_of(one) for one in ones.values()]), settings["figure5"]) for key, ones in full.items()
+    }
+    counts |= {
+        "read at full size": len(full), "of them, figure 5": sum(small[key] in five for key in full),
+        "figure 5 at full size": sum(large.values()),
+        "figure 5 at both sizes": sum(holds and small[k] in five for k, holds in large.items()),
+    }  # fmt: skip
     keys = list(fit[0]["changes"]) if fit else []
     most = str(max(settings["p"]))
     gain = {name: [one["changes"][name][most][0] - one["changes"][name]["0"][0] for one in fit] for name in CFS}
@@ -145,10 +153,7 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         ],
         "full": {
             key: whole_numbers(ones, settings)
-            | {
-                "values": small[key]["values"],
-                "figure5": figure5(over([change_of(one) for one in ones.values()]), settings["figure5"]),
-            }
+            | {"values": small[key]["values"], "figure5": large[key], "small": small[key] in five}
             for key, ones in full.items()
         },
     }  # fmt: skip
@@ -181,6 +186,9 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
         )), "",
         "Rank correlation over settings of g1's change and what the weights add to a score: "
         + ", ".join(f"{NAMES[name]} {value:+.2f}" for name, value in found["gain against g1"].items()) + ".", "",
+        f"Read at full size: {counts['read at full size']} settings, chosen by what they showed at "
+        f"1/{settings['scale']}. Figure 5 held there in {counts['of them, figure 5']} of them, "
+        f"at full size in {counts['figure 5 at full size']}, at both in {counts['figure 5 at both sizes']}.", "",
     ]  # fmt: skip
     for key, one in found["full"].items():
         values = {name: value for name, value in one["values"].items() if name not in ("number", "scale")}
@@ -190,6 +198,7 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
             f"### Setting {int(key)} at full size", "",
             ", ".join(f"{name} {value or 'none'}" for name, value in values.items())
             + f"; {one['platforms']} platform{'s' * (one['platforms'] > 1)}, {one['mean_items']:.2f} items per user. "
-            + f"Figure 5 {'holds' if one['figure5'] else 'does not hold'} at this size.", "", *table(one),
+            + f"Figure 5 {'holds' if one['figure5'] else 'does not hold'} at this size, and "
+            + f"{'held' if one['small'] else 'did not'} at 1/{settings['scale']}.", "", *table(one),
         ]  # fmt: skip
     return lines

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import resource
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +35,6 @@ def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]
         case: ``set``, ``recommender`` and ``sharpness``.
         p: numbers of weights.
     """
-    began = time.process_time()
     world = world_of(preset, seed, case["set"])
     log = platform_log(lived(world, seed, case))
     params = world.params
@@ -56,8 +53,6 @@ def measured(preset: str, seed: int, case: Case, p: list[int]) -> dict[str, Any]
     return {
         "users": now.n_users, "items": world.n_items, "pairs": now.n_pairs, "mean_items": now.n_pairs / now.n_users,
         "items_held": int((now.n_holders() > 0).sum()), "scores": scores,
-        "seconds": round(time.process_time() - began, 1),
-        "memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
     }  # fmt: skip
 
 
@@ -113,10 +108,10 @@ def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[
 
 
 def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Changes with intervals over platforms, Figure 7's findings, sizes and seconds."""
+    """Changes with intervals over platforms, Figure 7's findings and sizes."""
     ones = list(found.values())
     each, mean = [change_of(one) for one in ones], over([change_of(one) for one in ones])
-    sizes = ("users", "items", "items_held", "pairs", "mean_items", "seconds", "memory_gb")
+    sizes = ("users", "items", "items_held", "pairs", "mean_items")
     return {
         "platforms": len(ones), **{name: float(np.mean([one[name] for one in ones])) for name in sizes},
         "before": {name: float(np.mean([one["scores"][name]["before"] for one in ones])) for name in NAMES},
@@ -147,8 +142,7 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
         f"## {settings['title']}", "",
         f"{found['platforms']} platforms: {found['users']:,.0f} users, {found['items']:,.0f} items "
         f"({found['items_held']:,.0f} of them held by somebody), {found['pairs']:,.0f} pairs, "
-        f"{found['mean_items']:.2f} items per user (published 5.33); {found['seconds']:.0f} CPU s per "
-        f"platform, {found['memory_gb']:.1f} GB.", "",
+        f"{found['mean_items']:.2f} items per user (published {settings['mean_items']:g}).", "",
         "Change of the score from day 300 to day 500 [95 % interval over platforms], and half the width of the score's "
         "sampling interval over users. A finding passes where it is beyond that.", "", *table(found),
     ]  # fmt: skip

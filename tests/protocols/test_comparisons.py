@@ -142,13 +142,17 @@ def platform_world():
 
 def test_campaigns_give_the_schemes_scores_and_the_platforms_truth(platform_world):
     agents = learners("random", "popularity", "naive-cf")
-    found = compare(platform_world, agents, protocols=["unweighted", "weights+p=20", "snips", "random-phase"], seed=4)
+    schemes = [
+        "unweighted", "weights+p=20", "snips", "unweighted+users=edges", "unweighted+half_life=50", "structure+bins=5",
+        "alone+learn=1", "alone-estimated+days=330/430+learn=1", "alone-estimated+days=330+window=40+draw=1",
+    ]  # fmt: skip
+    found = compare(platform_world, agents, protocols=[*schemes, "random-phase", "alone-estimated+learn=1"], seed=4)
     experiment = experiment_of(platform_world)
     log = found.log
     by_hand = weighted_leave_one_out(
-        log, agents, n_items=60, reference_times=300.0, times=[500.0],
-        schemes=["unweighted", "weights+p=20", "snips"], k=5
+        log, agents, n_items=60, reference_times=300.0, times=[500.0], schemes=schemes, k=5
     )  # fmt: skip
+    assert len({r.value for r in by_hand if r.agent == "naive-cf"}) == len(schemes)  # no parameter is lost
     for r in by_hand:
         own = values(found, r.details["scheme"])[r.agent, "hr@5"]
         assert (own.value, own.low, own.high) == (r.value, r.low, r.high)
@@ -161,7 +165,11 @@ def test_campaigns_give_the_schemes_scores_and_the_platforms_truth(platform_worl
         truth = values(found, "truth")[name, "accepted"]
         assert truth.value == pytest.approx(true_quality(platform, learner, k=5), rel=1e-12)
         assert truth.value == pytest.approx(accepted_shares(platform, learner, 5).mean(), rel=1e-12)
-    assert {j.protocol for j in found.judgements} == {"unweighted", "weights+p=20", "snips", "random-phase"}
+    own_days, named = (values(found, f"alone-estimated{days}+learn=1") for days in ("", "+days=330/430"))
+    assert own_days["naive-cf", "hr@5"].value == named["naive-cf", "hr@5"].value
+    assert {j.protocol for j in found.judgements} == {*schemes, "random-phase", "alone-estimated+learn=1"}
+    edges = protocol("unweighted+users=edges", experiment.own_protocols)
+    assert edges.heading("hr@5") == "HR@5, unweighted, users=edges"
     assert experiment.targets(experiment.settings())[0].metric == "accepted"
 
 

@@ -147,8 +147,32 @@ def test_users_and_items_are_drawn_as_section_2_2_says(profiles):
         mine = np.flatnonzero(owners == user)
         weight = 0.5 ** ((500 - now.added[mine]) / 50)
         np.testing.assert_allclose(recent[mine], weight / weight.sum() / now.n_users)
-    with pytest.raises(UserError, match=f"user {now.users[0]} has no weight"):
-        Unweighted({int(user): 1.0 for user in now.users[1:]}).weigh(now, before)
+    for given in ({}, {int(now.users[0]): "a lot"}, {int(now.users[0]): -1.0}):
+        with pytest.raises(UserError, match=f"user {now.users[0]} has no weight"):
+            Unweighted({int(user): 1.0 for user in now.users[1:]} | given).weigh(now, before)
+    for users in (5, 0.5, None, [1.0], np.ones(now.n_users)):
+        with pytest.raises(UserError, match="users must be uniform, edges or a weight for each user"):
+            Unweighted(users)
+
+
+@pytest.mark.parametrize("half_life", [0.1, 1e-5, 1e-300, 5e-324])
+def test_a_short_half_life_holds_out_each_users_last_items(profiles, half_life):
+    """However long ago a user added anything: the weights are relative to their last item."""
+    before, now = profiles
+    found = Unweighted(half_life=half_life).weigh(now, before).probabilities
+    for j in range(0, now.n_users, 7):
+        mine = slice(now.starts[j], now.starts[j + 1])
+        ages = (now.added[mine].max() - now.added[mine]).tolist()
+        weight = [0.0 if age > 2000.0 * half_life else 0.5 ** (age / half_life) for age in ages]
+        np.testing.assert_allclose(found[mine], np.array(weight) / sum(weight) / now.n_users, atol=1e-300)
+
+
+def test_large_weights_of_users_count_by_their_ratio(profiles):
+    before, now = profiles
+    found, plain = (Unweighted(dict.fromkeys(map(int, now.users), w)).weigh(now, before) for w in (1e308, 1.0))
+    np.testing.assert_allclose(found.probabilities, plain.probabilities)
+    with pytest.raises(UserError, match="no pair at time 500 has a weight above 0"):
+        Unweighted(dict.fromkeys(map(int, now.users), 0)).weigh(now, before)
 
 
 def test_weights_bring_back_the_items_probabilities(profiles):

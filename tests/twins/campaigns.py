@@ -140,17 +140,15 @@ def own_additions(profiles, days, day, window, side, prior):
     sides = []
     for reach in (range(day - side, day), range(day + window, day + window + side)):
         part = [d for d in reach if d in quiet]
-        if part:
-            seen = [i for i, d in added if d in part]
-            share = [(seen.count(i) + prior * earlier.count(i) / len(earlier)) / (len(seen) + prior) for i in range(n)]
-            sides.append((sum(part) / len(part), len(seen) / len(part), share))
+        seen = [i for i, d in added if d in part]
+        share = [(seen.count(i) + prior * earlier.count(i) / len(earlier)) / (len(seen) + prior) for i in range(n)]
+        sides.append((sum(part) / len(part), len(seen) / len(part), share))
     own = np.zeros((n, window))
     for i in range(n):
         for d in range(window):
-            (x, rate, share), (y, after, then) = sides[0], sides[-1]
-            late = (day + d - x) / (y - x) if y > x else 0.0
-            over = min(max(profiles.time - day - d, 0.0), 1.0)
-            own[i, d] = rate ** (1 - late) * after**late * (share[i] * (1 - late) + then[i] * late) * over
+            (x, rate, share), (y, after, then) = sides
+            late = (day + d - x) / (y - x)
+            own[i, d] = rate ** (1 - late) * after**late * (share[i] * (1 - late) + then[i] * late)
     return own
 
 

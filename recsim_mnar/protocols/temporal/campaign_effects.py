@@ -8,9 +8,11 @@ the window after campaign c have the mean
 
 an own rate o_i, and e_ci additions that the campaign caused, spread over the days by a delay that all its items share.
 
-Identified where the campaign days are known and own rates are smooth across the window, so that quiet days on both
-sides say what they are. Own additions that a campaign day itself sets off (a promotion that begins then) are taken for
-caused ones, and no such log can show it. Of a single addition only a probability follows.
+Identified where the campaign days are known, the window is as long as the delay, and quiet days on both sides say what
+own rates are: linear or exponential in time from the first quiet day looked at to the last (a window and two sides, 150
+days by default). A season bends them within that time and is taken for a campaign; so are own additions that a campaign
+day itself sets off (a promotion that begins then). A window that ends before the delay does gives too few. No such log
+can show any of these. Of a single addition only a probability follows.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class CausedAdditions:
         days: (C,) of the campaigns.
         expected: (C, n_items) additions of each item that each campaign caused, until the profiles' time.
         deviation: (C, n_items) standard error of ``expected`` from the counts alone: own additions of the window and
-            of the quiet days as Poisson counts. The delay makes the estimate itself a little more exact.
+            of the quiet days as Poisson counts. Too small where users arrive with several items at once, and 0 for an
+            item that nobody added alone on a quiet day. The delay makes the estimate itself a little more exact.
         delays: (C, window) share of each campaign's additions by days since the campaign.
         probabilities: (E,) of each pair of the profiles, that a campaign caused it.
     """
@@ -61,17 +64,20 @@ def caused_additions(
 
     Own rates: between the quiet days before and after the window, the total geometrically (exact for a rate that
     fades exponentially), the items' shares of it linearly. An item's share on quiet days is drawn towards its share
-    of all additions on earlier quiet days, which counts as ``prior`` additions.
+    of all additions on earlier quiet days, which counts as ``prior`` additions. An item that is new in the window has
+    no earlier share: what users add of it alone is largely taken for caused.
+
+    A delay is assumed whose share never rises from one day to the next.
 
     Args:
         profiles: at a time; their ``causes`` are not read.
         days: of the campaigns, ascending and at least a window apart; those after the profiles' time are ignored.
-        window: days, from the campaign's own on, in which its additions come.
+        window: days, from the campaign's own on, in which its additions come; later ones are missed.
         side: most quiet days looked at on either side.
         prior: see above; the number of items by default.
 
     Raises:
-        UserError: bad arguments, no quiet day around a campaign, or a search that does not converge.
+        UserError: bad arguments, no quiet day on one side of a window, or a search that does not converge.
     """
     prior = float(profiles.n_items) if prior is None else prior
     at = _checked(days, window, side, prior)
@@ -84,7 +90,6 @@ def caused_additions(
     delays, probabilities = np.zeros((len(at), window)), np.zeros(profiles.n_pairs)
     for c, day in enumerate(at):
         own, variance = _own_additions(profiles, added, quiet, int(day), window, side, prior)
-        own *= np.clip(profiles.time - np.arange(day, day + window), 0.0, 1.0)  # of days that are not over, their part
         inside = np.flatnonzero((added >= day) & (added < day + window))
         cell = profiles.items[inside].astype(np.int64) * window + (added[inside] - day)
         counts = np.bincount(cell, minlength=own.size).reshape(own.shape).astype(np.float64)
@@ -123,22 +128,21 @@ def _own_additions(
     last, end = len(quiet) - 1, day + window  # the profiles' last day has only begun
     reach = np.arange(max(day - side, 0), day), np.arange(min(end, last), min(end + side, last))
     sides = [part[quiet[part]] for part in reach]
-    earlier = added[quiet[added] & (added < day)]
-    if not any(len(part) for part in sides) or len(earlier) == 0:
-        raise UserError(f"campaign on day {day}: no quiet day around its window with additions. Lower window")
-    held = np.bincount(profiles.items[quiet[added] & (added < day)], minlength=profiles.n_items) / len(earlier)
-    centre, rate, share = [], [], []
-    for part in sides:
-        if len(part):
-            found = np.bincount(profiles.items[np.isin(added, part)], minlength=profiles.n_items)
-            centre.append(part.mean())
-            rate.append(found.sum() / len(part))
-            share.append((found + prior * held) / (found.sum() + prior))
+    for part, where in zip(sides, ("before", "after"), strict=True):
+        if len(part) == 0:
+            raise UserError(
+                f"campaign on day {day}: no quiet day {where} its window of {window} days, so own rates are not known "
+                "across it. Lower window, raise side, or take profiles of a later day"
+            )
+    earlier = profiles.items[quiet[added] & (added < day)]
+    if len(earlier) == 0:
+        raise UserError(f"campaign on day {day}: nothing was added on quiet days before it. Leave this campaign out")
+    held = np.bincount(earlier, minlength=profiles.n_items) / len(earlier)
+    found = [np.bincount(profiles.items[np.isin(added, part)], minlength=profiles.n_items) for part in sides]
+    centre = [part.mean() for part in sides]
+    rate = [counts.sum() / len(part) for counts, part in zip(found, sides, strict=True)]
+    share = [(counts + prior * held) / (counts.sum() + prior) for counts in found]
     when = np.arange(day, end)
-    if len(rate) == 1:
-        length = len(sides[0]) or len(sides[1])
-        own = np.outer(share[0], np.full(window, rate[0]))
-        return own, window**2 * rate[0] * share[0] / length
     late = (when - centre[0]) / (centre[1] - centre[0])
     total = rate[0] ** (1 - late) * rate[1] ** late if min(rate) > 0 else rate[0] * (1 - late) + rate[1] * late
     own = (np.outer(share[0], 1 - late) + np.outer(share[1], late)) * total

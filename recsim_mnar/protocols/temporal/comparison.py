@@ -83,6 +83,9 @@ class CampaignsExperiment(Experiment):
         "snips": f"{_OWN}PopularitySNIPSLOO",
         "wtd": f"{_OWN}WTDLOO",
         "random-phase": f"{_OWN}RandomPhaseLOO",
+        "alone": f"{_OWN}AloneLOO",
+        "alone-estimated": f"{_OWN}AloneEstimatedLOO",
+        "structure": f"{_OWN}StructureLOO",
     }
     provides = frozenset({"train_log", "test_log", "platform"})
     log_holds: ClassVar = frozenset()

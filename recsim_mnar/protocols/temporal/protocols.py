@@ -107,20 +107,32 @@ class WeighedLeaveOneOut(Protocol):
 
     def title(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return f"leave-one-out ({self.words})"
+        return f"leave-one-out ({self._words()})"
 
     def heading(self, metric: str) -> str:
         """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return f"{metric.upper()}, {self.words}"
+        return f"{metric.upper()}, {self._words()}"
+
+    def _words(self) -> str:
+        """With the parameters asked for, which tell two of a kind apart."""
+        return ", ".join([self.words, *self.name.split("+")[1:]])
 
 
 class UnweightedLOO(WeighedLeaveOneOut):
-    """A user uniformly, then one of their items uniformly."""
+    """A user by P(u), then one of their items by P(i|u): see :class:`schemes.Unweighted`.
+
+    Args:
+        users: ``uniform``, or ``edges``, which draws one of all pairs.
+        half_life: days after which an item counts half as much in P(i|u); 0 counts all alike.
+    """
 
     name = "unweighted"
     summary = "leave-one-out, unweighted: a user, then one of their items (campaigns)"
     words = "unweighted"
     weighs_by = schemes.Unweighted
+
+    def __init__(self, users: str = "uniform", half_life: float = 0.0) -> None:
+        self.parameters = (users, half_life)
 
 
 class WeightedLOO(WeighedLeaveOneOut):
@@ -196,6 +208,62 @@ class WTDLOO(WeighedLeaveOneOut):
     summary = "leave-one-out, pairs weighted as Carraro & Bridge 2020 (campaigns)"
     words = "WTD"
     weighs_by = schemes.WTD
+
+
+class AloneLOO(WeighedLeaveOneOut):
+    """Only what users added alone, as the log says: see :class:`schemes.Alone`.
+
+    Args:
+        learn: 1: recommenders learn from that alone, too; 0: from everything.
+    """
+
+    name = "alone"
+    summary = "leave-one-out on what users added alone, as the log says (campaigns)"
+    words = "added alone"
+    weighs_by = schemes.Alone
+
+    def __init__(self, learn: int = 0) -> None:
+        self.parameters = (learn,)
+
+
+class AloneEstimatedLOO(WeighedLeaveOneOut):
+    """The same where the log does not say it: see :class:`schemes.AloneEstimated`.
+
+    Args:
+        days: of the campaigns, ``330/430``; the world's own by default.
+        learn: as in :class:`AloneLOO`.
+        window: days in which a campaign's additions come.
+        draw: seed of the draws.
+    """
+
+    name = "alone-estimated"
+    summary = "leave-one-out on what users added alone, estimated from jumps (campaigns)"
+    words = "added alone, estimated"
+    weighs_by = schemes.AloneEstimated
+
+    def __init__(self, days: str | float = "", learn: int = 0, window: int = 30, draw: int = 0) -> None:
+        self.parameters = (days, learn, window, draw)
+
+    def scheme(self, study: Trial) -> schemes.Scheme:
+        """See :meth:`WeighedLeaveOneOut.scheme`."""
+        days, *others = self.parameters
+        return schemes.AloneEstimated(study.data.platform.world.campaign_days() if days == "" else days, *others)
+
+
+class StructureLOO(WeighedLeaveOneOut):
+    """Weights of pairs that give back how predictable they were at t0: see :class:`schemes.StructureWeights`.
+
+    Args:
+        bins: of the support.
+    """
+
+    name = "structure"
+    summary = "leave-one-out, pairs as predictable as before the campaigns (campaigns)"
+    words = "structure weights"
+    weighs_by = schemes.StructureWeights
+
+    def __init__(self, bins: int = 10) -> None:
+        self.parameters = (bins,)
 
 
 class RandomPhaseLOO(WeighedLeaveOneOut):

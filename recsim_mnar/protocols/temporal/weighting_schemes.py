@@ -10,6 +10,7 @@ import abc
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -72,22 +73,28 @@ class Unweighted(Scheme):
     name = "unweighted"
 
     def __init__(self, users: str | Mapping[int, float] = "uniform", half_life: float = 0.0) -> None:
-        if isinstance(users, str) and users not in ("uniform", "edges"):
-            raise UserError(f"unweighted: users must be uniform, edges or a weight for each user, got {users!r}")
+        if not (users in ("uniform", "edges") if isinstance(users, str) else isinstance(users, Mapping)):
+            raise UserError(f"unweighted: users must be uniform, edges or a weight for each user's id, got {users!r}")
         self.users, self.half_life = users, _number("unweighted", "half_life", half_life)
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
         if self.users == "uniform" and not self.half_life:
             return _by_user(now, np.ones(now.n_items))
-        item = np.exp2((now.added - now.time) / self.half_life) if self.half_life else np.ones(now.n_pairs)
+        item = self._recency(now) if self.half_life else np.ones(now.n_pairs)
         total = np.add.reduceat(item, now.starts[:-1])
         return _by_pair(now, item * np.repeat(self._user_weights(now) / total, now.lengths()))
+
+    def _recency(self, now: Profiles) -> Floats:
+        """Relative to the user's last item, so that no half-life is too short; a weight of 2 ** -1100 is 0 anyway."""
+        latest = np.repeat(np.maximum.reduceat(now.added, now.starts[:-1]), now.lengths())
+        return np.exp2(-np.minimum(latest - now.added, 1100.0 * self.half_life) / self.half_life)
 
     def _user_weights(self, now: Profiles) -> Floats:
         if isinstance(self.users, str):
             return now.lengths().astype(np.float64) if self.users == "edges" else np.ones(now.n_users)
-        found = np.array([self.users.get(int(user), np.nan) for user in now.users], np.float64)
+        given = (self.users.get(int(user)) for user in now.users)
+        found = np.array([weight if isinstance(weight, Real) else np.nan for weight in given], np.float64)
         if not (found >= 0.0).all() or not np.isfinite(found).all():
             user = int(now.users[np.flatnonzero(~((found >= 0.0) & np.isfinite(found)))[0]])
             raise UserError(f"unweighted: user {user} has no weight from 0. Give one for each user who holds an item")
@@ -261,9 +268,13 @@ class AloneEstimated(Alone):
 
     name = "alone-estimated"
 
-    def __init__(self, days: Sequence[float] | float, learn: int = 0, window: int = 30, draw: int = 0) -> None:
+    def __init__(self, days: Sequence[float] | float | str, learn: int = 0, window: int = 30, draw: int = 0) -> None:
         super().__init__(learn)
-        self.days = tuple(np.atleast_1d(np.asarray(days, np.float64)).tolist())
+        try:
+            given = np.asarray(days.split("/") if isinstance(days, str) else days, np.float64)
+        except (TypeError, ValueError):
+            raise UserError(f"alone-estimated: days must be numbers, as in 330/430, got {days!r}") from None
+        self.days = tuple(np.atleast_1d(given).tolist())
         self.window, self.draw = window, check_seed(draw, "draw")
 
     def kept(self, now: Profiles) -> NDArray[np.bool_]:
@@ -369,6 +380,9 @@ SCHEMES: dict[str, type[Scheme]] = {
 ALIASES = {"wtd": "wtd-h"}
 """Other names of schemes."""
 
+_NONE = inspect.Parameter.empty
+"""The default of a parameter that has none."""
+
 
 def make_scheme(spec: str) -> Scheme:
     """The scheme of a name with parameters, as ``weights+p=20`` or ``snips+gamma=2``.
@@ -397,6 +411,9 @@ def make_scheme(spec: str) -> Scheme:
                 continue
             raise UserError(f"scheme {spec!r}: {key} must be a number, got {text!r}") from None
         values[key] = numbers[0] if len(numbers) == 1 else numbers
+    missing = [key for key in known if key not in values and inspect.signature(kind).parameters[key].default is _NONE]
+    if missing:
+        raise UserError(f"scheme {spec!r} lacks {missing[0]}. Write {name}+{missing[0]}=...")
     made: Scheme = kind(**values)
     return made
 
@@ -417,10 +434,11 @@ def _by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None
 
 
 def _by_pair(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
-    total = weights.sum()
-    if not total > 0.0:
+    most = weights.max()
+    if not most > 0.0:
         raise UserError(f"no pair at time {profiles.time:g} has a weight above 0")
-    return Weighing(profiles, weights / total, details or {})
+    weights = weights / most  # the largest weights have no finite sum
+    return Weighing(profiles, weights / weights.sum(), details or {})
 
 
 def names_of(schemes: Sequence[str | Scheme]) -> dict[str, Scheme]:
