@@ -137,6 +137,18 @@ def test_the_rule_of_lbfgs_is_a_share_of_the_value():
     assert whole.iterations == part.iterations > 5
 
 
+def test_lbfgs_ends_at_a_minimum_of_nothing():
+    """Steps and gradients of x^4 underflow before its value does."""
+
+    def flat(x, gradient):
+        gradient[:] = 4 * x**3
+        return float((x**4).sum())
+
+    found = minimise(flat, np.full(3, 0.7), gradient_tolerance=0.0, value_tolerance=0.0, max_iterations=5_000)
+    assert found.converged
+    assert found.value < 1e-100
+
+
 def test_lbfgs_finds_rosenbrocks_minimum():
     def rosenbrock(x, g):
         g[0] = -400 * x[0] * (x[1] - x[0] ** 2) - 2 * (1 - x[0])

@@ -47,7 +47,7 @@ class FitCount:
 
 
 POWERS = {"mse": 2, "mae": 1}
-SMALLEST, LARGEST = 1e-8, 1.0
+SMALLEST, LARGEST = 1e-8, 100.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Search:
 
     Attributes:
         rank: d.
-        penalties: where the search begins; each 1 or 3 times a power of ten.
+        penalties: powers of ten, all of which are tried; the score may have several minima.
         folds: k.
         seed: of folds and starts.
     """
@@ -65,12 +65,6 @@ class Search:
     penalties: tuple[float, ...]
     folds: int
     seed: int
-
-
-def beside(penalty: float, larger: bool) -> float:
-    """The next penalty of 1, 3, 10, 30, ... in one direction."""
-    exponent = round(2 * np.log10(penalty)) + (1 if larger else -1)
-    return float(f"{1 if exponent % 2 == 0 else 3}e{exponent // 2}")
 
 
 def held_out(
@@ -91,7 +85,9 @@ def held_out(
 def choose(
     search: Search, observed: Ratings, p: np.ndarray, judge: np.ndarray, loss: str, fits: FitCount
 ) -> dict[str, Any]:
-    """Lambda by cross-validation; the grid grows until the choice is not at its edge.
+    """Lambda by cross-validation: all powers of ten, then halves and quarters of a power around the best of them.
+
+    The grid grows by powers of ten until the choice is not at its edge.
 
     Args:
         search: where to begin.
@@ -101,14 +97,26 @@ def choose(
         loss: ``mse`` or ``mae``.
         fits: counts them.
     """
-    tried: dict[float, float] = {}
-    ahead = set(search.penalties)
-    while ahead:
-        for penalty in ahead:
-            form = FactorizationConfig(rank=search.rank, penalty=penalty, loss=loss)
-            tried[penalty] = held_out(search, form, observed, p, judge, fits)
-        best = min(tried, key=lambda penalty: tried[penalty])
-        ahead = {beside(best, larger) for larger, edge in ((False, min(tried)), (True, max(tried))) if best == edge}
-        ahead = {penalty for penalty in ahead if SMALLEST <= penalty <= LARGEST}
-    scores = {f"{penalty:g}": round(tried[penalty], 5) for penalty in sorted(tried)}
-    return {"penalty": best, "scores": scores, "inside": min(tried) < best < max(tried)}
+    tried: dict[int, float] = {}  # by four times the power of ten
+
+    def best_of(quarters: Iterable[int]) -> int:
+        for quarter in sorted(set(quarters) - set(tried)):
+            form = FactorizationConfig(rank=search.rank, penalty=penalty_of(quarter), loss=loss)
+            tried[quarter] = held_out(search, form, observed, p, judge, fits)
+        return min(tried, key=lambda quarter: tried[quarter])
+
+    best = best_of(4 * round(np.log10(penalty)) for penalty in search.penalties)
+    while best in (min(tried), max(tried)):
+        ahead = best - 4 if best == min(tried) else best + 4
+        if not SMALLEST <= penalty_of(ahead) <= LARGEST:
+            break
+        best = best_of([ahead])
+    for step in (2, 1):
+        best = best_of(quarter for quarter in (best - step, best + step) if penalty_of(quarter) <= LARGEST)
+    scores = {f"{penalty_of(quarter):g}": round(tried[quarter], 5) for quarter in sorted(tried)}
+    return {"penalty": penalty_of(best), "scores": scores, "inside": min(tried) < best < max(tried)}
+
+
+def penalty_of(quarter: int) -> float:
+    """The penalty of a quarter of a power of ten, to two digits."""
+    return float(f"{10.0 ** (quarter / 4):.1e}")

@@ -25,7 +25,7 @@ from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.worlds.ratings import alpha_propensities, observe, rerank
 
-PENALTIES = (1e-5, 3e-5, 1e-4)
+PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
 def made(n_users: int, n_items: int, seed: int) -> tuple[np.ndarray, Ratings]:

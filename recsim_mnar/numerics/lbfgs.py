@@ -7,6 +7,7 @@ and 3.6 with cubic interpolation. A jitted recursion, because for cheap objectiv
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def minimise(
             continue
         row = kept.pop(0) if len(kept) == memory else next(j for j in range(memory) if j not in kept)
         product, square = k.remember(x, x_new, g, g_new, steps[row], changes[row], inverse_metric, spare)
-        if product > 1e-10 * square:
+        if product > 1e-10 * square and min(product, square) > sys.float_info.min:  # else they underflow
             inverse[row], scale = 1.0 / product, product / square
             kept.append(row)
         decrease = value - step.value

@@ -143,16 +143,22 @@ def test_the_completed_matrix_before_it_is_reranked(study, tmp_path):
     assert "% of the completed cells are 3 or more; 23." in study["tables"].before({"before_reranking": found})
 
 
-def test_the_grid_grows_until_the_best_lambda_is_inside(study, monkeypatch):
-    """The score is least at 3e-3, which the search reaches from either side; one that falls for ever has no inside."""
+def test_the_whole_grid_is_tried_and_grows_until_the_best_lambda_is_inside(study, monkeypatch):
+    """A minimum near 3e-3 is found to a quarter of a power; of two the lower; one that falls for ever has no inside."""
     fits = study["fits"]
-    scores = {"valley": lambda penalty: abs(np.log10(penalty / 3e-3)), "slope": lambda penalty: -penalty}
-    for start in ((1e-5, 3e-5), (0.1, 0.3), (1e-3, 3e-3, 1e-2)):
+    scores = {
+        "valley": lambda penalty: abs(np.log10(penalty / 3e-3)),
+        "two valleys": lambda penalty: min(abs(np.log10(penalty / 1e-4)), abs(np.log10(penalty)) - 0.5),
+        "slope": lambda penalty: -penalty,
+    }
+    ends = {"valley": (3.2e-3, True), "two valleys": (1.0, True), "slope": (100.0, False)}
+    for start in ((1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0), (1e-4, 1e-3, 1e-2, 0.1)):
         for name, score in scores.items():
             monkeypatch.setattr(fits, "held_out", lambda search, form, *_, score=score: score(form.penalty))
             found = fits.choose(fits.Search(2, start, 4, 0), None, None, None, "mse", fits.FitCount())
             tried = [float(penalty) for penalty in found["scores"]]
-            assert (found["penalty"], found["inside"]) == ((3e-3, True) if name == "valley" else (1.0, False))
+            if name != "two valleys" or 1.0 in start:
+                assert (found["penalty"], found["inside"]) == ends[name]
             assert found["penalty"] in tried
             assert tried == sorted(tried)
 
@@ -193,7 +199,7 @@ def test_figure6_takes_up_its_finished_points(study, tmp_path, monkeypatch):
     chosen = learning.choose
     monkeypatch.setattr(learning, "choose", lambda *a: made.append(1) or chosen(*a))
     read = study["run"].settings_of
-    small = {"shape": [60, 50], "mcar_samples": [100], "penalties": [1e-2, 3e-2], "rank": 2, "alphas": [1.0, 0.25]}
+    small = {"shape": [60, 50], "mcar_samples": [100], "penalties": [1e-2, 1e-1], "rank": 2, "alphas": [1.0, 0.25]}
     monkeypatch.setattr(study["run"], "settings_of", lambda arguments, part="": {**read(arguments, part), **small})
     arguments = ["figure6", "--quick", "--out", str(tmp_path)]
     assert study["run"].main(arguments) == 0
