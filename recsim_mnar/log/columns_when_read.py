@@ -23,6 +23,7 @@ class FixedColumns(dict[str, Column]):
         return super().__getitem__(name).view()  # its shape and type can be set, whatever is read-only
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise TypeError: a log is read-only."""
         raise TypeError("a log is read-only: log.with_column(name, values) makes another")
 
     __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse

@@ -119,7 +119,9 @@ class WeighedLeaveOneOut(Protocol):
 
 
 class UnweightedLOO(WeighedLeaveOneOut):
-    """A user by P(u), then one of their items by P(i|u): see :class:`schemes.Unweighted`.
+    """A user by P(u), then one of their items by P(i|u).
+
+    See :class:`recsim_mnar.protocols.temporal.weighting_schemes.Unweighted`.
 
     Args:
         users: ``uniform``, or ``edges``, which draws one of all pairs.
@@ -211,7 +213,9 @@ class WTDLOO(WeighedLeaveOneOut):
 
 
 class AloneLOO(WeighedLeaveOneOut):
-    """Only what users added alone, as the log says: see :class:`schemes.Alone`.
+    """Only what users added alone, as the log says.
+
+    See :class:`recsim_mnar.protocols.temporal.weighting_schemes.Alone`.
 
     Args:
         learn: 1: recommenders learn from that alone, too; 0: from everything.
@@ -227,7 +231,9 @@ class AloneLOO(WeighedLeaveOneOut):
 
 
 class AloneEstimatedLOO(WeighedLeaveOneOut):
-    """The same where the log does not say it: see :class:`schemes.AloneEstimated`.
+    """The same where the log does not say it.
+
+    See :class:`recsim_mnar.protocols.temporal.weighting_schemes.AloneEstimated`.
 
     Args:
         days: of the campaigns, ``330/430``; the world's own by default.
@@ -251,7 +257,9 @@ class AloneEstimatedLOO(WeighedLeaveOneOut):
 
 
 class StructureLOO(WeighedLeaveOneOut):
-    """Weights of pairs that give back how predictable they were at t0: see :class:`schemes.StructureWeights`.
+    """Weights of pairs that give back how predictable they were at t0.
+
+    See :class:`recsim_mnar.protocols.temporal.weighting_schemes.StructureWeights`.
 
     Args:
         bins: of the support.
