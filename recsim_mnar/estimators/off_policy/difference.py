@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from recsim_mnar.estimators.intervals.limits import ROUNDING, Deviations, Interval, positive_limits
-from recsim_mnar.estimators.off_policy.from_moments import clip_part, diagnostics, spread_facts
+from recsim_mnar.estimators.intervals.limits import (
+    ROUNDING,
+    Interval,
+    poisson_reach,
+    positive_limits,
+    small_sample_factor,
+)
+from recsim_mnar.estimators.off_policy.from_moments import AUTO, clip_part, diagnostics, leading, spread_facts
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.pairs import PairMoments
-from recsim_mnar.estimators.off_policy.sampling import Bounds, largest_weight, unit
+from recsim_mnar.estimators.off_policy.sampling import Bounds, largest_weight, one_reward_above, ratio_base, unit
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import support_of
 from recsim_mnar.estimators.off_policy.verdict import judge
@@ -24,10 +30,11 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
 
     Args:
         pair: of the rows, with the clip of the estimator.
-        estimator: "ips", "clipped_ips" or "snips".
+        estimator: "ips", "clipped_ips" or "snips"; "auto" for :func:`leading` of the log.
         level: nominal coverage.
         stated: what is known of the log.
     """
+    estimator = leading(pair.ours) if estimator == AUTO else estimator
     both = [pair.ours, pair.theirs]
     ours, theirs = both
     clip = ours.clip
@@ -36,12 +43,14 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
     value = values[0] - values[1]
     same = pair.differing == 0
     sampling = whole = _whole_range(bounds, ours)
-    part, unclipped_half = 0.0, 0.0
+    part, unclipped_half, outside, expected = 0.0, 0.0, 0.0, math.inf
     if ours.users > 1 and math.isfinite(bounds.range):
         limits = _Limits(pair, stated, level, bounds.one_reward(ours))
+        expected = limits.expected_half(estimator)
         sampling = whole = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=False)
         if math.isfinite(clip):
             unclipped_half = (whole.high - whole.low) / 2.0
+            outside = max(whole.low - value, value - whole.high, 0.0)
             sampling = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=True)
             parts = [clip_part(m, stated, level, bounds) for m in both]
             low, high = max(sampling.low - parts[1], whole.low), min(sampling.high + parts[0], whole.high)
@@ -53,29 +62,36 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         sampling, part, gaps = Interval(0.0, 0.0, "no interval: the same policy"), 0.0, [0.0, 0.0]
         whole = sampling
     lost = [k.entering * v if estimator == "snips" else 0.0 for k, v in zip(known, values, strict=True)]
-    low = min(max(whole.low - gaps[1] - lost[0], -bounds.range), value)
-    high = max(min(whole.high + gaps[0] + lost[1], bounds.range), value)
+    low = max(whole.low - gaps[1] - lost[0], -bounds.range)
+    high = min(whole.high + gaps[0] + lost[1], bounds.range)
+    if outside == 0.0:  # a point whose bias is proved does not stretch the interval
+        low, high = min(low, value), max(high, value)
     method = sampling.method + (" + clip part" if part > 0.0 else "") + (" + missing mass" if max(gaps) > 0.0 else "")
     facts = diagnostics(ours) | {"sampling_low": sampling.low, "sampling_high": sampling.high}
     facts |= {"clip_part": part, "gap_part": max(gaps), "reward_min": bounds.least, "reward_max": bounds.largest}
     facts |= {"value_target": values[0] + bounds.least, "value_baseline": values[1] + bounds.least}
     facts["ess_baseline"] = theirs.ess
+    for which, each in zip(NAMES, known, strict=True):
+        facts[f"identified_share_{which}"] = min(each.mean, 1.0) if each.proved else 1.0 - (each.known or 0.0)
+    facts["weight_max"] = max(largest_weight(m, stated) for m in both)
     extra = {
         "low": low,
         "high": high,
-        "scale": max(values) - bounds.nothing(ours),
+        "scale": ours.sum("r") / ours.rows - bounds.nothing(ours),
+        "expected_half": expected,
+        "value_outside": outside,
+        "denied": max(m.denied for m in both),
         "same": same,
         "range": bounds.range,
         "bias_part": part,
     }
     extra["share_clipped"] = max(m.clipped / m.rows for m in (ours, theirs))
     extra["unclipped_half"] = unclipped_half
-    extra["weight_max_given"] = stated.largest_weight is not None
-    spread = spread_facts(ours, None if same else _of_gaps(pair).resting(), bounds, _along_length(pair))
+    spread = spread_facts(ours, stated, _along_length(pair))
     verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)
     other = judge(
-        diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / theirs.rows, "same": True}
-        | {"weight_max_given": extra["weight_max_given"], "range": bounds.range},
+        diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / theirs.rows}
+        | {"same": True, "range": bounds.range, "low": low, "high": high, "denied": theirs.denied},
         estimator,
     )  # fmt: skip
     verdict = _joined(verdict, other)
@@ -99,10 +115,6 @@ def _gap(pair: PairMoments) -> tuple[float, float, float]:
     return -pair.cut.of((0.0, 1.0, -1.0)) / pair.ours.rows, 1.0, -1.0
 
 
-def _of_gaps(pair: PairMoments) -> Deviations:
-    return pair.cut.deviations(_gap(pair), pair.ours)
-
-
 def _along_length(pair: PairMoments) -> float:
     """As :func:`recsim_mnar.estimators.off_policy.sampling.along_length`, of the difference."""
     if not (pair.ours.clustered and pair.ours.users < pair.ours.rows):
@@ -123,6 +135,21 @@ class _Limits:
     level: float
     one_reward: float
 
+    def expected_half(self, estimator: str) -> float:
+        """As :func:`recsim_mnar.estimators.off_policy.sampling.expected_half`, of the difference."""
+        pair, n = self.pair, self.pair.ours.rows
+        clip = pair.ours.clip if estimator == "clipped_ips" else math.inf
+        rewards = pair.ours.sum("rr") / n
+        one = self.one_reward
+        if estimator == "snips":
+            rewards -= (pair.ours.sum("r") / n) ** 2
+            one = one_reward_above(pair.ours, self.stated, ratio_base(pair.ours, self.stated))
+        apart = (0.0, 0.0, 1.0, 0.0)
+        variance = max(pair.ratio.of(apart, apart) * rewards, 0.0) / n**2
+        variance *= small_sample_factor(pair.ours.users, self.level)
+        steps = [largest_weight(m, self.stated, clip) * one / n for m in (pair.ours, pair.theirs)]
+        return math.sqrt(sum(poisson_reach(variance / 2.0, step, self.level) ** 2 for step in steps))
+
     def of_ratios(self) -> Interval:
         """Of the difference of two ratios: one more of the heaviest rows may be fully rewarded, or not at all."""
         both = (self.pair.ours, self.pair.theirs)
@@ -134,10 +161,12 @@ class _Limits:
         ours, theirs = (1.0 / mean for mean in means)
         # w (r - v) of the one less that of the other, in numbers that are small where the policies are nearly the same.
         form = (ours, ours - theirs, -values[0] * ours, values[1] * theirs - values[0] * ours)
+        base = ratio_base(both[0], self.stated)  # a difference of ratios does not change with it
+        one = one_reward_above(both[0], self.stated, base)
         spread = self.pair.ratio.deviations(form, both[0]).spread(
             n,
-            largest[0] * self.one_reward + largest[1] * values[1],
-            largest[1] * self.one_reward + largest[0] * values[0],
+            largest[0] * one + largest[1] * (values[1] - base),
+            largest[1] * one + largest[0] * (values[0] - base),
             self.level,
         )
         less, more = spread.reaches(self.level)

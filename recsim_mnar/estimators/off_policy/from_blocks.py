@@ -11,7 +11,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.blocks import OutOfOrderError, cut_blocks, sorted_blocks
 from recsim_mnar.estimators.off_policy.difference import estimate_difference
-from recsim_mnar.estimators.off_policy.from_moments import INTERVALS, estimate_from_moments
+from recsim_mnar.estimators.off_policy.from_moments import AUTO, INTERVALS, estimate_from_moments
 from recsim_mnar.estimators.off_policy.inputs import check_rows
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.pairs import PairMoments
@@ -26,7 +26,7 @@ def needs_all_rows(estimators: Sequence[str], interval: str) -> str:
     """What of a question cannot be answered from moments, in words; empty where all of it can."""
     if interval not in INTERVALS:
         return f"the {interval} interval"
-    return next((name for name in estimators if not check_name(name).from_moments), "")
+    return next((name for name in estimators if name != AUTO and not check_name(name).from_moments), "")
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class Gathered:
     def value(self, policy: str, estimator: str, *, level: float, interval: str) -> Estimate:
         """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
         moments = self.moments[policy]
-        moments = moments if check_name(estimator).clips else moments.unclipped()
+        moments = moments if estimator != AUTO and check_name(estimator).clips else moments.unclipped()
         return estimate_from_moments(moments, estimator, level=level, interval=interval, stated=self.question.stated)
 
     def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of its difference from the baseline, as :func:`recsim_mnar.estimators.difference`."""
         pair = self.pairs[policy]
-        pair = pair if check_name(estimator).clips else pair.unclipped()
+        pair = pair if estimator != AUTO and check_name(estimator).clips else pair.unclipped()
         return estimate_difference(pair, estimator, level=level, stated=self.question.stated)
 
 
@@ -136,6 +136,7 @@ def add_block(found: Gathered, block: Block) -> None:
         _check_stated(question, block)
         for name, moments in found.moments.items():
             moments.extend(r, p, columns[name], clusters, missing=_missing(question, block, name))
+            moments.denied += question.stated.denied(columns[name], p)
     except UserError:
         _refuse(question, block)
         raise
@@ -153,8 +154,6 @@ def _missing(question: BlockQuestion, block: Block, name: str) -> np.ndarray | N
 
 def _check_stated(question: BlockQuestion, block: Block) -> None:
     stated, columns = question.stated, block.columns
-    for name in question.policies:
-        stated.check(columns[name], columns[question.propensity], (name, question.propensity), block.numbers)
     refuse_outside(columns[question.reward], stated.reward_min, stated.reward_max, question.reward, block.numbers)
 
 

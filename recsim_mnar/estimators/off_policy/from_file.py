@@ -121,7 +121,6 @@ def estimate_file(
     log = file.read()
     for name in policies:
         check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
-        known.check(log.others[name], log.propensity, (name, propensity), log.numbers)
     refuse_outside(log.reward, known.reward_min, known.reward_max, reward, log.numbers)
     named = {"q_logged": q_logged, "q_target": q_target}
     models = {key: log.others[name] for key, name in named.items() if name is not None}

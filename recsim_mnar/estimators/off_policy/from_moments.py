@@ -19,10 +19,12 @@ from recsim_mnar.estimators.off_policy.sampling import (
     Bounds,
     along_length,
     delta_limits,
+    expected_half,
     largest_weight,
     mean_limits,
     of_letters,
     ratio_limits,
+    expected_variance,
 )
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import Support, support_of
@@ -36,6 +38,24 @@ NARROW = 0.8
 """Width over that of the default interval below which an asymptotic one leaves out too much to be trusted."""
 
 
+AUTO = "auto"
+"""The estimator that leads, see :func:`leading`."""
+DENSE = 0.5
+"""Squared mean over mean square of the log's rewards, from which ``snips`` leads: the rate, where rewards are 0 or 1."""
+
+
+def leading(moments: Moments) -> str:
+    """The estimator whose number is shown first: "ips", or "snips" where most rows are rewarded.
+
+    No clip: unclipped weights alone leave no bias that the interval has to hold. Where rewards do not follow the
+    weights the variance of ``snips`` is that of ``ips`` times 1 - (mean r)^2 / mean r^2, of all rewards of the log, above
+    the least one. So the two are alike where few rows are rewarded, and ``snips`` is the better one where most are. The
+    choice looks at no weight: it says nothing of the target's luck.
+    """
+    square = moments.sum("rr")
+    return "snips" if square > 0.0 and moments.sum("r") ** 2 >= DENSE * moments.rows * square else "ips"
+
+
 def estimate_from_moments(
     moments: Moments, estimator: str, *, level: float = 0.95, interval: str = "auto", stated: Stated | None = None
 ) -> Estimate:
@@ -43,7 +63,7 @@ def estimate_from_moments(
 
     Args:
         moments: of the rows; "ips" and "snips" use the unclipped weights whatever the clip of the moments.
-        estimator: one of the three.
+        estimator: one of the three, or "auto" for :func:`leading`.
         level: nominal coverage.
         interval: "auto", "gamma" (Fay & Feuer 1997, on user sums above the least reward) or "delta" (asymptotic; gamma
             where no reward was seen).
@@ -59,6 +79,8 @@ def estimate_from_moments(
     if estimator == "snips" and interval == "gamma":
         raise UserError("snips is a ratio, for which there is no gamma interval; use interval='auto' or 'delta'")
     stated = stated or Stated()
+    if estimator == AUTO:
+        estimator = "ips" if interval == "gamma" else leading(moments)
     bounds = Bounds.of(moments, stated)
     clipped = estimator == "clipped_ips" and math.isfinite(moments.clip)
     above, below = ("y", "l") if clipped else ("x", "w" if estimator == "snips" else "l")
@@ -66,13 +88,15 @@ def estimate_from_moments(
     value = moments.sum(above) / total if total > 0.0 else 0.0
     reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
     deviations = of_letters(moments, above, below, value)
-    extras: dict[str, Any] = spread_facts(moments, deviations.resting(), bounds, along_length(moments, above))
+    extras: dict[str, Any] = spread_facts(moments, stated, along_length(moments, above))
+    variance = expected_variance(moments, estimator, deviations)
+    extras["expected_half"] = expected_half(moments, stated, estimator, variance, level)
     if reason:
         sampling = whole = Interval(0.0, bounds.range, f"no interval: {reason}")
     else:
         one = bounds.one_reward(moments)
         plain = extras["ratio"] = estimator == "snips"
-        wide = ratio_limits(moments, stated, one, level) if plain else None
+        wide = ratio_limits(moments, stated, level) if plain else None
         unclipped = wide or mean_limits(moments, stated, one, level, clipped=False)
         sampling = mean_limits(moments, stated, one, level, clipped=True) if clipped else unclipped
         if interval == "delta" and moments.rewarded:
@@ -122,7 +146,10 @@ def assemble(
     floor = whole.low * (1.0 - known.entering) if extras.get("ratio") else whole.low
     floor = max(floor - known.entering * extras.get("slope", 0.0), cap.low)
     high = min(whole.high + gap, bounds.range)
-    low, high = min(floor, value), max(high, value)
+    if not extras.get("value_outside"):  # a point whose bias is proved does not stretch the interval
+        low, high = min(floor, value), max(high, value)
+    else:
+        low = floor
     method = sampling.method
     # What clipping or shrinking may hide: how far the interval goes beyond the sampling one.
     part = max(whole.high - sampling.high, sampling.low - whole.low, 0.0) if "changed" in extras else 0.0
@@ -145,7 +172,10 @@ def assemble(
         "weight_max": largest_weight(moments, stated),
         "full_support": known.stated,
     }
-    judged = facts | verdict_facts(known, bounds, low, high, value - bounds.nothing(moments)) | extras
+    facts |= identified(moments, known, stated, value, sampling, estimator, level)
+    scale = moments.sum("r") / moments.rows - bounds.nothing(moments)
+    judged = facts | verdict_facts(known, bounds, low, high, scale) | extras
+    judged["denied"] = moments.denied
     judged["bias_part"] = part
     return Estimate(
         value + base,
@@ -166,21 +196,51 @@ def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, scale
     return {"support": known, "range": bounds.range, "low": low, "high": high, "scale": scale}
 
 
-def spread_facts(moments: Moments, resting: float | None, bounds: Bounds, along: float) -> dict[str, Any]:
-    """On how few users the spread rests, how much of the rewards' squares is one reward's, and how long their tail."""
-    facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows, "resting_on": resting}
-    facts["along_length"] = along
+def spread_facts(moments: Moments, stated: Stated, along: float) -> dict[str, Any]:
+    """On how few users the rows rest, and which ends of the rewards' range nobody states."""
+    facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows, "along_length": along}
     if moments.clustered and moments.users < moments.rows:
         facts["longest_user_share"] = moments.user_rows_max / moments.rows
-    if not bounds.given and moments.rewarded:
-        highest, squares = (bounds.largest - bounds.least) ** 2, moments.sum("rr")
-        # Rewards that are all alike have no tail; that they are few, the interval's width says.
-        if squares < 0.999 * moments.rewarded * highest:
-            facts["reward_share"] = highest / squares
-        facts["reward_tail"] = hill(moments.top_rewards)
-    if moments.top_losses.any():
-        facts["loss_tail"] = hill(moments.top_losses)
+        facts["resting_on"] = moments.power("ll") ** 2 / moments.power("llll")
+    if not moments.binary:
+        facts["range_unstated"] = [
+            name
+            for name, unknown in (
+                ("reward_min", stated.reward_min is None and moments.reward_min < 0.0),
+                ("reward_max", stated.reward_max is None),
+            )
+            if unknown
+        ]
     return facts
+
+
+def identified(
+    moments: Moments,
+    known: Support,
+    stated: Stated,
+    value: float,
+    sampling: Interval,
+    estimator: str,
+    level: float,
+) -> dict[str, Any]:
+    """What the log says of the part of the target that it covers: that part, and its mean reward with an interval."""
+    share = 1.0 - (known.known or 0.0)
+    if known.proved:
+        share = min(known.mean, share)
+    if share >= 1.0 or moments.users < 2 or moments.sum("w") <= 0.0:
+        return {"identified_share": share}
+    if moments.supported and estimator == "ips" and moments.rewarded:
+        sampling = ratio_limits(moments, stated, level)
+        value = moments.sum("x") / moments.sum("w")
+    elif estimator != "snips":
+        return {"identified_share": share}
+    base = moments.shift
+    return {
+        "identified_share": share,
+        "value_identified": value + base,
+        "identified_low": sampling.low + base,
+        "identified_high": sampling.high + base,
+    }
 
 
 def narrow(sampling: Interval, honest: Interval) -> list[Finding]:
@@ -254,6 +314,8 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
         "clip": None if math.isinf(moments.clip) else moments.clip,
         "support": moments.supported / n,
         "mean_reward": moments.sum("r") / n + moments.shift,
+        "propensity_min": moments.propensity_min,
+        "least_propensity_rows": moments.least_propensity_rows,
         "effective_rewards": effective_rewards(moments),
         "effective_users": moments.sum("w") ** 2 / moments.power("ww") if mean > 0.0 else 0.0,
     }

@@ -101,9 +101,8 @@ def estimate_from_scores(
     case = Case(scores, rows, moments, stated, bounds, level)
     value = scores.value()
     influence = scores.influence()
-    deviations = deviations_of(influence, rows.clusters, moments)
     along = along_length_of(influence, rows.clusters, moments)
-    extras: dict[str, Any] = spread_facts(moments, deviations.resting(), bounds, along)
+    extras: dict[str, Any] = spread_facts(moments, stated, along)
     warnings = list(scores.warnings)
     sampling = _no_interval(case, estimator, interval)
     if sampling is None:

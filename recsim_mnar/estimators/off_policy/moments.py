@@ -79,6 +79,8 @@ class Moments:
         user_rows_max: most rows of a user.
         user_excess_max: most by which a user's weights sum to more than the user has rows.
         missing: sum over rows of the target's mass where the logging probability is 0, None where it was not given.
+        denied: rows that contradict a stated bound of propensities or weights, as the caller counts them.
+        least_propensity_rows: rows with the least propensity.
         top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
         top_rewards: (21,) largest rewards above ``shift``, downwards, 0 where there are fewer.
         top_losses: (21,) largest losses (rewards below 0, without their sign), downwards, 0 where there are fewer or
@@ -96,6 +98,8 @@ class Moments:
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
     top_rewards: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_TOP_REWARDS), repr=False)
     top_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_TOP_REWARDS), repr=False)
+    denied: int = 0
+    least_propensity_rows: int = 0
     _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
     _missing: NDArray[np.float64] | None = field(default=None, repr=False)
 
@@ -207,6 +211,7 @@ class Moments:
     def _gather(self, r: Floats, p: Floats, t: Floats, clusters: Clusters | None, names: tuple[str, str, str]) -> None:
         from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
 
+        before = float(self._extremes[0])
         fed: list[Any] = [self.clip, self._sums]
         maxima = np.empty((2, -(-r.size // kernels.CHUNK)))
         scratch = np.empty(N_SUMS + N_POWERS)
@@ -220,6 +225,9 @@ class Moments:
                 others = [clusters.together(values) for values in (t, p)]
                 kernels.gather_by_user(*others, ordered, clusters.together(clusters.codes), *fed, self._powers, *kept)
             kernels.find_top_rewards(ordered, maxima[1], self.top_rewards, scratch)
+        least = float(self._extremes[0])
+        kept_rows = self.least_propensity_rows if least == before else 0
+        self.least_propensity_rows = kept_rows + int(np.count_nonzero(p == least))
         if not self._probabilities():
             check_rows(r, p, t, names)  # may find nothing: a target of -0.0, or a rounding above 1
         if not self._finite():
@@ -258,6 +266,11 @@ class Moments:
             kernels.add_exactly(pairs[0], pairs[1], more[0])
             pairs[1] += more[1]
         merged._counts = self._counts + other._counts
+        merged.denied = self.denied + other.denied
+        least = min(self.propensity_min, other.propensity_min)
+        merged.least_propensity_rows = sum(
+            each.least_propensity_rows for each in (self, other) if each.propensity_min == least
+        )
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
         merged._extremes = np.where([True, False, True, False, False, False, False, False], low, high)
         merged.top_weights = _largest(np.concatenate([self.top_weights, other.top_weights]), N_TOP)
@@ -282,6 +295,8 @@ class Moments:
         for name in ("top_weights", "top_rewards", "top_losses"):
             setattr(grown, name, getattr(self, name).copy())
         grown._missing = None if self._missing is None else self._missing * factor
+        grown.denied = self.denied
+        grown.least_propensity_rows = round(self.least_propensity_rows * factor)
         return grown
 
     def with_sums_of(self, other: Moments) -> Moments:
@@ -347,6 +362,12 @@ class Moments:
     @property
     def reward_max(self) -> float:  # noqa: D102
         return float(self._extremes[3]) + self.shift
+
+    @property
+    def binary(self) -> bool:
+        """Whether every reward is 0 or 1."""
+        least, largest = self.reward_min, self.reward_max
+        return self.shift == 0.0 and least in (0.0, 1.0) and largest in (0.0, 1.0) and self.sum("r") == self.rewarded
 
     @property
     def x_max(self) -> float:  # noqa: D102

@@ -126,15 +126,85 @@ def mean_limits(moments: Moments, stated: Stated, one_reward: float, level: floa
     return Interval(*positive_limits(value, spread, level), f"gamma (Fay-Feuer), {unit(moments)}")
 
 
-def ratio_limits(moments: Moments, stated: Stated, one_reward: float, level: float) -> Interval:
-    """Limits of the self-normalised mean: one more of the heaviest rows may be fully rewarded, or not at all."""
+def ratio_limits(moments: Moments, stated: Stated, level: float) -> Interval:
+    """Limits of the self-normalised mean: one more of the heaviest rows may be fully rewarded, or not at all.
+
+    A ratio does not change with what rewards are counted from: the steps are of rewards above the least one possible,
+    which is the least one seen where none is stated.
+    """
     total = moments.sum("w")
+    base = ratio_base(moments, stated)
     value = moments.sum("x") / total
     heaviest = largest_weight(moments, stated)
-    up = max(heaviest_step(moments, stated, one_reward), 0.0)
-    down = value * max(heaviest, moments.power("ww") / total)
+    up = max(heaviest_step(moments, stated, one_reward_above(moments, stated, base)), 0.0)
+    down = (value - base) * max(heaviest, moments.power("ww") / total)
     spread = of_letters(moments, "x", "w", value).spread(total, up, down, level)
-    return Interval(*positive_limits(value, spread, level), f"gamma (Fay-Feuer) of a ratio, {unit(moments)}")
+    low, high = positive_limits(value - base, spread, level)
+    return Interval(low + base, high + base, f"gamma (Fay-Feuer) of a ratio, {unit(moments)}")
+
+
+def ratio_base(moments: Moments, stated: Stated) -> float:
+    """The least reward of ratios, above ``moments.shift``: 0 where the least possible is stated."""
+    return 0.0 if stated.reward_min is not None else max(moments.reward_min - moments.shift, 0.0)
+
+
+def one_reward_above(moments: Moments, stated: Stated, base: float) -> float:
+    """As :meth:`Bounds.one_reward`, of rewards counted from ``base`` above ``moments.shift``."""
+    bounds = Bounds.of(moments, stated)
+    total = moments.sum("r") - base * moments.rows
+    if bounds.given or math.isinf(bounds.range) or total <= 0.0:
+        return max(bounds.range - base, 0.0)
+    return (moments.sum("rr") - 2.0 * base * moments.sum("r") + base**2 * moments.rows) / total
+
+
+def expected_half(moments: Moments, stated: Stated, estimator: str, variance: float, level: float) -> float:
+    """Half the width that logs of these weights give on average, whatever luck this one had with its rewards.
+
+    The variance is that of the sum of w r where rewards do not follow the weights, ``mean w^2`` times ``mean r^2`` of
+    the log; what users' dependence adds is taken from the log itself.
+
+    Args:
+        moments: of the log.
+        stated: what is known of it.
+        estimator: "snips" leaves the variance of the rewards in place of their mean square.
+        variance: of sum w r over users, without what rewards and weights have in common.
+        level: nominal coverage.
+    """
+    n, mean = moments.rows, moments.sum("r") / moments.rows
+    bounds = Bounds.of(moments, stated)
+    base = ratio_base(moments, stated) if estimator == "snips" else 0.0
+    one = one_reward_above(moments, stated, base)
+    clip = moments.clip if estimator == "clipped_ips" else math.inf
+    step = heaviest_step(moments, stated, one, clip)
+    if math.isinf(bounds.range) or moments.users < 2:
+        return bounds.range
+    spread = Deviations(variance, 0.0, 0.0, moments.users, moments.rewarded_users, False).spread(
+        n, step, max(mean - base, 0.0), level
+    )
+    low, high = positive_limits(max(mean - base, 0.0), spread, level)
+    return (high - low) / 2.0
+
+
+def expected_variance(moments: Moments, estimator: str, deviations: Deviations) -> float:
+    """Of the sum of a value's parts over users, as :func:`expected_half` takes it.
+
+    Args:
+        moments: of the log.
+        estimator: "ips", "clipped_ips" or "snips".
+        deviations: of the estimate, for what users' dependence adds.
+    """
+    clipped = estimator == "clipped_ips" and math.isfinite(moments.clip)
+    above, squares = ("y", moments.sum("cc")) if clipped else ("x", moments.sum("ww"))
+    n, value = moments.rows, moments.sum(above) / moments.rows
+    rewards = moments.sum("rr") / n
+    rows = moments.sum(above * 2) - n * value**2
+    if estimator == "snips":
+        total = moments.sum("w")
+        value = moments.sum("x") / total if total > 0.0 else 0.0
+        rewards -= (moments.sum("r") / n) ** 2
+        rows = moments.sum("xx") - 2.0 * value * moments.sum("wx") + value**2 * moments.sum("ww")
+    together = deviations.second / rows if rows > ROUNDING * moments.sum(above * 2) else 1.0
+    return max(squares * max(rewards, 0.0), 0.0) * max(together, 1.0)
 
 
 def delta_limits(moments: Moments, above: str, below: str, level: float) -> Interval:

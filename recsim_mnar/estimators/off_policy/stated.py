@@ -26,7 +26,7 @@ class Stated:
         full_support: the logging policy can take every action that the target can.
         reward_min, reward_max: the range of rewards.
         weight_max: no weight target / propensity can be larger.
-        propensity_min: no action that the target can take has a smaller propensity.
+        propensity_min: no action that the target can take has a smaller propensity; states full support, too.
         user_rows_max: no user has more rows (for the intervals with a guarantee).
     """
 
@@ -53,6 +53,11 @@ class Stated:
                 raise UserError(f"{name} must be {limit}, got {value!r}")
 
     @property
+    def supports(self) -> bool:
+        """Whether full support is stated, directly or through the least propensity."""
+        return bool(self.full_support) or self.propensity_min is not None
+
+    @property
     def largest_weight(self) -> float | None:
         """The bound on weights that is given, directly or through the least propensity."""
         bounds = [] if self.weight_max is None else [float(self.weight_max)]
@@ -60,31 +65,19 @@ class Stated:
             bounds.append(1.0 / float(self.propensity_min))
         return None if not bounds else min(bounds) if min(bounds) <= LARGEST_WEIGHT else math.inf
 
-    def check(self, target: Floats, propensity: Floats, names: tuple[str, str], numbers: RowNumbers = None) -> None:
-        """Raise UserError for the first row that lies beyond a bound.
+    def denied(self, target: Floats, propensity: Floats) -> int:
+        """How many rows contradict ``propensity_min`` or ``weight_max``.
 
         Args:
             target: (n,) probabilities.
             propensity: (n,).
-            names: of the two columns.
-            numbers: the rows' own in a file.
         """
+        denied = np.zeros(target.size, bool)
         if self.propensity_min is not None:
-            low = (propensity < float(self.propensity_min) * (1 - 1e-9)) & (target > 0.0)
-            if low.any():
-                row = int(np.argmax(low))
-                raise UserError(
-                    f"column {names[1]!r}, {row_in_words(row, numbers)}: {propensity[row]:g} is below propensity_min "
-                    f"{self.propensity_min:g}; lower it"
-                )
+            denied |= (propensity < float(self.propensity_min) * (1 - 1e-9)) & (target > 0.0)
         if self.weight_max is not None:
-            high = target > propensity * (float(self.weight_max) * (1 + 1e-9))
-            if high.any():
-                row = int(np.argmax(high))
-                raise UserError(
-                    f"columns {names[0]!r} and {names[1]!r}, {row_in_words(row, numbers)}: the weight is "
-                    f"{target[row] / propensity[row]:g}, above weight_max {self.weight_max:g}; raise it"
-                )
+            denied |= target > propensity * (float(self.weight_max) * (1 + 1e-9))
+        return int(np.count_nonzero(denied))
 
 
 def _is_number(value: Any) -> bool:

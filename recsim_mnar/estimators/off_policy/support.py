@@ -22,9 +22,12 @@ class Support:
         entering: the upper limit on m that enters the interval: of the column, or of a gap that the mean weight proves.
         known: mean of the column that states it, None without one.
         stated: whether support, or what is missing of it, was stated.
-        proved: whether the mean weight proves, at the interval's level, a gap beyond what is stated.
+        proved: whether the mean weight proves a gap beyond what is stated: at the interval's level, at the strict one
+            where support is stated.
         contradicted: whether it does at the strict level.
-        hidden: the log's own upper limit on m where nothing is stated or proved, 0 otherwise.
+        hidden: the log's own upper limit on what m may be beyond what is stated, where no gap is proved and no bound of
+            the weights is stated; 0 otherwise. Full support does not bound weights: an action may be too rare to be met.
+        unbounded: whether support is stated and no bound of the weights is.
         excess: lower limit of the mean weight beyond what support leaves it, 0 where none is proved.
         mean: mean weight.
     """
@@ -35,6 +38,7 @@ class Support:
     proved: bool
     contradicted: bool
     hidden: float
+    unbounded: bool
     excess: float
     mean: float
 
@@ -66,8 +70,9 @@ def support_of(moments: Moments, stated: Stated, level: float) -> Support:
     told = known or 0.0
     low, high = mean_weight_limits(moments, stated, level)
     strict_low, strict_high = mean_weight_limits(moments, stated, STRICT)
-    is_stated = known is not None or bool(stated.full_support)
-    proved = told + high < 1.0
+    is_stated = known is not None or stated.supports
+    bounded = stated.largest_weight is not None
+    proved = told + (strict_high if is_stated else high) < 1.0
     upper = min(max(1.0 - low, 0.0), 1.0)
     entering = 0.0
     if known is not None:
@@ -80,7 +85,8 @@ def support_of(moments: Moments, stated: Stated, level: float) -> Support:
         stated=is_stated,
         proved=proved,
         contradicted=told + strict_high < 1.0,
-        hidden=0.0 if is_stated or proved else upper,
+        hidden=0.0 if (is_stated and bounded) or proved else max(upper - told, 0.0),
+        unbounded=is_stated and not bounded,
         excess=max(told + strict_low - 1.0, 0.0),
         mean=mean,
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.verdict import CAUTION, Finding, Verdict
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
@@ -22,6 +22,13 @@ _ESTIMATED = Finding(
     1.0,
     "the propensities are estimated, so what the logging policy saw and the context does not hold biases the value",
     "log propensities",
+)
+_BLIND = Finding(
+    "propensities_estimated",
+    GRAVE,
+    1.0,
+    "the propensities are estimated without anything that the logging policy saw, so whatever it saw biases the value",
+    "log propensities, or give what the policy saw (--context-columns)",
 )
 
 
@@ -92,8 +99,8 @@ def estimate_without_propensities(
     *,
     context: Any = None,
     cluster: Any = None,
-    estimator: str = "clipped_ips",
-    clip: float | None = 15.0,
+    estimator: str = "ips",
+    clip: float | None = None,
     level: float = 0.95,
     folds: int = 5,
     model: Any = None,
@@ -174,12 +181,16 @@ def estimate_without_propensities(
         high=max(base.high, float(high)),
         method=f"{base.method}, widened by a user bootstrap of the estimated propensities",
         diagnostics=facts,
-        verdict=_told_estimated(base.verdict),
+        verdict=_told_estimated(base.verdict, context is not None),
     )
 
 
-def _told_estimated(verdict: Verdict) -> Verdict:
-    """A verdict that says that propensities are estimated, also where the mean weight speaks against them."""
+def _told_estimated(verdict: Verdict, seen: bool) -> Verdict:
+    """A verdict that says that propensities are estimated, also where the mean weight speaks against them.
+
+    Without anything that the logging policy saw the estimated propensities are shares of the actions, and whatever
+    it saw biases the value.
+    """
     found = [
         replace(
             each,
@@ -190,7 +201,7 @@ def _told_estimated(verdict: Verdict) -> Verdict:
         else each
         for each in verdict.findings
     ]
-    return Verdict.of([*found, _ESTIMATED])
+    return Verdict.of([*found, _ESTIMATED if seen else _BLIND])
 
 
 def _poisson(uniform: Floats) -> Floats:

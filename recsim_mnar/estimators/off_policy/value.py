@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.from_moments import INTERVALS as MOMENT_INTERVALS
-from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, model_column
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name, known_to_differ
@@ -33,7 +33,7 @@ def estimate_value(
     propensity: Any,
     target: Any,
     *,
-    estimator: str = "clipped_ips",
+    estimator: str = AUTO,
     clip: float | None = None,
     q_logged: Any = None,
     q_target: Any = None,
@@ -55,12 +55,14 @@ def estimate_value(
         reward: (n,) observed rewards, any real numbers.
         propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
         target: (n,) in [0, 1], the target policy's probability of the logged action.
-        estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``: a function of
+        estimator: "auto" for the one that leads (:func:`recsim_mnar.estimators.off_policy.from_moments.leading`: "ips",
+            or "snips" where most rows are rewarded); else a name of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``: a function of
             :class:`recsim_mnar.estimators.off_policy.scores.Rows` that gives one score a row.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         q_logged: (n,) a reward model's value of the logged action.
         q_target: (n,) its mean under the target policy.
-        cluster: (n,) the user of each row, ids of any kind in any order; None where rows are independent.
+        cluster: (n,) the user of each row, ids of any kind in any order. Without it rows are taken as independent and
+            the verdict is at most caution; where they are, give each row a number of its own.
         level: nominal coverage of the interval.
         interval: "auto" chooses and says what it chose in ``method``: "gamma" (Fay & Feuer, on user sums above the
             least reward) for weighted rewards and their ratios, else Student's limits that reckon with one more of
@@ -69,15 +71,18 @@ def estimate_value(
             guarantee, if ``reward_max``, ``weight_max`` or ``propensity_min``, and ``user_rows_max`` are given
             (without them the method's name says what it rests on): "bernstein", "betting", "log_smoothing" and
             "anytime" (holds while the log grows by whole users).
-        full_support: states that the logging policy can take whatever the target can. No log shows it; without it (or
-            ``unsupported``) the verdict is at most caution.
+        full_support: states that the logging policy can take whatever the target can. No log shows it, and it bounds
+            no weight: an action may be too rare to be met. So the verdict is "trust" only with ``propensity_min``, or
+            with ``weight_max`` and this (or ``unsupported``).
         unsupported: (n,) the target's mass, in each row's state, on actions whose logging probability is 0;
             `recsim-mnar replay` writes it where it can rebuild the logging policy.
         reward_min: least reward possible, from which rewards are counted; None for 0, or for the least reward of the
             log where that is negative.
-        reward_max: largest reward possible; None for the largest of the log.
+        reward_max: largest reward possible; None for the largest of the log, and then the verdict is at most caution
+            unless every reward is 0 or 1.
         weight_max: no weight target / propensity can be larger; None for the largest of the log.
-        propensity_min: no action that the target can take has a smaller propensity; bounds the weights too.
+        propensity_min: no action that the target can take has a smaller propensity: epsilon / number of actions under
+            an epsilon-greedy policy. States full support and bounds the weights.
         user_rows_max: no user can have more rows; for the intervals with a guarantee.
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
             (ix_ips), group_target and group_propensity, or groups and context (mips), folds (beta_ips: a number, every
@@ -90,18 +95,18 @@ def estimate_value(
     Raises:
         UserError: for input that is no data, with the column and row.
     """
-    info = check_name(estimator)
+    info = _asked(estimator, clip)
     level = check_level(level)
     check_clip(clip)
     own = (*info.requires, *info.takes)
     unknown = sorted(set(parameters) - {*own, *_COMMON})
     if unknown:
         known = ", ".join((*own, *_COMMON, *_STATED))
-        raise UserError(f"estimator {estimator!r} has no parameter {unknown[0]!r}; it takes: {known}")
+        raise UserError(f"estimator {info.name!r} has no parameter {unknown[0]!r}; it takes: {known}")
     missing = [name for name in info.requires if parameters.get(name) is None]
     if missing:
         meaning = f": {_MEANING[missing[0]]}" if missing[0] in _MEANING else ""
-        raise UserError(f"estimator {estimator!r} needs the parameter {missing[0]!r}{meaning}")
+        raise UserError(f"estimator {info.name!r} needs the parameter {missing[0]!r}{meaning}")
     rewards = column(reward, "reward")
     if rewards.size == 0:
         raise UserError("the log has no rows; give at least one")
@@ -117,13 +122,21 @@ def estimate_value(
     }
     moments = Moments.of(rewards, propensity, target, **given)
     p, t = column(propensity, "propensity", rows=rewards.size), column(target, "target", rows=rewards.size)
-    stated.check(t, p, ("target", "propensity"))
+    moments.denied = stated.denied(t, p)
     if info.from_moments and interval in MOMENT_INTERVALS:
-        return estimate_from_moments(moments, estimator, level=level, interval=interval, stated=stated)
+        name = AUTO if (estimator, clip) == (AUTO, None) else info.name
+        return estimate_from_moments(moments, name, level=level, interval=interval, stated=stated)
     q = _model(info, {"q_logged": q_logged, "q_target": q_target}, rewards, moments)
     shifted = rewards - moments.shift if moments.shift else rewards
     rows = Rows(shifted, p, t, t / p, q[0], q[1], clusters, check_clip(used_clip))
     return _from_rows(rows, moments, info, level, interval, stated, parameters, given)
+
+
+def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
+    """The record of the estimator that is asked for; of the one that leads that of "ips", with a clip "clipped_ips"."""
+    if estimator == AUTO:
+        return check_name("ips" if clip is None else "clipped_ips")
+    return check_name(estimator)
 
 
 def _model(info: EstimatorInfo, given: dict[str, Any], reward: Any, moments: Moments) -> list[Any]:
@@ -173,7 +186,7 @@ def difference(
     target: Any,
     baseline: Any,
     *,
-    estimator: str = "clipped_ips",
+    estimator: str = AUTO,
     clip: float | None = None,
     cluster: Any = None,
     level: float = 0.95,
@@ -190,7 +203,7 @@ def difference(
         propensity: (n,) in (0, 1].
         target: (n,) the target policy's probability of the logged action.
         baseline: (n,) the baseline policy's.
-        estimator: "ips", "clipped_ips" or "snips".
+        estimator: "ips", "clipped_ips" or "snips"; "auto" as :func:`estimate_value`.
         clip: weights of clipped_ips are cut there; None for no clipping.
         cluster: (n,) the user of each row.
         level: nominal coverage.
@@ -205,7 +218,7 @@ def difference(
     from recsim_mnar.estimators.off_policy.difference import NAMES, estimate_difference
     from recsim_mnar.estimators.off_policy.pairs import PairMoments
 
-    info = check_name(estimator)
+    info = _asked(estimator, clip)
     if not info.from_moments:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     unknown = sorted(set(stated) - set(_STATED))
@@ -232,8 +245,9 @@ def difference(
         )
         for policy, missing, name in zip(policies, (unsupported, baseline_unsupported), NAMES, strict=True)
     ]
-    for policy, name in zip(policies, NAMES, strict=True):
-        facts.check(policy, p, (name, "propensity"))
+    for moments, policy in zip(both, policies, strict=True):
+        moments.denied = facts.denied(policy, p)
     pair = PairMoments(both[0], both[1])
     pair.extend(rewards, p, policies[0], policies[1], clusters)
-    return estimate_difference(pair, estimator, level=level, stated=facts)
+    name = AUTO if (estimator, clip) == (AUTO, None) else info.name
+    return estimate_difference(pair, name, level=level, stated=facts)

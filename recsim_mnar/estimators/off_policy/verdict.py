@@ -9,26 +9,27 @@ from recsim_mnar.estimators.off_policy.registry import ESTIMATORS
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
 
 WIDE, USELESS = 0.5, 1.0
-"""Half widths of the interval, over the value above the least reward. An estimate that errs by less than 20 % in 95
-logs of 100 has one of .26 where the interval is 1.3 times as wide as it must be; .5 leaves room for one that is 2.5
-times as wide, as honest ones are where few rewards are expected at the heaviest weights. From 1 on the interval cannot
-tell the value from nothing or from twice itself."""
+"""Half widths of an interval that logs like this one are expected to give, over the log's own mean reward. An estimate
+that errs by less than 20 % in 95 logs of 100 has one of .26 where the interval is 1.3 times as wide as it must be; .5
+leaves room for one that is 2.5 times as wide, as honest ones are where few rewards are expected at the heaviest
+weights. From 1 on the interval cannot tell the value from nothing or from twice today's."""
 TOLERABLE = 0.2
 """A relative error that an estimate may have: bias that is proved to be larger is a reason for caution."""
 LEAST_ESS, FEW_ESS = 100.0, 30.0
 """Effective rows: 100 leave a relative error of .1 from the weights alone."""
 LEAST_RESTING, LEAST_EVEN, FEW_RESTING = 10.0, 4.0, 2.0
-"""Equal users that the variance rests on. From ten its own relative error is a third. Where longer users earn no
-otherwise than others, four are enough: the interval reckons with them, by the degrees of freedom that they leave. Where
-they do, the longest users decide, and longer ones than the log has would move the value."""
+"""Users of equal length that the squares of the users' lengths rest on. Where longer users earn no otherwise than
+others, four are enough: the interval reckons with them, by the degrees of freedom that they leave. Where they do, the
+longest users decide, and longer ones than the log has would move the value."""
 OTHERWISE = 1.5
 """Standard score from which longer users earn otherwise."""
-LEAST_TAIL = 2.0
-"""Tail index of rewards: below it their variance has no limit."""
-LARGEST_SHARE = 1.0 / 3.0
-"""Share of all rewards' squares that one may have."""
 SHARE_OF_ONE = 0.1
-"""Share of the weight, of the rows, or of the rewards' squares that one row, user or reward may carry."""
+"""Share of the weight, or of the rows, that one row or user may carry."""
+ROOM = 0.25
+"""Share of the interval's half width that unseen actions may move the value by: a bias of that size costs a 95 %
+interval less than a hundredth of its coverage on either side."""
+UNSEEN_EVENTS = -math.log(0.025)
+"""Events that a log without one cannot exclude at .975: 3.7."""
 NARROWER = 0.9
 """What another clip must make of an interval's width to be worth the advice."""
 UNSEEN = "log with exploration where the target acts, or give weight_max where you know it"
@@ -52,7 +53,12 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
     findings += _support(facts)
     if estimator != "dm":
         findings += _weights(facts, estimator)
+    findings += _range(facts)
     findings += _tails(facts, unit)
+    if not facts.get("clustered"):
+        message = "no users are known, so rows are taken as independent"
+        action = "give the column whose rows belong together (--user-column; cluster=), or a number for each row"
+        findings.append(Finding("users_unstated", CAUTION, 1.0, message, action))
     findings += facts.get("warnings", ())
     return Verdict.of(findings)
 
@@ -71,19 +77,20 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         return [Finding("no_reward", HOPELESS, 0.0, f"no reward in the log, so {ends}", action)]
     half, scale = (high - low) / 2.0, facts.get("scale", 0.0)
     if scale > 0.0 and not facts.get("same"):
-        ratio = half / scale
-        size = f"{100.0 * ratio:.0f} %" if ratio < 10.0 else f"{ratio:.3g} times"
-        size += " of" if ratio < 10.0 else ""
-        message = f"the interval reaches {size} the value to either side"
+        ratio, severity = _relative_width(facts, half, scale)
+        if ratio < 10.0:
+            message = f"the interval reaches {100.0 * ratio:.0f} % of the log's mean reward to either side"
+        else:
+            message = "the interval is far wider than the log's mean reward"
         more = math.ceil(min((ratio / WIDE) ** 2, 1e9))
         action = f"log about {max(more, 2):,} times more {unit}" if more < 1000 else f"log far more {unit}"
         if facts.get("bias_part", 0.0) > half:
             action = _against_bias(facts, estimator) or action
         elif facts.get("gap_part", 0.0) > half:
             action = "log with exploration where the target acts"
-        found.append(Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, action))
+        found.append(Finding("wide_interval", severity, ratio, message, action))
     elif not facts.get("same"):
-        message = "the estimate is at or below the least reward possible"
+        message = "the log's mean reward is at or below the least reward possible"
         found.append(Finding("wide_interval", GRAVE, math.inf, message, f"log more {unit}"))
     if "sampling_low" in facts and not facts.get("same") and _point(facts):
         message = (
@@ -103,12 +110,30 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
         severity = min(scaled(half / scale, WIDE, USELESS), CAUTION) if scale > 0.0 else CAUTION
         found.append(Finding("bias", severity, part, message, action))
     if facts.get("value_outside"):
-        action = _less_bias(estimator) or "explore more"
         outside = facts["value_outside"]
         message = f"the value lies {outside:.3g} outside the interval that the unchanged weights give"
-        severity = min(scaled(outside / scale, TOLERABLE, math.inf), CAUTION) if scale > 0.0 else CAUTION
-        found.append(Finding("bias_proved", severity, outside, message, action))
+        severity = max(scaled(outside / scale, TOLERABLE, math.inf), CAUTION) if scale > 0.0 else CAUTION
+        found.append(Finding("bias_proved", severity, outside, message, _unbiased(estimator)))
     return found
+
+
+def _relative_width(facts: dict[str, Any], half: float, scale: float) -> tuple[float, float]:
+    """The half width to be expected over the log's mean reward, and the severity.
+
+    The interval's own width follows the estimate's luck, so that judging it would trust lucky logs. It speaks for
+    itself only where it is twice as wide as would be too wide.
+    """
+    expected = facts.get("expected_half", half) / scale
+    extra = facts.get("bias_part", 0.0) + facts.get("gap_part", 0.0)
+    expected = max(expected, extra / 2.0 / scale)
+    if half / scale > 2.0 * max(expected, WIDE):
+        return half / scale, scaled(half / scale, 2.0 * WIDE, 2.0 * USELESS)
+    return expected, scaled(expected, WIDE, USELESS)
+
+
+def _unbiased(estimator: str) -> str:
+    """What gives an estimate whose bias is not proved."""
+    return "use ips, or snips" if estimator == "clipped_ips" else _less_bias(estimator) or "explore more"
 
 
 def _point(facts: dict[str, Any]) -> bool:
@@ -146,19 +171,48 @@ def _support(facts: dict[str, Any]) -> list[Finding]:
         amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
         message = f"support is not stated: the log leaves room for {100 * support.hidden:.2g} % of the target's mass"
         message += f" that it never shows, which could hide {amount}"
-        action = "state full_support (--full-support), or give the missing mass (unsupported), if you know it"
+        action = "state the least propensity (--propensity-min P; epsilon / number of actions under an epsilon-greedy "
+        action += "policy), or the missing mass (unsupported)" + _offered(facts)
         found.append(Finding("support_unstated", CAUTION, support.hidden, message, action))
-    elif support.known:
+    elif support.unbounded and support.hidden > 0.0:
+        found += _rarer_actions(facts, support.hidden)
+    if support.known and not support.proved:
         message = f"the log never shows {100 * support.known:.2g} % of the target's mass"
         action = "log with exploration where the target acts"
         severity = scaled(support.known, OFF_BY, 2.0 * OFF_BY)
         found.append(Finding("support_gap", severity, support.known, message, action))
+    if facts.get("denied"):
+        message = f"{facts['denied']:,} rows contradict the least propensity or the largest weight that is stated"
+        action = "check the propensities, or state the true bound"
+        found.append(Finding("bound_denied", GRAVE, float(facts["denied"]), message, action))
     if support.excess > 0.0:
         severity = GRAVE if support.excess > OFF_BY else CAUTION
         message = f"the mean weight is {mean:.3g} and should be {1.0 - (support.known or 0.0):.3g}"
         action = "check the propensities: they are not those that chose the actions"
         found.append(Finding("propensities", severity, mean, message, action))
     return found
+
+
+def _rarer_actions(facts: dict[str, Any], hidden: float) -> list[Finding]:
+    """Full support bounds no weight: actions rarer than those logged may carry some of the target's mass."""
+    half = (facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0
+    effect = hidden * facts.get("range", math.inf)
+    if facts.get("same"):
+        return []
+    amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
+    message = f"support is stated, but no least propensity: actions rarer than those logged may carry {100 * hidden:.2g} % "
+    message += f"of the target's mass, which could hide {amount}"
+    action = "state the least propensity (--propensity-min P; epsilon / number of actions under an epsilon-greedy policy)"
+    severity = scaled(effect / half, ROOM, math.inf) if half > 0.0 else CAUTION
+    return [Finding("weights_unbounded", severity, hidden, message, action + _offered(facts))]
+
+
+def _offered(facts: dict[str, Any]) -> str:
+    """The least propensity of the log, where it recurs in many rows; whether it is a rule, only the user knows."""
+    rows, least = facts.get("least_propensity_rows", 0), facts.get("propensity_min")
+    if least is None or rows < max(100, facts["n"] / 1000):
+        return ""
+    return f"; the least in the log is {least:.4g}, in {rows:,} rows: if that is a rule, state it"
 
 
 def _weights(facts: dict[str, Any], estimator: str) -> list[Finding]:
@@ -173,12 +227,22 @@ def _weights(facts: dict[str, Any], estimator: str) -> list[Finding]:
     found.append(
         Finding("heavy_row", scaled(share, SHARE_OF_ONE, math.inf), share, message, _lighter(facts, estimator))
     )
-    tail = facts.get("tail_index")
-    if tail is not None and not facts.get("weight_max_given") and ess < n / 10.0:
-        message = f"the weights' tail index is {tail:.2g} (below 2 their variance has no limit)"
-        action = "give weight_max where you know it, or log more rows"
-        found.append(Finding("weight_tail", min(scaled(tail, 2.0, 0.0), CAUTION), tail, message, action))
     return found
+
+
+def _range(facts: dict[str, Any]) -> list[Finding]:
+    """Rewards whose range nobody states: no rule read off the log can bound them (Bahadur & Savage 1956)."""
+    missing = facts.get("range_unstated")
+    if not missing or facts.get("clicks", 1) == 0 or facts.get("same"):
+        return []
+    half = (facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0
+    most = half * facts["n"] / (UNSEEN_EVENTS * max(facts.get("weight_max", 1.0), 1e-300))
+    which = " and ".join("least" if name == "reward_min" else "largest" for name in missing)
+    flags = " and ".join("--" + name.replace("_", "-") for name in missing)
+    message = f"the {which} reward possible is not stated: rewards of {most:.3g} or more that the log happens not to show "
+    message += "could carry the value out of the interval"
+    action = f"state {flags}, if no reward lies beyond"
+    return [Finding("range_unstated", CAUTION, most, message, action)]
 
 
 def _less_bias(estimator: str) -> str:
@@ -218,34 +282,13 @@ def _tails(facts: dict[str, Any], unit: str) -> list[Finding]:
         otherwise = abs(facts.get("along_length", 0.0)) >= OTHERWISE
         severity = scaled(resting, LEAST_RESTING if otherwise else LEAST_EVEN, FEW_RESTING)
         severity = min(severity, CAUTION) if facts.get("users", 0) >= 100 else severity
-        message = f"the spread rests on the equivalent of {resting:.2g} equal {unit}, so its own size is uncertain"
+        message = f"the users' lengths are so uneven that the longest ones count as {resting:.2g} of equal length"
         message += f", and longer {unit} earn otherwise than others" if otherwise else ""
         found.append(Finding("uneven_users", severity, resting, message, f"log more {unit}"))
-    found += _heavy_rewards(facts)
     share = facts.get("longest_user_share")
     if share is not None:
         message = f"one user has {100 * share:.0f} % of the rows"
         found.append(
             Finding("long_user", min(scaled(share, SHARE_OF_ONE, math.inf), CAUTION), share, message, "log more users")
         )
-    return found
-
-
-def _heavy_rewards(facts: dict[str, Any]) -> list[Finding]:
-    """Rewards, or losses, whose variance has no limit as far as the log can tell."""
-    found = []
-    tail, share, losses = (facts.get(name) for name in ("reward_tail", "reward_share", "loss_tail"))
-    action = "give reward_max where you know it, or cut rewards at a level fixed beforehand"
-    if tail is not None:
-        message = f"the largest rewards' tail index is {tail:.2f} (below 2 their variance has no limit)"
-        found.append(Finding("reward_tail", min(scaled(tail, LEAST_TAIL, 0.0), CAUTION), tail, message, action))
-    if share is not None:
-        # Too few rewards for a tail index: those of an index above 2 leave the largest a tenth.
-        limit = LARGEST_SHARE if tail is not None else SHARE_OF_ONE
-        message = f"one reward is {100 * share:.0f} % of all rewards' squares"
-        found.append(Finding("heavy_reward", min(scaled(share, limit, math.inf), CAUTION), share, message, action))
-    if losses is not None:
-        message = f"the largest losses' tail index is {losses:.2f} (below 2 their variance has no limit)"
-        action = "give reward_min where you know it, or cut losses at a level fixed beforehand"
-        found.append(Finding("loss_tail", min(scaled(losses, LEAST_TAIL, 0.0), CAUTION), losses, message, action))
     return found

@@ -169,7 +169,7 @@ def plan_estimate(
 
     codes = None if pilot.clusters is None else pilot.clusters.codes
     moments = gather(slice(None), known.reward_min)
-    known.check(policy, propensity, (target, "propensity"))
+    moments.denied = known.denied(policy, propensity)
     expected, steady = _expected(pilot, policy / propensity, lambda rows: gather(rows, moments.shift), moments)
     judge = functools.cache(
         lambda factor: estimate_from_moments(expected.scaled(factor), estimator, level=level, stated=known)
