@@ -124,9 +124,9 @@ def test_replay_writes_the_missing_mass_and_estimate_takes_it(capsys, tmp_path):
     assert {"code", "severity", "number", "message", "action", "level"} == set(record["findings"][0])
     good = ["estimate", tmp_path / "open.parquet", "--target", "random", "--estimators", "ips", "--reward-max", 1]
     assert run(capsys, *good, "--require", "trust")[0] in (0, 3)
-    status, _, err = run(capsys, *good, "--weight-max", 0.001)
-    assert status == 2
-    assert "above weight_max" in err
+    status, _, err = run(capsys, *good, "--weight-max", 0.001, "--require", "caution")
+    assert status == 3
+    assert "contradict the least propensity or the largest weight that is stated" in err
     status, _, err = run(capsys, *good[:-1], 0.5)
     assert status == 2
     assert "column 'reward', row" in err

@@ -144,8 +144,10 @@ def ratio_limits(moments: Moments, stated: Stated, level: float) -> Interval:
 
 
 def ratio_base(moments: Moments, stated: Stated) -> float:
-    """The least reward of ratios, above ``moments.shift``: 0 where the least possible is stated."""
-    return 0.0 if stated.reward_min is not None else max(moments.reward_min - moments.shift, 0.0)
+    """The least reward of ratios, above ``moments.shift``: 0 where it is stated, or nothing says that there is less."""
+    if stated.reward_min is not None or moments.binary or moments.reward_min == moments.reward_max:
+        return 0.0
+    return max(moments.reward_min - moments.shift, 0.0)
 
 
 def one_reward_above(moments: Moments, stated: Stated, base: float) -> float:

@@ -14,7 +14,8 @@ that errs by less than 20 % in 95 logs of 100 has one of .26 where the interval 
 leaves room for one that is 2.5 times as wide, as honest ones are where few rewards are expected at the heaviest
 weights. From 1 on the interval cannot tell the value from nothing or from twice today's."""
 TOLERABLE = 0.2
-"""A relative error that an estimate may have: bias that is proved to be larger is a reason for caution."""
+"""A relative error that an estimate may have. Bias that is proved is a reason for caution whatever its size; from
+``WIDE`` on it is one against using the estimate."""
 LEAST_ESS, FEW_ESS = 100.0, 30.0
 """Effective rows: 100 leave a relative error of .1 from the weights alone."""
 LEAST_RESTING, LEAST_EVEN, FEW_RESTING = 10.0, 4.0, 2.0
@@ -55,7 +56,7 @@ def judge(facts: dict[str, Any], estimator: str = "") -> Verdict:
         findings += _weights(facts, estimator)
     findings += _range(facts)
     findings += _tails(facts, unit)
-    if not facts.get("clustered"):
+    if not facts.get("clustered") and not facts.get("same"):
         message = "no users are known, so rows are taken as independent"
         action = "give the column whose rows belong together (--user-column; cluster=), or a number for each row"
         findings.append(Finding("users_unstated", CAUTION, 1.0, message, action))
@@ -112,7 +113,7 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
     if facts.get("value_outside"):
         outside = facts["value_outside"]
         message = f"the value lies {outside:.3g} outside the interval that the unchanged weights give"
-        severity = max(scaled(outside / scale, TOLERABLE, math.inf), CAUTION) if scale > 0.0 else CAUTION
+        severity = max(scaled(outside / scale, TOLERABLE, WIDE), CAUTION) if scale > 0.0 else CAUTION
         found.append(Finding("bias_proved", severity, outside, message, _unbiased(estimator)))
     return found
 
