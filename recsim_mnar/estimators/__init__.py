@@ -3,7 +3,6 @@
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.registry import ESTIMATORS, EstimatorInfo
 from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
-from recsim_mnar.estimators.off_policy.slope import choose_clip, slope
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
 from recsim_mnar.estimators.off_policy.value import difference, estimate_value
 from recsim_mnar.estimators.result import Estimate
@@ -13,10 +12,8 @@ __all__ = [
     "Estimate",
     "EstimatorInfo",
     "Moments",
-    "choose_clip",
     "cross_fitted_rewards",
     "difference",
     "estimate_value",
     "estimate_without_propensities",
-    "slope",
 ]

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.estimators import choose_clip, difference, estimate_value
+from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.intervals import concentration
 from recsim_mnar.estimators.intervals import limits as intervals
 from recsim_mnar.estimators.intervals.bootstrap import poisson_ratios
-from recsim_mnar.estimators.off_policy.slope import slope
 from recsim_mnar.rng import Stream, blocks
 
 
@@ -259,16 +258,3 @@ def test_difference_is_that_of_the_estimates():
             for t in (data["target"], data["propensity"])
         ]
         assert found.value == pytest.approx(ends[0] - ends[1])
-
-
-def test_slope_takes_the_most_biased_candidate_that_agrees():
-    assert slope([1.0, 1.1, 1.05, 3.0], [0.5, 0.2, 0.1, 0.01]) == 2
-    assert slope([1.0, 9.0], [0.1, 0.1]) == 0
-    assert slope([1.0, 1.0, 1.0], [3.0, 2.0, 1.0]) == 2
-
-
-def test_choose_clip_returns_a_candidate():
-    data = make()
-    clip, estimate = choose_clip(**data, clips=[1.0, 2.0, 4.0, 8.0])
-    assert clip in (1.0, 2.0, 4.0, 8.0)
-    assert estimate.value == estimate_value(**data, clip=clip).value

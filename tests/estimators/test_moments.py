@@ -79,32 +79,7 @@ def test_kernel_agrees_with_its_twin(n, clustered, clip):
     assert moments.x_max == np.abs(w * data["reward"]).max()
     top = np.sort(w)[::-1][: moments.top_weights.size]
     np.testing.assert_array_equal(moments.top_weights[: top.size], top)
-    kept = moments.top_rewards.size
-    rewards = np.sort(np.append(np.maximum(data["reward"] - moments.shift, 0.0), np.zeros(kept)))[::-1][:kept]
-    np.testing.assert_array_equal(moments.top_rewards, rewards)
-
-
-@pytest.mark.parametrize("order", ["up", "down", "drawn", "few", "alike"])
-def test_the_largest_rewards_are_kept_wherever_they_lie(order):
-    rng = np.random.default_rng(3)
-    n = 30 * CHUNK + 17
-    reward = rng.pareto(2.0, n)
-    reward = {
-        "up": lambda: np.sort(reward),
-        "down": lambda: np.sort(reward)[::-1].copy(),
-        "drawn": lambda: reward,
-        "few": lambda: np.where(np.arange(n) % (3 * CHUNK) == 5, reward, 0.0),
-        "alike": lambda: (reward > 1.0) * 1.0,
-    }[order]()
-    columns = (np.full(n, 0.5), np.full(n, 0.25))
-    for cluster in (None, np.arange(n) // 3):
-        moments = Moments.of(reward, *columns, cluster=cluster)
-        np.testing.assert_array_equal(moments.top_rewards, np.sort(reward)[::-1][:21])
-        assert not moments.top_losses.any()
-    lost = Moments.of(-reward, *columns)
-    np.testing.assert_array_equal(lost.top_losses, np.sort(reward)[::-1][:21])
-    np.testing.assert_array_equal(lost.top_rewards, np.sort(reward.max() - reward)[::-1][:21])
-    assert not Moments.of(-reward, *columns, reward_min=-1e6).top_losses.any()
+    assert moments.least_propensity_rows == np.count_nonzero(data["propensity"] == data["propensity"].min())
 
 
 def bits(moments: Moments) -> tuple:
@@ -117,7 +92,7 @@ def bits(moments: Moments) -> tuple:
         moments.users,
         moments.rewarded,
         tuple(moments.top_weights),
-        tuple(moments.top_rewards),
+        moments.least_propensity_rows,
     )
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from recsim_mnar.estimators import (
-    choose_clip,
     cross_fitted_rewards,
     difference,
     estimate_value,
@@ -195,21 +194,6 @@ def test_interval_without_propensities_covers(logs):
         assert "propensities are estimated" in found.verdict
         assert not found.trusted
     assert covered / number >= 0.95 - 2.5 * math.sqrt(0.05 * 0.95 / number)
-
-
-def test_chosen_clip_lowers_the_error_where_rare_actions_carry_little():
-    rng = np.random.default_rng(3)
-    errors = {"none": [], "chosen": []}
-    propensity = np.r_[np.full(5, 0.1998), np.full(5, 0.0002)]
-    target = np.r_[np.full(5, 0.19), np.full(5, 0.01)]
-    click = np.full(10, 0.1)
-    for _ in range(100):
-        action = rng.choice(10, 3000, p=propensity)
-        reward = (rng.random(3000) < click[action]).astype(float)
-        args = (reward, propensity[action], target[action])
-        errors["none"].append(estimate_value(*args).value - 0.1)
-        errors["chosen"].append(choose_clip(*args)[1].value - 0.1)
-    assert np.mean(np.square(errors["chosen"])) < np.mean(np.square(errors["none"]))
 
 
 @pytest.mark.parametrize(("users", "rows", "clicks"), [(400, 1, 0.05), (150, 20, 0.1)])

@@ -31,8 +31,6 @@ CHUNK = 16384
 """Rows a chunk: shards cut at multiples of it merge to the same bits as the whole."""
 N_TOP = 8
 """Number of largest weights that are kept."""
-N_TOP_REWARDS = 21
-"""Number of largest rewards that are kept: twenty, and the one that they are held against."""
 N_SUMS = len(SUMS)
 N_SCRATCH = N_SUMS + len(POWERS)
 
@@ -203,38 +201,6 @@ def _find_top(target, propensity, maxima, top, out):
                         _insert(top, target[i] / propensity[i])
 
 
-@summing
-def _count_above(values, bar):
-    """How many values of a block are above ``bar``."""
-    count = np.int64(0)
-    for i in range(values.size):
-        count += np.int64(values[i] > bar)
-    return count
-
-
-@kernel
-def find_top_rewards(reward, maxima, top, out):
-    """Find the largest rewards above 0 in the chunks whose own largest (``maxima``) may be among them.
-
-    A pass of its own, because what stands in one function with the loops over rows slows them down.
-    """
-    best = out[: top.size]
-    for j in range(top.size):
-        best[j] = top[j]
-    for k in range(maxima.size):
-        _insert(best, maxima[k])
-    bar = best[-1]
-    for k in range(maxima.size):
-        # Rewards equal to the least one kept change nothing: a log of clicks is done with its first ones.
-        if maxima[k] >= bar and maxima[k] > top[-1]:
-            end = min((k + 1) * CHUNK, reward.size)
-            for start in range(k * CHUNK, end, _BLOCK):
-                stop = min(start + _BLOCK, end)
-                if _count_above(reward[start:stop], top[-1]) > 0:
-                    for i in range(start, stop):
-                        _insert(top, reward[i])
-
-
 @kernel
 def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima, out):
     """Add the rows to the moments; every row is a user of its own.
@@ -250,23 +216,22 @@ def gather(target, propensity, reward, clip, sums, counts, extremes, top, maxima
         counts: (6,) int64, in the order of ``COUNTS``.
         extremes: (8,) in the order of ``EXTREMES``.
         top: (8,) largest weights, downwards.
-        maxima: (2, chunks) largest weight and reward of each chunk, written.
+        maxima: (chunks,) largest weight of each chunk, written.
         out: (48,) scratch.
     """
     n = reward.size
-    for k in range(maxima.shape[1]):
+    for k in range(maxima.size):
         start = k * CHUNK
         stop = min(start + CHUNK, n)
         t = target[start:stop]
         p = propensity[start:stop]
-        maxima[0, k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
-        maxima[1, k] = out[_EXTREMES + 3]
+        maxima[k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
         add_exactly(sums[0], sums[1], out[:N_SUMS])
     counts[1] += n
     counts[5] = counts[2]
     extremes[6] = max(extremes[6], min(n, 1))
     extremes[7] = max(extremes[7], extremes[4] - 1.0)
-    _find_top(target, propensity, maxima[0], top, out)
+    _find_top(target, propensity, maxima, top, out)
 
 
 @kernel
@@ -329,13 +294,12 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
     own = out[:N_SUMS]
     products = out[N_SUMS:N_SCRATCH]
     rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
-    for k in range(maxima.shape[1]):
+    for k in range(maxima.size):
         start = k * CHUNK
         stop = min(start + CHUNK, n)
         t = target[start:stop]
         p = propensity[start:stop]
-        maxima[0, k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
-        maxima[1, k] = out[_EXTREMES + 3]
+        maxima[k] = _chunk(t, p, reward[start:stop], clip, counts, extremes, out)
         for i in range(start, stop):
             r = reward[i]
             w = target[i] / propensity[i]
@@ -378,7 +342,7 @@ def gather_by_user(target, propensity, reward, user, clip, sums, powers, counts,
                 if used > 0.0:
                     counts[5] += 1
                 rows = w0 = w1 = x0 = x1 = wx = c0 = c1 = y0 = y1 = wc = xy = r0 = r1 = used = 0.0
-    _find_top(target, propensity, maxima[0], top, out)
+    _find_top(target, propensity, maxima, top, out)
 
 
 @kernel

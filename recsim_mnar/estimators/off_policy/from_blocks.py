@@ -94,7 +94,7 @@ def gather_blocks(blocks: Callable[[], Iterable[Block]], question: BlockQuestion
     ordered, given = True, question.stated.reward_min
     least = 0.0 if given is None else float(given)
     while True:
-        found = start_gathering(question, least, counts_losses=given is None and least < 0.0)
+        found = start_gathering(question, least)
         lowest = math.inf
         try:
             for block in cut_blocks(blocks()) if ordered else sorted_blocks(blocks, sorted_rows):
@@ -110,17 +110,16 @@ def gather_blocks(blocks: Callable[[], Iterable[Block]], question: BlockQuestion
         least = lowest
 
 
-def start_gathering(question: BlockQuestion, shift: float, *, counts_losses: bool) -> Gathered:
+def start_gathering(question: BlockQuestion, shift: float) -> Gathered:
     """Moments of no row.
 
     Args:
         question: what is asked.
         shift: the least reward, from which rewards are counted.
-        counts_losses: whether the largest losses are kept.
     """
     found = Gathered(question)
     for name in question.policies:
-        found.moments[name] = Moments(question.clip, question.clustered, shift, counts_losses)
+        found.moments[name] = Moments(question.clip, question.clustered, shift)
     for name in question.compared:
         assert question.baseline is not None
         found.pairs[name] = PairMoments(found.moments[name], found.moments[question.baseline])

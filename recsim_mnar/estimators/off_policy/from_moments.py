@@ -20,11 +20,11 @@ from recsim_mnar.estimators.off_policy.sampling import (
     along_length,
     delta_limits,
     expected_half,
+    expected_variance,
     largest_weight,
     mean_limits,
     of_letters,
     ratio_limits,
-    expected_variance,
 )
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import Support, support_of
@@ -41,15 +41,15 @@ NARROW = 0.8
 AUTO = "auto"
 """The estimator that leads, see :func:`leading`."""
 DENSE = 0.5
-"""Squared mean over mean square of the log's rewards, from which ``snips`` leads: the rate, where rewards are 0 or 1."""
+"""Squared mean over mean square of the log's rewards from which ``snips`` leads; the rate, where they are 0 or 1."""
 
 
 def leading(moments: Moments) -> str:
     """The estimator whose number is shown first: "ips", or "snips" where most rows are rewarded.
 
     No clip: unclipped weights alone leave no bias that the interval has to hold. Where rewards do not follow the
-    weights the variance of ``snips`` is that of ``ips`` times 1 - (mean r)^2 / mean r^2, of all rewards of the log, above
-    the least one. So the two are alike where few rows are rewarded, and ``snips`` is the better one where most are. The
+    weights the variance of ``snips`` is that of ``ips`` times 1 - (mean r)^2 / mean r^2, where r is the log's reward
+    above the least one. So the two are alike where few rows are rewarded, and ``snips`` is the better one where most are. The
     choice looks at no weight: it says nothing of the target's luck.
     """
     square = moments.sum("rr")

@@ -80,7 +80,7 @@ def _gather_part(
 ) -> PartFound | None:
     """On a worker: the moments of one part; None where it cannot stand alone."""
     given = question.stated.reward_min
-    gathered = start_gathering(question, least, counts_losses=given is None and least < 0.0)
+    gathered = start_gathering(question, least)
     lowest, users = math.inf, []
     try:
         file = LogFile.open(path, names, cluster=cluster, reward=question.reward, propensity=question.propensity)

@@ -14,7 +14,7 @@ from recsim_mnar.estimators.off_policy.inputs import check_clip, check_rows
 from recsim_mnar.estimators.off_policy.stated import check_range, missing_column, refuse_outside
 from recsim_mnar.log.columns import Clusters, Floats, column
 
-N_SUMS, N_POWERS, N_TOP, N_TOP_REWARDS = 13, 35, 8, 21
+N_SUMS, N_POWERS, N_TOP = 13, 35, 8
 _SUMS = {name: i for i, name in enumerate(("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr"))}
 _POWER_NAMES = (
     *("ww", "xx", "wx", "cc", "yy", "wc", "xy", "lw", "lx", "lc", "ly", "ll"),
@@ -67,7 +67,6 @@ class Moments:
         rows: number of rows.
         users: number of users (of rows where none were given).
         shift: the least reward possible as given, else the least one of the log where that is negative, else 0.
-        counts_losses: whether rewards below 0 are counted as losses, because ``shift`` is the least one of the log.
         rewarded: rows with a reward other than ``shift``.
         supported: rows whose action the target could take.
         clipped: rows whose weight is above ``clip``.
@@ -82,22 +81,16 @@ class Moments:
         denied: rows that contradict a stated bound of propensities or weights, as the caller counts them.
         least_propensity_rows: rows with the least propensity.
         top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
-        top_rewards: (21,) largest rewards above ``shift``, downwards, 0 where there are fewer.
-        top_losses: (21,) largest losses (rewards below 0, without their sign), downwards, 0 where there are fewer or
-            ``shift`` was given.
     """
 
     clip: float = float("inf")
     clustered: bool = False
     shift: float = 0.0
-    counts_losses: bool = False
     _sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_SUMS)), repr=False)
     _powers: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, N_POWERS)), repr=False)
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(6, np.int64), repr=False)
     _extremes: NDArray[np.float64] = field(default_factory=_start_extremes, repr=False)
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
-    top_rewards: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_TOP_REWARDS), repr=False)
-    top_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_TOP_REWARDS), repr=False)
     denied: int = 0
     least_propensity_rows: int = 0
     _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
@@ -145,7 +138,7 @@ class Moments:
         if moments.rows and moments.reward_min < shift:
             if least is not None or not np.isfinite(moments.reward_min):
                 refuse_outside(r, shift, None, names[0])
-            moments = Moments(moments.clip, moments.clustered, moments.reward_min, counts_losses=True)
+            moments = Moments(moments.clip, moments.clustered, moments.reward_min)
             moments.extend(r, p, t, clusters, names)
         if largest is not None and moments.rows and moments.reward_max > largest:
             refuse_outside(r, None, largest, names[0])
@@ -180,10 +173,6 @@ class Moments:
         """
         self._gather(r if self.shift == 0.0 else r - self.shift, p, t, clusters, names)
         self._numbers = None
-        if self.counts_losses:
-            self.top_losses = _largest(
-                np.concatenate([self.top_losses, _largest(np.maximum(-r, 0.0), N_TOP_REWARDS)]), N_TOP_REWARDS
-            )
         if missing is not None:
             self._add_missing(missing_column(missing, t), clusters)
 
@@ -213,18 +202,15 @@ class Moments:
 
         before = float(self._extremes[0])
         fed: list[Any] = [self.clip, self._sums]
-        maxima = np.empty((2, -(-r.size // kernels.CHUNK)))
+        maxima = np.empty(-(-r.size // kernels.CHUNK))
         scratch = np.empty(N_SUMS + N_POWERS)
         kept = [self._counts, self._extremes, self.top_weights, maxima, scratch]
         with np.errstate(all="ignore"):  # divisions by 0 in rows that are then refused
             if clusters is None:
-                ordered = r
                 kernels.gather(t, p, r, *fed, *kept)
             else:
-                ordered = clusters.together(r)
-                others = [clusters.together(values) for values in (t, p)]
-                kernels.gather_by_user(*others, ordered, clusters.together(clusters.codes), *fed, self._powers, *kept)
-            kernels.find_top_rewards(ordered, maxima[1], self.top_rewards, scratch)
+                together = [clusters.together(values) for values in (t, p, r, clusters.codes)]
+                kernels.gather_by_user(*together, *fed, self._powers, *kept)
         least = float(self._extremes[0])
         kept_rows = self.least_propensity_rows if least == before else 0
         self.least_propensity_rows = kept_rows + int(np.count_nonzero(p == least))
@@ -256,8 +242,7 @@ class Moments:
             )
         if (self._missing is None) != (other._missing is None):
             raise UserError("moments merge only where all shards have the column unsupported, or none")
-        losses = self.counts_losses or other.counts_losses
-        merged = Moments(self.clip, self.clustered, self.shift, losses, self._sums.copy(), self._powers.copy())
+        merged = Moments(self.clip, self.clustered, self.shift, self._sums.copy(), self._powers.copy())
         if self._missing is not None and other._missing is not None:
             merged._missing = self._missing.copy()
             kernels.add_exactly(merged._missing[0], merged._missing[1], other._missing[0])
@@ -274,8 +259,6 @@ class Moments:
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
         merged._extremes = np.where([True, False, True, False, False, False, False, False], low, high)
         merged.top_weights = _largest(np.concatenate([self.top_weights, other.top_weights]), N_TOP)
-        merged.top_rewards = _largest(np.concatenate([self.top_rewards, other.top_rewards]), N_TOP_REWARDS)
-        merged.top_losses = _largest(np.concatenate([self.top_losses, other.top_losses]), N_TOP_REWARDS)
         return merged
 
     def scaled(self, factor: float) -> Moments:
@@ -289,11 +272,10 @@ class Moments:
         if not (math.isfinite(factor) and factor > 0.0):
             raise UserError(f"factor must be positive and finite, got {factor!r}")
         sums, powers = self._sums * factor, self._powers * factor
-        grown = Moments(self.clip, self.clustered, self.shift, self.counts_losses, sums, powers)
+        grown = Moments(self.clip, self.clustered, self.shift, sums, powers)
         grown._counts = np.maximum(np.rint(self._counts * factor), np.minimum(self._counts, 1)).astype(np.int64)
         grown._extremes = self._extremes.copy()
-        for name in ("top_weights", "top_rewards", "top_losses"):
-            setattr(grown, name, getattr(self, name).copy())
+        grown.top_weights = self.top_weights.copy()
         grown._missing = None if self._missing is None else self._missing * factor
         grown.denied = self.denied
         grown.least_propensity_rows = round(self.least_propensity_rows * factor)

@@ -26,7 +26,7 @@ class Support:
             where support is stated.
         contradicted: whether it does at the strict level.
         hidden: the log's own upper limit on what m may be beyond what is stated, where no gap is proved and no bound of
-            the weights is stated; 0 otherwise. Full support does not bound weights: an action may be too rare to be met.
+            the weights is stated; 0 otherwise. Full support bounds no weight: an action may be too rare to be met.
         unbounded: whether support is stated and no bound of the weights is.
         excess: lower limit of the mean weight beyond what support leaves it, 0 where none is proved.
         mean: mean weight.

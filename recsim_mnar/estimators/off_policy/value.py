@@ -55,9 +55,10 @@ def estimate_value(
         reward: (n,) observed rewards, any real numbers.
         propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
         target: (n,) in [0, 1], the target policy's probability of the logged action.
-        estimator: "auto" for the one that leads (:func:`recsim_mnar.estimators.off_policy.from_moments.leading`: "ips",
-            or "snips" where most rows are rewarded); else a name of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``: a function of
-            :class:`recsim_mnar.estimators.off_policy.scores.Rows` that gives one score a row.
+        estimator: "auto" for the one that leads: "ips", or "snips" where most rows are rewarded
+            (:func:`recsim_mnar.estimators.off_policy.from_moments.leading`), "clipped_ips" with a clip. Else a name of
+            :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``: a function of
+            :class:`recsim_mnar.estimators.off_policy.scores.Rows` that gives one score per row.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         q_logged: (n,) a reward model's value of the logged action.
         q_target: (n,) its mean under the target policy.

@@ -34,6 +34,7 @@ UNSEEN_EVENTS = -math.log(0.025)
 NARROWER = 0.9
 """What another clip must make of an interval's width to be worth the advice."""
 UNSEEN = "log with exploration where the target acts, or give weight_max where you know it"
+LEAST_PROPENSITY = "--propensity-min P; epsilon / number of actions under an epsilon-greedy policy"
 OFF_BY = 0.3
 """A mean weight that is proved to be further than this from 1 makes an estimate useless."""
 
@@ -172,8 +173,8 @@ def _support(facts: dict[str, Any]) -> list[Finding]:
         amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
         message = f"support is not stated: the log leaves room for {100 * support.hidden:.2g} % of the target's mass"
         message += f" that it never shows, which could hide {amount}"
-        action = "state the least propensity (--propensity-min P; epsilon / number of actions under an epsilon-greedy "
-        action += "policy), or the missing mass (unsupported)" + _offered(facts)
+        action = f"state the least propensity ({LEAST_PROPENSITY}), or the missing mass (unsupported)"
+        action += _offered(facts)
         found.append(Finding("support_unstated", CAUTION, support.hidden, message, action))
     elif support.unbounded and support.hidden > 0.0:
         found += _rarer_actions(facts, support.hidden)
@@ -201,9 +202,9 @@ def _rarer_actions(facts: dict[str, Any], hidden: float) -> list[Finding]:
     if facts.get("same"):
         return []
     amount = f"up to {effect:.3g} of value" if math.isfinite(effect) else "any value"
-    message = f"support is stated, but no least propensity: actions rarer than those logged may carry {100 * hidden:.2g} % "
-    message += f"of the target's mass, which could hide {amount}"
-    action = "state the least propensity (--propensity-min P; epsilon / number of actions under an epsilon-greedy policy)"
+    message = "support is stated, but no least propensity: actions rarer than those logged may carry "
+    message += f"{100 * hidden:.2g} % of the target's mass, which could hide {amount}"
+    action = f"state the least propensity ({LEAST_PROPENSITY})"
     severity = scaled(effect / half, ROOM, math.inf) if half > 0.0 else CAUTION
     return [Finding("weights_unbounded", severity, hidden, message, action + _offered(facts))]
 
@@ -240,8 +241,8 @@ def _range(facts: dict[str, Any]) -> list[Finding]:
     most = half * facts["n"] / (UNSEEN_EVENTS * max(facts.get("weight_max", 1.0), 1e-300))
     which = " and ".join("least" if name == "reward_min" else "largest" for name in missing)
     flags = " and ".join("--" + name.replace("_", "-") for name in missing)
-    message = f"the {which} reward possible is not stated: rewards of {most:.3g} or more that the log happens not to show "
-    message += "could carry the value out of the interval"
+    message = f"the {which} reward possible is not stated: rewards of {most:.3g} or more that the log happens not to "
+    message += "show could carry the value out of the interval"
     action = f"state {flags}, if no reward lies beyond"
     return [Finding("range_unstated", CAUTION, most, message, action)]
 

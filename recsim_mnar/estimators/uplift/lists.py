@@ -142,12 +142,15 @@ def _list_findings(metric: str, spread: tuple[float, float] | None, details: dic
         message = "a ratio within each user's list undoes varying propensities only in part"
         findings = [Finding("ratio_in_user", CAUTION, spread[1] - spread[0], message, "compare with uplift_ips")]
     left = details["without_treated"] + details["without_control"]
+    at_random = spread is not None and spread[1] - spread[0] <= 1e-6 * spread[1]
     if metric in ("uplift", "uplift_snips") and left:
         share = left / details["user_periods"]
+        # Where every item is recommended with the same probability, which lists are left out is chance alone.
+        worst = 0.0 if at_random and details["empty"] == "leave_out" else CAUTION
         message = (
             f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {COUNTED[details['empty']]}"
         )
-        findings.append(Finding("left_out", min(scaled(share, 0.1, np.inf), CAUTION), share, message, "see uplift_ips"))
+        findings.append(Finding("left_out", min(scaled(share, 0.1, np.inf), worst), share, message, "see uplift_ips"))
     return findings
 
 
