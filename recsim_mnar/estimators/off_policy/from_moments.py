@@ -49,8 +49,8 @@ def leading(moments: Moments) -> str:
 
     No clip: unclipped weights alone leave no bias that the interval has to hold. Where rewards do not follow the
     weights the variance of ``snips`` is that of ``ips`` times 1 - (mean r)^2 / mean r^2, where r is the log's reward
-    above the least one. So the two are alike where few rows are rewarded, and ``snips`` is the better one where most are. The
-    choice looks at no weight: it says nothing of the target's luck.
+    above the least one. So the two are alike where few rows are rewarded, and ``snips`` is the better one where most
+    are. The choice looks at no weight: it says nothing of the target's luck.
     """
     square = moments.sum("rr")
     return "snips" if square > 0.0 and moments.sum("r") ** 2 >= DENSE * moments.rows * square else "ips"
