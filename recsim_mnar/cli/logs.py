@@ -231,7 +231,8 @@ def estimate(
         _refuse_empty(log, records)
         sentence = sentence_of(records)
         json_output.sentence(sentence.text)
-        _show_records(records if all_estimators else [r for r in records if r["leads"]], sentence.text, json_output)
+        shown = [r for r in records if r["leads"] or all_estimators or asked["estimators"] is not None]
+        _show_records(shown, sentence.text, json_output)
         for line in lines:
             json_output.say(line)
         if out is not None:

@@ -10,8 +10,9 @@ import pytest
 
 from recsim_mnar.cli import main
 from recsim_mnar.log.files import write_table
+from recsim_mnar.own_log.estimating import Question, estimate_own_log
 from recsim_mnar.own_log.weights import WeighedLog
-from recsim_mnar.report.estimate_page import Estimates, weights_of
+from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
 
 N_USERS = 150
 
@@ -182,3 +183,37 @@ def test_weights_in_numbers():
     assert (row.mean, row.largest, row.zero, row.clipped) == (pytest.approx(4.8), 20.0, 0.4, 0.2)
     assert row.effective == pytest.approx(24.0**2 / (1 + 9 + 400))
     assert row.mass_clipped == pytest.approx(10 / 24)
+
+
+def test_a_policy_that_the_log_does_not_cover_has_no_value(tmp_path, capsys):
+    """The log shows one action of ten; what a random policy earns there is known, and nothing else."""
+    n = 2000
+    rows = "".join(f"{i // 10},1.0,0.1,{int(i % 25 == 0)}\n" for i in range(n))
+    (tmp_path / "log.csv").write_text("user,propensity,random,clicks\n" + rows)
+    out = tmp_path / "page"
+    assert run("estimate", tmp_path / "log.csv", "--target", "random", "--baseline", "today", "--out", out) == 0
+    text, page = capsys.readouterr().out, (out / "report.html").read_text()
+    shown = re.sub(r"(?s)<section class=.screen.*", "", page)
+    for each in (text, shown):
+        assert "The log covers 10 % of what random shows" in each
+        assert "covers 10 %" in each
+        assert "not covered" in each
+        assert "times the value" not in each
+        assert "0.400 %" not in each  # the mean of w r, of which nine tenths are missing
+    assert text.count("The log covers") == 1
+    assert json.loads((out / "results.json").read_text())["sentence"]["answer"] == "not_covered"
+
+
+def test_a_value_outside_its_interval_breaks_no_page(tmp_path):
+    """Where a clip is proved to be biased the limits are what is known."""
+    answer = estimate_own_log(
+        foreign_file(tmp_path / "log.csv"), Question(["better"], estimators=["clipped_ips"], clip=1.0)
+    )
+    (record,) = answer.records
+    proof = {"code": "bias_proved", "level": "caution", "severity": 1.0, "number": 0.1, "message": "m", "action": "a"}
+    record |= {"value": 0.1, "low": 0.2, "findings": [*record["findings"], proof]}
+    (tmp_path / "page").mkdir()
+    write_estimates(tmp_path / "page", Estimates("f", [record], [], WeighedLog(5, None, 0.1), 1.0), {})
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert "at least 20.0 %" in page
+    assert "<svg" in page
