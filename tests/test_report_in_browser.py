@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 
 from recsim_mnar.advice.findings import Advice, Ranked
+from recsim_mnar.estimators.off_policy.from_file import estimate_columns
 from recsim_mnar.estimators.off_policy.weights import weight_distribution
+from recsim_mnar.log.column_files import LogColumns
 from recsim_mnar.own_log.in_numbers import LogNumbers
+from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.protocols.compare import Comparison
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.advice_page import write_advice
+from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.validation_page import write_validation
@@ -106,6 +110,20 @@ def advice() -> Advice:
     return Advice(ranked, ranked, dict.fromkeys(HOSTILE, 1), 100, 200, 3, {}, told, told, None, HOSTILE)
 
 
+def estimates() -> Estimates:
+    """Of policies of every kind: one that the log covers in part, one with a doubtful clip, today's."""
+    rng = np.random.default_rng(0)
+    reward, propensity = (rng.random(400) < 0.2) * 1.0, rng.choice([0.2, 0.8], 400)
+    columns = {name: rng.choice([0.1, 0.8], 400) for name in HOSTILE} | {"thin": np.full(400, 0.01)}
+    log = LogColumns(reward, propensity, None, columns | {"propensity": propensity}, np.arange(400))
+    asked = {"baseline": "propensity", "estimators": ("ips", "snips", "clipped_ips"), "clip": 1.5}
+    weights = {name: column / propensity for name, column in columns.items()}
+    lines = [f"taken: {name}" for name in HOSTILE]
+    return Estimates(
+        HOSTILE[0], estimate_columns(log, list(columns), **asked), lines, WeighedLog(400, None, 0.2, {}, weights), 1.5
+    )
+
+
 def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     executable = browser()
     pages = []
@@ -129,6 +147,9 @@ def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     pages += [tmp_path / "validation.html", tmp_path / "advice.html"]
     write_validation(pages[-2], validation(), {"log": HOSTILE[0]})
     write_advice(pages[-1], advice(), {"log": HOSTILE[0]})
+    (tmp_path / "estimates").mkdir()
+    write_estimates(tmp_path / "estimates", estimates(), {"log": HOSTILE[0]})
+    pages.append(tmp_path / "estimates" / "report.html")
     done = subprocess.run(
         ["node", str(LOOK), executable, *map(str, pages)], capture_output=True, text=True, check=False, env=os.environ,
         timeout=300,

@@ -1,4 +1,4 @@
-"""``estimate --out``: the folder with the page of its estimates."""
+"""What ``estimate`` shows: the table of its estimates, and with ``--out`` the folder with their page."""
 
 from __future__ import annotations
 
@@ -7,12 +7,49 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from recsim_mnar.own_log.estimating import Answer
 
-_PROPENSITY = "propensity"
+_COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
+
+
+def records_table(records: Sequence[dict[str, Any]]) -> Table:
+    """The records as a table for a person, one line per record."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from recsim_mnar.estimators.off_policy.registry import known_to_differ
+    from recsim_mnar.estimators.off_policy.written import Amounts, cells, label
+
+    several = len({record["estimator"] for record in records}) > 1
+    title = "Off-policy estimates" + ("" if several else f" by {printable(records[0]['estimator'])}")
+    title += f", {records[0]['n']:,} rows"
+    table = Table(title=escape(title), title_justify="left")
+    for name in ("policy", *(["estimator"] if several else [])):
+        table.add_column(name, no_wrap=True)
+    for name in ("value", f"{records[0]['level'] * 100:g} % interval", "effective rows"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    amounts = Amounts.of(records)
+    for record in records:
+        table.add_row(
+            escape(printable(label(record))),
+            *([escape(printable(record["estimator"]))] if several else []),
+            *cells(record, amounts),
+            f"{record['ess']:,.0f}",
+            record["verdict_level"].replace("_", " "),
+            style=_COLOURS[record["verdict_level"]],
+        )
+    without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
+    if without and any("baseline" in record for record in records):
+        names = escape(printable(", ".join(dict.fromkeys(without))))
+        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(known_to_differ())}."
+        table.caption_justify = "left"
+    return table
 
 
 @contextlib.contextmanager
@@ -31,7 +68,12 @@ def claimed_outside(out: Path, log: Path) -> Iterator[None]:
 
 
 def write_estimate_page(
-    out: Path, log: Path, asked: dict[str, Any], records: Sequence[dict[str, Any]], answer: Answer | None
+    out: Path,
+    log: Path,
+    asked: dict[str, Any],
+    records: Sequence[dict[str, Any]],
+    clip: float | None,
+    answer: Answer | None,
 ) -> None:
     """Write ``report.html`` and ``results.json``.
 
@@ -40,27 +82,17 @@ def write_estimate_page(
         log: the file that was read.
         asked: the command's options as they were given.
         records: the estimates.
+        clip: of the clipped estimators.
         answer: what was made of a file of one's own; None for a log of ours.
     """
     from recsim_mnar.own_log.weights import weighed_file, weighed_own_log
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
 
-    baseline = asked["baseline"]
     if answer is None:
         policies = list(dict.fromkeys(r["policy"] for r in records if "baseline" not in r))
         weighed = weighed_file(log, policies, cluster=asked["cluster"])
-        own_column: str | None = _PROPENSITY
     else:
-        weighed, own_column = weighed_own_log(answer.log), answer.log.columns.get(_PROPENSITY)
-    clip = None if asked["clip"].strip().lower() == "none" else float(asked["clip"])
-    found = Estimates(
-        str(log),
-        records,
-        [] if answer is None else answer.lines,
-        weighed,
-        clip,
-        baseline,
-        is_today=baseline is not None and baseline in (_PROPENSITY, own_column),
-    )
+        weighed = weighed_own_log(answer.log)
+    found = Estimates(str(log), records, [] if answer is None else answer.lines, weighed, clip)
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
     write_estimates(out, found, {"command": "estimate", "log": str(log), **made_by})

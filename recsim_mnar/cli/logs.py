@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.console import progress
-from recsim_mnar.cli.estimate_page import claimed_outside, write_estimate_page
+from recsim_mnar.cli.estimate_page import claimed_outside, records_table, write_estimate_page
 from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.output import warn
 from recsim_mnar.cli.own_log_options import own_log_options, reading_of
@@ -149,7 +149,11 @@ def replay(
     default=None,
     help="Columns of target policies' probabilities of the logged actions, of LOG or of --target-file.",
 )
-@click.option("--baseline", default=None, help="Such a column too: adds each target's difference from it.")
+@click.option(
+    "--baseline",
+    default=None,
+    help="Such a column too, or `today` for the policy that logged: adds each target's difference from it.",
+)
 @click.option(
     "--target-file",
     type=READ_PATH,
@@ -161,9 +165,9 @@ def replay(
     "--estimators",
     "--estimator",
     default=None,
-    help="Names, with commas.  [default: ips,clipped_ips,snips, and dr with --fit-reward-model]",
+    help="Names, with commas.  [default: ips,snips; clipped_ips with --clip; dr with --fit-reward-model]",
 )
-@click.option("--clip", default="15", show_default=True, help="Largest weight of the clipped estimators, or none.")
+@click.option("--clip", default=None, help="Largest weight of the clipped estimators, or none.  [default: no clip]")
 @click.option("--cluster", default=None, help="Column of what makes rows dependent; the users' where there is one.")
 @click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the intervals.")
 @own_log_options("reward", "propensity", "action", "user", "time", "logger")
@@ -171,35 +175,51 @@ def replay(
 @click.option("--fit-reward-model", is_flag=True, help="Fit a reward model for dr, cross-fitted by users.")
 @click.option("--q-logged", default=None, help="Column: a reward model's value of the logged action (dr and kin).")
 @click.option("--q-target", default=None, help="Column: its mean under the target policy (dm, dr and kin).")
-@click.option("--full-support", is_flag=True, help="States that the logging policy can take what the targets can.")
+@click.option(
+    "--full-support",
+    is_flag=True,
+    help="States that the logging policy can take all that the targets can, however rarely.",
+)
 @click.option(
     "--unsupported", default=None, help="Columns of the targets' mass where the logging probability is 0 (as replay's)."
 )
 @click.option("--reward-min", type=NUMBER, default=None, help="Least reward possible.")
 @click.option("--reward-max", type=NUMBER, default=None, help="Largest reward possible.")
 @click.option("--weight-max", type=NUMBER, default=None, help="No weight target / propensity can be larger.")
-@click.option("--propensity-min", type=NUMBER, default=None, help="No action has a smaller propensity.")
 @click.option(
-    "--require", type=click.Choice(["trust", "caution"]), default=None, help="Exit with 3 where a verdict is below it."
+    "--propensity-min",
+    type=NUMBER,
+    default=None,
+    help="No action has a smaller propensity: epsilon / number of items, where an epsilon-greedy policy logged.",
+)
+@click.option(
+    "--require",
+    type=click.Choice(["trust", "caution"]),
+    default=None,
+    help="Exit with 3 where the verdict on a leading estimate is below it.",
+)
+@click.option(
+    "--all-estimators", is_flag=True, help="Show the estimates of all estimators, not of the leading one alone."
 )
 @memory_option
 @worker_options
 @json_option("the estimates")
 @click.option("--out", type=NEW_PATH, default=None, help="A new folder for report.html and results.json.")
-def estimate(log: Path, require: str | None, json_output: JsonOutput, out: Path | None, **options: Any) -> None:
+def estimate(
+    log: Path, require: str | None, all_estimators: bool, json_output: JsonOutput, out: Path | None, **options: Any
+) -> None:
     """Estimate what target policies would have earned on LOG: Parquet or CSV, one file or a folder of parts.
 
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
-    said first. See docs/your-own-log.md.
+    said last. See docs/your-own-log.md.
     """
-    from recsim_mnar.estimators.off_policy.from_file import records_table
-    from recsim_mnar.estimators.verdict import LEVELS
+    from recsim_mnar.estimators.off_policy.sentence import sentence_of
 
     json_output.check(log, options["target_file"])
     source = log / "log" if (log / "log").is_dir() else log
     limit = options.pop("max_memory")
     who = {name: options.pop(name) for name in ("workers", "scheduler")}
-    asked = dict(options)
+    asked, clip = dict(options), _clip_of(options["clip"])
     if out is not None:
         limit.hold(least_bytes(source), f"--out {out}: the figures of the page are drawn from all rows, which")
     with contextlib.nullcontext() if out is None else claimed_outside(out, log):
@@ -209,18 +229,46 @@ def estimate(log: Path, require: str | None, json_output: JsonOutput, out: Path 
         except UserError as error:
             raise UserError(f"{log}: {error}" if str(error).startswith("column ") else str(error)) from error
         _refuse_empty(log, records)
+        sentence = sentence_of(records)
+        json_output.sentence(sentence.text)
+        shown = [r for r in records if r["leads"] or all_estimators or asked["estimators"] is not None]
+        _show_records(shown, sentence.text, json_output)
         for line in lines:
             json_output.say(line)
-        json_output.show(records_table(records))
         if out is not None:
-            write_estimate_page(out, source, asked, records, answer)
+            write_estimate_page(out, source, asked, records, clip, answer)
             json_output.say(f"Report: {out / 'report.html'}")
-    json_output.write(records)
-    below = [r for r in records if require is not None and LEVELS.index(r["verdict_level"]) > LEVELS.index(require)]
+    json_output.write([{"sentence": sentence.to_dict(), **records[0]}, *records[1:]])
+    if require is not None:
+        _refuse_below(require, records)
+
+
+def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOutput) -> None:
+    """The table, and below it what speaks against its rows, each thing once and nothing that was said before."""
+    from recsim_mnar.estimators.off_policy.written import Amounts, identified, lacks, reasons
+
+    json_output.show(records_table(records))
+    partly = [record for record in records if "baseline" not in record and record["leads"] and lacks(record)]
+    for line in (identified(record, Amounts.of(records)) for record in partly):
+        if line not in said:
+            json_output.sentence(line)
+    for reason in reasons(records):
+        json_output.sentence(reason.line)
+
+
+def _refuse_below(require: str, records: list[dict[str, Any]]) -> None:
+    """Exit where the verdict on a leading estimate, also as the best of several, is below what is required."""
+    from recsim_mnar.estimators.verdict import LEVELS
+
+    below = False
+    for record in (record for record in records if record["leads"]):
+        for verdict in (record.get("best_of", record), record):
+            if LEVELS.index(verdict["verdict_level"]) > LEVELS.index(require):
+                line = f"--require {require}: {record['policy']}, {record['estimator']}: {verdict['verdict']}"
+                click.echo(printable(line), err=True)
+                below = True
+                break
     if below:
-        for record in below:
-            line = f"--require {require}: {record['policy']}, {record['estimator']}: {record['verdict']}"
-            click.echo(printable(line), err=True)
         raise SystemExit(UNMET)
 
 
@@ -274,13 +322,11 @@ def _estimates(
     if target is None and own["target_file"] is None:
         raise UserError("name the target policies' columns with --target, or give --target-file FILE --on KEY")
     targets = [] if target is None else names_of(target, "--target")
-    estimators = options.pop("estimators")
-    if estimators is None:
-        estimators = "ips,clipped_ips,snips" + (",dr" if own["fit_reward_model"] else "")
+    clip = options.pop("clip")
     common: dict[str, Any] = {
         "baseline": options.pop("baseline"),
-        "estimators": names_of(estimators, "--estimators"),
-        "clip": _clip_of(options.pop("clip")),
+        "estimators": _estimators_of(options.pop("estimators"), clip, own["fit_reward_model"]),
+        "clip": _clip_of(clip),
         "level": options.pop("level"),
         "q_logged": options.pop("q_logged"),
         "q_target": options.pop("q_target"),
@@ -306,9 +352,28 @@ def _estimates(
     return answer.records, answer.lines, answer
 
 
-def _clip_of(text: str) -> float | None:
+def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:
+    """``--estimators``; by default those that no clip biases, and what other options ask for.
+
+    Raises:
+        UserError: a clipped estimator without ``--clip``.
+    """
+    from recsim_mnar.estimators.off_policy.registry import check_name
+
+    if text is None:
+        return ["ips", "snips", *(["clipped_ips"] if _clip_of(clip) else []), *(["dr"] if fit_reward_model else [])]
+    names = names_of(text, "--estimators")
+    for name in names:
+        if clip is None and check_name(name).clips:
+            raise UserError(
+                f"--estimators {name}: no clip is given. Add --clip C (Jeunen et al. 2019 take 15), or none"
+            )
+    return names
+
+
+def _clip_of(text: str | None) -> float | None:
     """``--clip`` as a number; None for no clipping."""
-    if text.strip().lower() == "none":
+    if text is None or text.strip().lower() == "none":
         return None
     try:
         clip = float(text)

@@ -53,7 +53,8 @@ def is_quiet() -> bool:
 
 def answer(line: str) -> None:
     """A line on standard output, whatever stands in it."""
-    click.echo(printable(line))
+    # Named, or click would write other bytes than the stream's encoding has where that is ASCII.
+    click.echo(printable(line), file=sys.stdout)
 
 
 def say(line: str) -> None:
@@ -65,7 +66,7 @@ def say(line: str) -> None:
 def sentence(line: str) -> None:
     """A sentence of the answer; on a terminal its lines end between words."""
     width, line = screen_width(), printable(line)
-    click.echo(line if width is None else textwrap.fill(line, width, break_on_hyphens=False))
+    click.echo(line if width is None else textwrap.fill(line, width, break_on_hyphens=False), file=sys.stdout)
 
 
 def warn(line: str) -> None:

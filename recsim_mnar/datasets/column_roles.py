@@ -100,6 +100,8 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
 In lower case without anything but letters and digits. The first tier is the name in our own logs.
 """
 
+_PERHAPS_SEVERAL = ("cookieid", "cookie", "deviceid", "sessionid", "session")
+"""Of the names of users those of which one person may have several."""
 _ORDER = ("reward", "propensity", "user", "item", "action", "logger", "time", "event")
 _RECBOLE_TYPE = re.compile(r":(token|float|token_seq|float_seq)$")
 
@@ -158,8 +160,18 @@ class Columns:
             raise UserError(f"{source}: {_which(role, names)}")
 
     def lines(self) -> list[str]:
-        """What was taken, and what was not because several columns could be meant."""
-        return [self.line(), *(f"no {role} taken: {_which(role, names)}" for role, names in self.unclear.items())]
+        """What was taken, what of it is doubtful, and what was not because several columns could be meant."""
+        user, said = self.names.get("user", ""), []
+        if self.how.get("user") == RECOGNISED and plain_name(user) in _PERHAPS_SEVERAL:
+            said.append(
+                f"{user} is taken for the user: if one person has several of them, intervals are too narrow; "
+                f"{option_of('user')} names the column of persons"
+            )
+        return [
+            self.line(),
+            *said,
+            *(f"no {role} taken: {_which(role, names)}" for role, names in self.unclear.items()),
+        ]
 
 
 def find_columns(

@@ -14,15 +14,18 @@ from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import (
     UNSUPPORTED,
-    Record,
+    Asked,
     check_question,
     estimate_columns,
-    record_of,
+    records_of,
+    todays,
 )
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level
 from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
+from recsim_mnar.estimators.off_policy.written import Record
+from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import CAUTION, Finding, Verdict, scaled
 from recsim_mnar.log.column_files import LogColumns, provenance_of
 from recsim_mnar.log.columns import Clusters
@@ -41,9 +44,9 @@ class Question:
 
     Attributes:
         targets: columns of the log or of the target file; one name, or none, where that file has a column an action.
-        baseline: likewise.
+        baseline: likewise; "today", where no column has that name, for the policy that logged the rows.
         estimators: names.
-        clip: weights of the clipped estimators are cut there.
+        clip: weights of the clipped estimators are cut there; None for no clipping.
         level: of the intervals.
         target_file: a second file, and ``on`` the column by which its rows are found.
         on: see ``target_file``.
@@ -56,8 +59,8 @@ class Question:
 
     targets: Sequence[str] = ()
     baseline: str | None = None
-    estimators: Sequence[str] = ("ips", "clipped_ips", "snips")
-    clip: float | None = 15.0
+    estimators: Sequence[str] = ("ips", "snips")
+    clip: float | None = None
     level: float = 0.95
     target_file: str | os.PathLike[str] | None = None
     on: str | None = None
@@ -104,6 +107,8 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
             "--target-file and --on belong together: the second file, and the column by which its rows are found"
         )
     file = TableFile.open(path, "a log")
+    if question.baseline is not None:
+        question = replace(question, baseline=todays(question.baseline, file.names, "propensity"))
     policies = _policies(question)
     outside, second = _second_file(question, policies, file)
     inside = [name for name in policies if (name not in outside and name != "propensity") or name in file.names]
@@ -122,8 +127,10 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
     if second is not None:
         found = second.read(log, drop_missing=reading.drop_missing)
         log, found = _joined(log, found, question, reading)
-    if "propensity" in names and "propensity" not in log.policies and log.propensity is not None:
-        log.policies["propensity"] = log.propensity
+    if log.propensity is not None:
+        # By either name today's policy is one array: so it is known for what it is.
+        today = [name for name in names if name == log.columns["propensity"] or name not in log.policies]
+        log.policies.update(dict.fromkeys(today, log.propensity))
     lines = [*log.lines, *found.lines]
     stated = Stated(**question.stated)
     refuse_outside(log.reward, stated.reward_min, stated.reward_max, log.columns["reward"], log.row_numbers)
@@ -284,21 +291,21 @@ def _without_propensities(
         "no propensity column is recognised, so propensities are estimated: each action's share of the rows" + within
     )
     kept = {key: value for key, value in question.stated.items() if key in ("full_support", "reward_min", "reward_max")}
-    records = []
-    for name in targets:
-        for estimator in question.estimators:
-            estimate = estimate_without_propensities(
-                log.reward,
-                log.action.codes,
-                log.policies[name],
-                context=context if said else None,
-                cluster=None if log.user is None else log.user.codes,
-                estimator=estimator,
-                clip=question.clip,
-                level=question.level,
-                **kept,
-            )
-            records.append(record_of(name, estimate))
+
+    def value(name: str, estimator: str, *, level: float) -> Estimate:
+        return estimate_without_propensities(
+            log.reward,
+            log.action.codes,  # type: ignore[union-attr]  # asserted above
+            log.policies[name],
+            context=context if said else None,
+            cluster=None if log.user is None else log.user.codes,
+            estimator=estimator,
+            clip=question.clip,
+            level=level,
+            **kept,
+        )
+
+    records = records_of(Asked(targets, question.estimators, question.level), value)
     return _with_findings(records, log, targets, lines)
 
 

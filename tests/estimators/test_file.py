@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from recsim_mnar.cli.estimate_page import records_table
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.estimators.off_policy.from_file import estimate_file, records_table
+from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log.column_files import read_columns
 
 ALL = ("ips", "clipped_ips", "snips")
@@ -86,8 +87,8 @@ def test_records_are_the_estimates_of_the_bandit_rows(tmp_path):
 def test_defaults_of_the_command_line(tmp_path):
     table = frame()[["propensity", "reward", "a"]].dropna()
     records = estimate_file(write(table, tmp_path / "log.csv"), ["a"])
-    assert [r["estimator"] for r in records] == ["clipped_ips"]
-    assert records[0]["diagnostics"]["clip"] == 15.0
+    assert [(r["estimator"], r["leads"]) for r in records] == [("ips", True), ("snips", False)]
+    assert records[0]["diagnostics"]["clip"] is None
     assert not records[0]["diagnostics"]["clustered"]
     table["session"] = np.arange(len(table)) // 10
     records = estimate_file(write(table, tmp_path / "log.csv"), ["a"], cluster="session")
@@ -194,7 +195,7 @@ def test_table_for_a_person(tmp_path):
     text = console.export_text()
     assert "clipped_ips" in text
     assert "a - b" in text
-    assert f"{records[0]['value']:.4g}" in text
+    assert f"{100 * records[0]['value']:.3g}" in text
     assert "No difference" not in text
 
 

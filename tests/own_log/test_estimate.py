@@ -344,9 +344,124 @@ def test_stumbles_of_a_new_user(capsys, tmp_path, arguments, words):
     assert re.search(words, err)
 
 
-def test_no_clipping_by_name(capsys, tmp_path):
-    log = write(table(), tmp_path / "log.csv")
-    assert run(capsys, "estimate", log, "--target", "new", "--clip", "none", "--estimators", "clipped_ips")[0] == 0
+def test_a_clip_is_asked_for(capsys, tmp_path):
+    log, found = write(table(), tmp_path / "log.csv"), tmp_path / "found.json"
+    asked_for = ("estimate", log, "--target", "new", "--json", found)
+    for more, names in (
+        ((), ["ips", "snips"]),
+        (("--clip", "1.2"), ["ips", "snips", "clipped_ips"]),
+        (("--clip", "none"), ["ips", "snips"]),
+        (("--clip", "none", "--estimators", "clipped_ips"), ["clipped_ips"]),
+    ):
+        assert run(capsys, *asked_for, *more)[0] == 0
+        records = json.loads(found.read_text())
+        assert [record["estimator"] for record in records] == names
+        assert records[-1]["diagnostics"]["clip"] == (1.2 if "1.2" in more else None)
+    status, _, err = run(capsys, *asked_for, "--estimators", "clipped_ips")
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert "--estimators clipped_ips: no clip is given. Add --clip C" in err
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_today_is_the_policy_that_logged(capsys, tmp_path, ours):
+    frame = table().assign(user=np.arange(N) // 10, event="bandit", action=0, step=np.arange(N) % 10)
+    frame = frame.drop(columns=["visitor", "row_key", "arm"])
+    if ours:
+        frame = frame.rename(columns={"pscore": "propensity", "clicks": "reward"})
+    log = write(frame, tmp_path / "log.csv")
+    assert is_own_schema(log) == ours
+    found = []
+    for name in ("today", "propensity", *([] if ours else ["pscore"])):
+        done = run(capsys, "estimate", log, "--target", "new", "--baseline", name, "--json", tmp_path / "found.json")
+        assert done[0] == 0, done
+        assert "new - today's policy" in done[1]
+        found.append(json.loads((tmp_path / "found.json").read_text()))
+    assert found[0] == found[1]
+    assert [r["today"] for r in found[0]] == [False, False, True, True, True, True]
+    assert {r["policy"] for r in found[0]} == {"new", "propensity", "new - propensity"}
+    assert found[0][2]["value"] == pytest.approx(table().clicks.mean())
+    if not ours:
+        assert found[2][0]["sentence"]["text"] == found[0][0]["sentence"]["text"]
+    # A column of that name is a policy like any other.
+    other = write(frame.assign(today=frame.new), tmp_path / "other.csv")
+    assert (
+        run(capsys, "estimate", other, "--target", "new", "--baseline", "today", "--json", tmp_path / "f.json")[0] == 0
+    )
+    assert "the same policy" in json.loads((tmp_path / "f.json").read_text())[0]["sentence"]["text"]
+
+
+def test_today_by_its_own_column_where_rows_are_left_out(tmp_path):
+    """Its support is full by definition, also after rows were taken away."""
+    frame = table()
+    frame.loc[5, "clicks"] = np.nan
+    log = write(frame, tmp_path / "log.csv")
+    answer = asked(log, baseline="pscore", estimators=("ips",), reading={"drop_missing": True})
+    assert answer.records[1]["policy"] == "pscore"
+    assert answer.records[1]["today"]
+    assert not any(each["code"] == "support_unstated" for each in answer.records[1]["findings"])
+
+
+def test_the_answer_begins_with_the_sentence_and_others_are_folded(capsys, tmp_path):
+    log, out = write(table(), tmp_path / "log.csv"), tmp_path / "page"
+    status, text, _ = run(
+        capsys, "estimate", log, "--target", "new", "--baseline", "today", "--full-support", "--out", out
+    )
+    results = json.loads((out / "results.json").read_text())
+    said = results["sentence"]
+    assert status == 0
+    assert list(results)[:3] == ["schema", "package", "sentence"]
+    assert text.startswith(said["text"])
+    assert "snips" not in text
+    page = (out / "report.html").read_text()
+    assert page.index('<p class="finding">') < page.index("<table") < page.index("<details") < page.index("snips")
+    both = run(capsys, "estimate", log, "--target", "new", "--all-estimators", "--json", tmp_path / "f.json")[1]
+    assert "snips" in both
+    assert both.count("support is not stated") == 2  # the sentence, and once for both estimators
+    first = json.loads((tmp_path / "f.json").read_text())[0]
+    assert next(iter(first)) == "sentence"
+    assert first["sentence"]["baseline"] is None
+    named = run(capsys, "estimate", log, "--target", "new", "--estimators", "ips,snips", "--quiet")[1]
+    assert "snips" in named  # what is asked for is shown
+
+
+def test_several_policies_are_held_to_a_corrected_level(capsys, tmp_path):
+    """The sentence names the best, and --require judges it, at 1 - .05 / 3; rows keep their level."""
+    frame = table()
+    frame = frame.assign(b=frame.pscore * 0.9, c=frame.pscore * 1.1)
+    log, found = write(frame, tmp_path / "log.csv"), tmp_path / "found.json"
+    run(capsys, "estimate", log, "--target", "new,b,c", "--baseline", "today", "--json", found)
+    records = json.loads(found.read_text())
+    assert records[0]["sentence"]["level"] == pytest.approx(1 - 0.05 / 3)
+    (best,) = [record for record in records if "best_of" in record]
+    assert best["policy"] == f"{records[0]['sentence']['policy']} - propensity"
+    assert {record["level"] for record in records} == {0.95}
+    assert best["best_of"]["low"] < best["low"] < best["high"] < best["best_of"]["high"]
+    again = estimate_own_log(log, Question(["new", "b", "c"], "propensity", level=1 - 0.05 / 3)).records
+    (wide,) = [r for r in again if r["policy"] == best["policy"] and r["estimator"] == "ips"]
+    assert (wide["low"], wide["high"]) == (best["best_of"]["low"], best["best_of"]["high"])
+
+
+def test_require_judges_what_leads(capsys, tmp_path):
+    """A clip that is proved to be biased is no reason to refuse an estimate without one; a best of several may be."""
+    from recsim_mnar.cli.logs import _refuse_below
+
+    fine = {"policy": "new", "estimator": "ips", "leads": True, "verdict_level": "trust", "verdict": "trust"}
+    worse = {"verdict_level": "caution", "verdict": "caution: wide"}
+    _refuse_below("trust", [fine, fine | worse | {"leads": False}])
+    for records in ([fine | worse], [fine | {"best_of": worse}]):
+        with pytest.raises(SystemExit) as ended:
+            _refuse_below("trust", records)
+        assert ended.value.code == 3
+        assert "--require trust: new, ips: caution: wide" in capsys.readouterr().err
+        _refuse_below("caution", records)
+
+
+@pytest.mark.parametrize(("name", "said"), [("session_id", True), ("cookie", True), ("customer_id", False)])
+def test_what_is_perhaps_no_person_is_said(capsys, tmp_path, name, said):
+    log = write(table().rename(columns={"visitor": name}), tmp_path / "log.csv")
+    text = run(capsys, "estimate", log, "--target", "new")[1]
+    assert (f"{name} is taken for the user: if one person has several of them" in text) == said
+    assert "is taken for the user" not in run(capsys, "estimate", log, "--target", "new", "--user-column", name)[1]
 
 
 def test_views_beside_recommendations_are_left_aside(tmp_path):

@@ -10,8 +10,9 @@ import pytest
 
 from recsim_mnar.cli import main
 from recsim_mnar.log.files import write_table
+from recsim_mnar.own_log.estimating import Question, estimate_own_log
 from recsim_mnar.own_log.weights import WeighedLog
-from recsim_mnar.report.estimate_page import Estimates, findings_of, weights_of
+from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
 
 N_USERS = 150
 
@@ -107,15 +108,15 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
     records = json.loads((out / "results.json").read_text())["records"]
     by = {(r["policy"], r["estimator"]): r for r in records}
     for key, truth in (
-        (("better", "clipped_ips"), 0.33),
-        (("propensity", "clipped_ips"), 0.19),
-        (("better - propensity", "clipped_ips"), 0.14),
+        (("better", "snips"), 0.33),
+        (("propensity", "ips"), 0.19),
+        (("better - propensity", "ips"), 0.14),
     ):
         assert by[key]["low"] <= truth <= by[key]["high"]
     assert by["propensity", "ips"]["verdict_level"] == "trust"  # it takes nothing that it cannot take
     page = (out / "report.html").read_text()
-    assert "would have earned more than today&#39;s policy" in page
-    assert "Difference to today&#39;s policy" in page
+    assert re.search(r"better earns [\d.]+ % more than today&#39;s policy", page)
+    assert "better - today&#39;s policy" in page
     assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
 
 
@@ -123,7 +124,7 @@ def test_the_propensity_column_under_its_own_name_is_todays_policy(tmp_path):
     file = foreign_file(tmp_path / "log.csv")
     named = ("--baseline", "pscore")
     assert run("estimate", file, "--target", "better", *named, "--out", tmp_path / "page") == 0
-    assert "Difference to today&#39;s policy" in (tmp_path / "page" / "report.html").read_text()
+    assert "better - today&#39;s policy" in (tmp_path / "page" / "report.html").read_text()
 
 
 def test_what_is_doubtful_stands_there_with_what_to_do(tmp_path):
@@ -133,9 +134,10 @@ def test_what_is_doubtful_stands_there_with_what_to_do(tmp_path):
     results = json.loads((tmp_path / "page" / "results.json").read_text())
     assert "support is not stated" in page
     assert "state full_support" in page
+    assert page.count("support is not stated") == 2  # the sentence, and what speaks against it, once for all estimators
     assert "taken: reward: clicks; propensity: pscore; user: shopper_id" in page
     assert results["read"]["counts"]["rows"] == 3000
-    assert "--baseline propensity" in page
+    assert "--baseline today" in page
 
 
 def test_two_runs_write_the_same(tmp_path):
@@ -183,9 +185,35 @@ def test_weights_in_numbers():
     assert row.mass_clipped == pytest.approx(10 / 24)
 
 
-def test_equal_findings_of_several_estimators_stand_once():
-    finding = {"level": "caution", "code": "c", "message": "m", "action": "a", "severity": 1.0, "number": 0.0}
-    fine = {**finding, "level": "trust", "code": "d"}
-    records = [{"policy": "p", "estimator": name, "findings": [finding, fine]} for name in ("ips", "snips")]
-    (row,) = findings_of(records)
-    assert row["estimators"] == ["ips", "snips"]
+def test_a_policy_that_the_log_does_not_cover_has_no_value(tmp_path, capsys):
+    """The log shows one action of ten; what a random policy earns there is known, and nothing else."""
+    n = 2000
+    rows = "".join(f"{i // 10},1.0,0.1,{int(i % 25 == 0)}\n" for i in range(n))
+    (tmp_path / "log.csv").write_text("user,propensity,random,clicks\n" + rows)
+    out = tmp_path / "page"
+    assert run("estimate", tmp_path / "log.csv", "--target", "random", "--baseline", "today", "--out", out) == 0
+    text, page = capsys.readouterr().out, (out / "report.html").read_text()
+    shown = re.sub(r"(?s)<section class=.screen.*", "", page)
+    for each in (text, shown):
+        assert "The log covers 10 % of what random shows" in each
+        assert "covers 10 %" in each
+        assert "not covered" in each
+        assert "times the value" not in each
+        assert "0.400 %" not in each  # the mean of w r, of which nine tenths are missing
+    assert text.count("The log covers") == 1
+    assert json.loads((out / "results.json").read_text())["sentence"]["answer"] == "not_covered"
+
+
+def test_a_value_outside_its_interval_breaks_no_page(tmp_path):
+    """Where a clip is proved to be biased the limits are what is known."""
+    answer = estimate_own_log(
+        foreign_file(tmp_path / "log.csv"), Question(["better"], estimators=["clipped_ips"], clip=1.0)
+    )
+    (record,) = answer.records
+    proof = {"code": "bias_proved", "level": "caution", "severity": 1.0, "number": 0.1, "message": "m", "action": "a"}
+    record |= {"value": 0.1, "low": 0.2, "findings": [*record["findings"], proof]}
+    (tmp_path / "page").mkdir()
+    write_estimates(tmp_path / "page", Estimates("f", [record], [], WeighedLog(5, None, 0.1), 1.0), {})
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert "at least 20.0 %" in page
+    assert "<svg" in page

@@ -1,29 +1,30 @@
-"""The estimates of a log file: one record a policy and estimator."""
+"""The estimates of a log file: one record per policy and estimator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError, printable
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
 from recsim_mnar.estimators.off_policy.from_blocks import BlockQuestion, Gathered, gather_blocks, needs_all_rows
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
+from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
+from recsim_mnar.estimators.off_policy.written import Record
 from recsim_mnar.log.column_files import LogColumns, LogFile, column_names
 from recsim_mnar.log.parts import Parts
 from recsim_mnar.numerics.memory import MemoryLimit
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-Record = dict[str, Any]
 Gather = Callable[[LogFile, BlockQuestion, int], Gathered | None]
+Answering = Callable[..., Estimate | None]
 
 UNSUPPORTED = "_unsupported"
 
@@ -43,8 +44,8 @@ def estimate_file(
     targets: Sequence[str],
     *,
     baseline: str | None = None,
-    estimators: Sequence[str] = ("clipped_ips",),
-    clip: float | None = 15.0,
+    estimators: Sequence[str] = ("ips", "snips"),
+    clip: float | None = None,
     cluster: str | None = None,
     level: float = 0.95,
     interval: str = "auto",
@@ -69,8 +70,9 @@ def estimate_file(
     Args:
         path: a Parquet or CSV file, or a folder of such parts (of one kind; read in the order of their names).
         targets: columns, each a policy's probability of the logged action.
-        baseline: such a column too; adds one record a target for the difference from it (ips, clipped_ips and snips; an
-            error where none of them is asked for). The column of propensities is one: the policy that logged the rows.
+        baseline: such a column too; adds one record per target for the difference from it (ips, clipped_ips and snips;
+            an error where none of them is asked for). The column of propensities, or "today" where no column has that
+            name, is the policy that logged the rows.
         estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``.
         clip: weights of the clipped estimators are cut there; None for no clipping.
         cluster: column of the unit whose rows depend on each other; None for ``user`` where there is such a column.
@@ -91,8 +93,11 @@ def estimate_file(
 
     Returns:
         Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
-        verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, and baseline
-        for a difference, whose policy reads "target - baseline"; JSON types only.
+        verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, today (whether the policy, or the
+        baseline of a difference, logged the rows), leads (whether it is what a person reads first of its policy), and
+        baseline for a difference, whose policy reads "target - baseline"; JSON types only. The best of several policies
+        has best_of too: policies, level, low, high, verdict, verdict_level and findings at a level corrected for the
+        choice. :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
 
     Raises:
         UserError: for files and values that are no data; one line with column, row and mend.
@@ -102,9 +107,10 @@ def estimate_file(
     check_level(level)
     check_clip(clip)
     known = Stated(**stated)
+    parts = Parts.of(path)
+    baseline = todays(baseline, column_names(parts), propensity) if baseline is not None else None
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
     extra = [name for name in (q_logged, q_target) if name is not None]
-    parts = Parts.of(path)
     lost = _missing_columns(parts, policies, unsupported)
     file = LogFile.open(
         parts, [*policies, *extra, *lost.values()], cluster=cluster, reward=reward, propensity=propensity
@@ -167,18 +173,16 @@ def _from_blocks(
     sorted_rows = limit.count(a_row, _LEAST_ROWS, int(_SORTED_BYTES / a_row), f"estimate {file.path}")
     found = None if gather is None else gather(file, question, rows)
     found = found or gather_blocks(lambda: file.blocks(rows), question, sorted_rows)
-    made = file.provenance
-    records = []
-    for name in question.policies:
-        for estimator in estimators:
-            estimate = found.value(name, estimator, level=level, interval=interval)
-            records.append(record_of(name, with_adaptive_findings(estimate, made)))
-    for name in question.compared:
-        for estimator in estimators:
-            estimate = with_adaptive_findings(found.difference(name, estimator, level=level), made)
-            record = record_of(f"{name} - {question.baseline}", estimate)
-            records.append(record | {"baseline": question.baseline})
-    return records
+    asked = Asked(
+        question.policies,
+        estimators,
+        level,
+        question.baseline,
+        question.compared,
+        {question.propensity},
+        file.provenance,
+    )
+    return records_of(asked, functools.partial(found.value, interval=interval), found.difference)
 
 
 def estimate_columns(
@@ -186,8 +190,8 @@ def estimate_columns(
     targets: Sequence[str],
     *,
     baseline: str | None = None,
-    estimators: Sequence[str] = ("clipped_ips",),
-    clip: float | None = 15.0,
+    estimators: Sequence[str] = ("ips", "snips"),
+    clip: float | None = None,
     level: float = 0.95,
     interval: str = "auto",
     models: Mapping[str, Mapping[str, Any]] | None = None,
@@ -217,34 +221,101 @@ def estimate_columns(
     Raises:
         UserError: as :func:`recsim_mnar.estimators.estimate_value`.
     """
-    common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, "level": level, **stated}
+    common: dict[str, Any] = {"clip": clip, "cluster": log.cluster, **stated}
     models, missing, made = models or {}, missing or {}, made or {}
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
     # The policy that logged the rows takes nothing that it cannot take.
     today = [name for name in policies if log.others[name] is log.propensity]
     missing = {**{name: np.zeros(len(log.reward)) for name in today}, **missing}
-    records = []
-    for name in policies:
-        for estimator in estimators:
-            if check_name(estimator).needs and models and name not in models:
-                continue
-            given: Mapping[str, Any] = models.get(name, {}) if check_name(estimator).needs else {}
-            estimate = estimate_value(
-                log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval,
-                unsupported=missing.get(name), **given, **common,
-            )  # fmt: skip
-            records.append(record_of(name, with_adaptive_findings(estimate, made)))
+
+    def value(name: str, estimator: str, *, level: float) -> Estimate | None:
+        needs = check_name(estimator).needs
+        if needs and models and name not in models:
+            return None
+        given: Mapping[str, Any] = models.get(name, {}) if needs else {}
+        return estimate_value(
+            log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval, level=level,
+            unsupported=missing.get(name), **given, **common,
+        )  # fmt: skip
+
+    def apart(name: str, estimator: str, *, level: float) -> Estimate:
+        assert baseline is not None
+        return difference(
+            log.reward, log.propensity, log.others[name], log.others[baseline], estimator=estimator, level=level,
+            unsupported=missing.get(name), baseline_unsupported=missing.get(baseline), **common,
+        )  # fmt: skip
+
     compared = [] if baseline is None else [name for name in targets if name != baseline]
-    for name in compared:
-        for estimator in (each for each in estimators if check_name(each).from_moments):
-            assert baseline is not None
-            estimate = difference(
-                log.reward, log.propensity, log.others[name], log.others[baseline], estimator=estimator,
-                unsupported=missing.get(name), baseline_unsupported=missing.get(baseline), **common,
-            )  # fmt: skip
-            estimate = with_adaptive_findings(estimate, made)
-            records.append(record_of(f"{name} - {baseline}", estimate) | {"baseline": baseline})
+    return records_of(Asked(policies, estimators, level, baseline, compared, set(today), made), value, apart)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a log, however its rows are read.
+
+    Attributes:
+        policies: whose values are estimated.
+        estimators: names.
+        level: of the intervals.
+        baseline: one of the policies, or None.
+        compared: policies whose differences from the baseline are estimated.
+        today: names of the policy that logged the rows.
+        made: provenance of the log.
+    """
+
+    policies: Sequence[str]
+    estimators: Sequence[str]
+    level: float
+    baseline: str | None = None
+    compared: Sequence[str] = ()
+    today: Collection[str] = ()
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+
+def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -> list[Record]:
+    """One record per policy and estimator, then one per difference and estimator; see :func:`estimate_file`.
+
+    The best of several policies gets ``best_of``: its interval and verdict at a level corrected for the choice.
+
+    Args:
+        asked: what is asked.
+        value: the estimate of a policy by an estimator at a level; None where that estimator has none.
+        apart: likewise of the difference from the baseline.
+    """
+    rows: list[tuple[str, str | None, Any]] = [(name, None, value) for name in asked.policies]
+    rows += [(name, asked.baseline, apart) for name in asked.compared]
+    records: list[Record] = []
+    again: dict[tuple[str, str | None], Any] = {}
+    for name, other, ask in rows:
+        for estimator in asked.estimators:
+            estimate = ask(name, estimator, level=asked.level) if _answers(estimator, other) else None
+            if estimate is None:
+                continue
+            of_it = {} if other is None else {"baseline": other}
+            called = name if other is None else f"{name} - {other}"
+            estimate = with_adaptive_findings(estimate, asked.made)
+            records.append(_record(called, estimate, (other or name) in asked.today) | of_it)
+            again[called, other] = functools.partial(ask, name)
+    records = leading(records)
+    best, number = best_record(records), len(candidates(records))
+    if best is not None and number > 1:
+        at = 1.0 - (1.0 - asked.level) / number
+        estimate = again[best["policy"], best.get("baseline")](best["estimator"], level=at)
+        assert estimate is not None
+        estimate = with_adaptive_findings(estimate, asked.made)
+        ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
+        best["best_of"] = ends | estimate.verdict.to_dict()
     return records
+
+
+def _answers(estimator: str, baseline: str | None) -> bool:
+    """Whether an estimator knows differences, where one is asked for."""
+    return baseline is None or check_name(estimator).from_moments
+
+
+def todays(baseline: str, columns: Sequence[str], propensity: str) -> str:
+    """The baseline's column: that of propensities for ``today``, unless a column has that name."""
+    return propensity if baseline == "today" and "today" not in columns else baseline
 
 
 def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: str | None) -> None:
@@ -256,7 +327,7 @@ def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: 
     if not targets:
         raise UserError("no target column; name at least one, made by `recsim-mnar replay` for instance")
     if not estimators:
-        raise UserError("no estimator; name at least one, for instance clipped_ips")
+        raise UserError("no estimator; name at least one, for instance ips")
     for name in estimators:
         check_name(name)
     if baseline is not None and not set(estimators) & set(known_to_differ()):
@@ -283,40 +354,7 @@ def _missing_columns(parts: Parts, policies: Sequence[str], named: Sequence[str]
     return dict(zip(policies, named, strict=True))
 
 
-def records_table(records: Sequence[Record]) -> Table:
-    """The records as a table for a person, one line a policy and estimator, best value first as given."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    level = f"{records[0]['level'] * 100:g} %" if records else "level"
-    table = Table(title="Off-policy estimates", title_justify="left")
-    for name in ("policy", "estimator"):
-        table.add_column(name, no_wrap=True)
-    for name in ("value", f"{level} low", f"{level} high", "rows", "effective"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", overflow="fold")
-    colours = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
-    for record in records:
-        grade = record["verdict_level"]
-        table.add_row(
-            escape(printable(record["policy"])),
-            escape(printable(record["estimator"])),
-            *(f"{record[key]:.4g}" for key in ("value", "low", "high")),
-            f"{record['n']:,}",
-            f"{record['ess']:,.0f}",
-            escape(printable(record["verdict"])),
-            style=colours.get(grade),
-        )
-    without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
-    if without and any("baseline" in record for record in records):
-        names = escape(printable(", ".join(dict.fromkeys(without))))
-        table.caption = f"No difference from the baseline with {names}: it is known for {', '.join(known_to_differ())}."
-        table.caption_justify = "left"
-    return table
-
-
-def record_of(policy: str, estimate: Estimate) -> Record:
-    """An estimate as a record of :func:`estimate_file`."""
+def _record(policy: str, estimate: Estimate, today: bool) -> Record:
     return {
         "policy": policy,
         "estimator": estimate.estimator,
@@ -329,4 +367,5 @@ def record_of(policy: str, estimate: Estimate) -> Record:
         "ess": estimate.ess,
         **estimate.verdict.to_dict(),
         "diagnostics": estimate.diagnostics,
+        "today": today,
     }

@@ -1,0 +1,305 @@
+"""The first sentence of an answer: which policy, how much better than today, how sure, and what to do next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recsim_mnar.estimators.off_policy.written import (
+    Amounts,
+    Record,
+    baseline_of,
+    identified,
+    label,
+    lacks,
+    per_cent,
+    target_of,
+)
+from recsim_mnar.estimators.verdict import LEVELS
+
+STATES = "in the states that the log's policy met"
+ASSUMES = "This assumes that the policy was fixed without this log."
+EXPLORE = "log with exploration where the target acts"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What a person reads first, and a program may read alone.
+
+    Attributes:
+        answer: "better", "worse" (both only of what is trusted), "looks_better", "looks_worse", "cannot_tell",
+            "same_policy", "value" (no baseline was given), "not_covered" (the log lacks too much of the target),
+            "no_reward" or "do_not_use".
+        policy: the target; of several the one with the largest estimate.
+        baseline: what it is compared with, as in the records; None where there is nothing.
+        change_percent: how much more than the baseline it earns, in per cent of that; None where nothing is said of it,
+            or where the baseline does not earn more than 0.
+        low_percent: lower end of its interval.
+        high_percent: upper end.
+        level: of the interval; 1 - .05 / k for the best of k policies, where 1 - .05 was asked for.
+        sure: "trust", "caution" or "do_not_use".
+        action: what to do next.
+        text: all of it, for a person.
+    """
+
+    answer: str
+    policy: str
+    baseline: str | None
+    change_percent: float | None
+    low_percent: float | None
+    high_percent: float | None
+    level: float
+    sure: str
+    action: str
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def leading(records: Sequence[Record]) -> list[Record]:
+    """The records, each with ``leads``: whether it is what a person reads first of its policy, or difference.
+
+    One estimator leads everywhere: ``ips`` where it was asked for, else the first one that all rows have.
+    """
+    rows: dict[str, list[str]] = {}
+    for record in records:
+        rows.setdefault(record["policy"], []).append(record["estimator"])
+    shared = [name for name in next(iter(rows.values()), []) if all(name in each for each in rows.values())]
+    leader = _leader(shared)
+    return [r | {"leads": r["estimator"] == (leader or rows[r["policy"]][0])} for r in records]
+
+
+def _leader(estimators: Sequence[str]) -> str:
+    """The one of several estimators whose number is the one to believe; "" of none."""
+    return "ips" if "ips" in estimators else next(iter(estimators), "")
+
+
+def candidates(records: Sequence[Record]) -> list[Record]:
+    """The leading records that an answer chooses from: differences, or values where there are none."""
+    leaders = [record for record in records if record["leads"]]
+    return [record for record in leaders if "baseline" in record] or leaders
+
+
+def best_record(records: Sequence[Record]) -> Record | None:
+    """The candidate with the largest estimate, of those that can be used; None where the log covers no policy.
+
+    It is the one that an answer was corrected for, where that was done.
+    """
+    covered = [record for record in candidates(records) if not _uncovered(record, records)]
+    usable = [record for record in covered if record["verdict_level"] != "do_not_use"] or covered
+    chosen = [record for record in records if "best_of" in record] or usable
+    return max(chosen, key=lambda record: float(record["value"]), default=None)
+
+
+def sentence_of(records: Sequence[Record]) -> Sentence:
+    """The sentence of an answer.
+
+    Args:
+        records: of :func:`recsim_mnar.estimators.off_policy.from_file.estimate_file`, at least one.
+    """
+    best = best_record(records)
+    if best is None:
+        first = candidates(records)[0]
+        missing = _uncovered(first, records)
+        text = identified(missing[0], Amounts.of(records))
+        return _finished(_Said(first, "not_covered", text, "do_not_use", EXPLORE))
+    return _finished(_Difference(best, records).said() if "baseline" in best else _of_value(best, records))
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A sentence before it is put together; ``shares`` are the change and its interval over the baseline."""
+
+    record: Record
+    answer: str
+    text: str
+    sure: str
+    action: str
+    shares: tuple[float, float, float] | None = None
+
+
+def _finished(said: _Said) -> Sentence:
+    record = said.record
+    assumes = "" if said.answer in ("same_policy", "no_reward", "not_covered", "do_not_use") else f" {ASSUMES}"
+    change, low, high = said.shares or (None, None, None)
+    return Sentence(
+        answer=said.answer,
+        policy=target_of(record),
+        baseline=record.get("baseline"),
+        change_percent=None if change is None else 100.0 * change,
+        low_percent=None if low is None else 100.0 * low,
+        high_percent=None if high is None else 100.0 * high,
+        level=_limits(record)["level"],
+        sure=said.sure,
+        action=said.action,
+        text=f"{said.text}{assumes} Next: {said.action}.",
+    )
+
+
+def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
+    """The values of the record's policies that the log lacks too much of."""
+    names = (target_of(record), record.get("baseline"))
+    return [r for r in records if r["leads"] and "baseline" not in r and r["policy"] in names and lacks(r)]
+
+
+def _limits(record: Record) -> dict[str, Any]:
+    """Level and ends of a record's interval, corrected for the choice of the best where it was one."""
+    return record.get("best_of") or record
+
+
+def _level(record: Record) -> str:
+    return f"{100.0 * _limits(record)['level']:.4g} % interval"
+
+
+def _sure(record: Record) -> str:
+    return max(record["verdict_level"], _limits(record)["verdict_level"], key=LEVELS.index)
+
+
+def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
+    """The findings that make the verdict what it is, each code once."""
+    found = {each["code"]: each for each in (*_limits(record)["findings"], *record["findings"])}
+    return [each for each in found.values() if each["level"] == sure]
+
+
+def _because(record: Record, sure: str) -> str:
+    return "; ".join(each["message"] for each in _doubts(record, sure))
+
+
+def _unusable(record: Record, against: str = "") -> _Said | None:
+    """Of an estimate that must not be used, None of another one."""
+    sure = _sure(record)
+    if sure != "do_not_use":
+        return None
+    doubts = _doubts(record, sure)
+    action = doubts[0]["action"]
+    if any(each["code"] == "no_reward" for each in doubts):
+        text = f"No reward is in the log, so it says nothing of what {target_of(record)} earns{against}."
+        return _Said(record, "no_reward", text, sure, action)
+    text = f"Do not judge {target_of(record)}{against} by this log: {_because(record, sure)}."
+    return _Said(record, "do_not_use", text, sure, action)
+
+
+def _of_value(record: Record, records: Sequence[Record]) -> _Said:
+    """Of a policy that is compared with none."""
+    unusable = _unusable(record)
+    if unusable is not None:
+        return unusable
+    amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
+    name = label(record)
+    if "best_of" in record:
+        name = f"{name}, the largest estimate of {record['best_of']['policies']} policies,"
+    span = amounts.span(limits["low"], limits["high"])
+    text = f"{name} earns {amounts.one(record['value'])} a decision ({_level(record)} {span}), {STATES}"
+    if sure != "trust":
+        return _Said(
+            record, "value", f"{text}, but: {_because(record, sure)}.", sure, _doubts(record, sure)[0]["action"]
+        )
+    return _Said(record, "value", f"{text}.", sure, "compare it with today's policy (--baseline today)")
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """Of a policy that is compared with another one."""
+
+    record: Record
+    records: Sequence[Record]
+
+    def said(self) -> _Said:
+        record = self.record
+        if "the same policy" in record["method"]:
+            text = f"{target_of(record)} and {self.other} are the same policy on every row of the log."
+            return _Said(record, "same_policy", text, _sure(record), "compare a policy that differs")
+        unusable = _unusable(record, f" against {self.other}")
+        if unusable is not None:
+            return unusable
+        limits = _limits(record)
+        if limits["low"] > 0.0:
+            return self._told("better")
+        return self._told("worse") if limits["high"] < 0.0 else self._untold()
+
+    @property
+    def other(self) -> str:
+        return baseline_of(self.record)
+
+    @property
+    def number(self) -> int:
+        return int(self.record["best_of"]["policies"]) if "best_of" in self.record else 1
+
+    def _told(self, answer: str) -> _Said:
+        sure, name = _sure(self.record), target_of(self.record)
+        who = f"{name}, the best of {self.number} policies," if self.number > 1 else name
+        more = "more" if answer == "better" else "less"
+        change, span = self._sizes(1.0 if answer == "better" else -1.0)
+        if sure == "trust":
+            first = (
+                f"None of the {self.number} policies beats {self.other}: "
+                if (answer, self.number > 1) == ("worse", True)
+                else ""
+            )
+            text = (
+                f"{first}{who} earns {change} {more} than {self.other} ({_level(self.record)} {span} {more}), {STATES}."
+            )
+            action = "try it in an A/B test" if answer == "better" else f"keep {self.other}"
+            return _Said(self.record, answer, text, sure, action, self.shares)
+        text = (
+            f"{who} looks {answer} than {self.other}, by {change} ({_level(self.record)} {span}), {STATES}, but: "
+            f"{_because(self.record, sure)}."
+        )
+        action = _doubts(self.record, sure)[0]["action"]
+        return _Said(self.record, f"looks_{answer}", text, sure, action, self.shares)
+
+    def _untold(self) -> _Said:
+        """The interval contains 0."""
+        sure, name = _sure(self.record), target_of(self.record)
+        who = f"{name}, the best of {self.number} policies," if self.number > 1 else name
+        less, more = self._ends()
+        text = (
+            f"The log cannot tell whether {who} earns more than {self.other}: from {less} less to {more} more "
+            f"({_level(self.record)}), {STATES}."
+        )
+        action = "log more rows (`recsim-mnar plan estimate` says how many)"
+        if sure != "trust":
+            action = _doubts(self.record, sure)[0]["action"]
+        return _Said(self.record, "cannot_tell", text, sure, action, self.shares)
+
+    @property
+    def shares(self) -> tuple[float, float, float] | None:
+        """The change and its interval as shares of the baseline's value; None where that is not above 0.
+
+        Today's value is the mean reward of the log, and is taken as exact. For rewards of 0 and 1 and independent rows
+        that makes the interval no narrower than it must be: Cov(D, B) = D / n and Var(B) = B / n to first order, so
+        the ratio R = D / B has variance (Var(D) - B R^2 / n) / B^2. Of another baseline the worse end of its interval
+        counts.
+        """
+        limits, base = _limits(self.record), self.record["diagnostics"].get("value_baseline", 0.0)
+        least, most = base, base
+        if not self.record["today"]:
+            of_it = [r for r in self.records if r["leads"] and r["policy"] == self.record["baseline"]]
+            least, most = of_it[0]["low"], of_it[0]["high"]
+        low, high = limits["low"], limits["high"]
+        if not (0.0 < least <= base <= most < math.inf and math.isfinite(low) and math.isfinite(high)):
+            return None
+        ends = low / (most if low > 0.0 else least), high / (least if high > 0.0 else most)
+        return self.record["value"] / base, *ends
+
+    def _sizes(self, sign: float) -> tuple[str, str]:
+        """The change and its interval, without their sign."""
+        if self.shares is not None:
+            change, *shares = (sign * each for each in self.shares)
+            return f"{per_cent(change)} %", f"{per_cent(min(shares))} to {per_cent(max(shares))} %"
+        limits, amounts = _limits(self.record), Amounts.of(self.records)
+        ends = [sign * limits["low"], sign * limits["high"]]
+        size = amounts.change(sign * self.record["value"]).removeprefix("+")
+        return size, amounts.span(min(ends), max(ends), " points")
+
+    def _ends(self) -> tuple[str, str]:
+        """How much less and how much more it may earn."""
+        if self.shares is not None:
+            return f"{per_cent(max(-self.shares[1], 0.0))} %", f"{per_cent(max(self.shares[2], 0.0))} %"
+        limits, amounts = _limits(self.record), Amounts.of(self.records)
+        less, more = max(-limits["low"], 0.0), max(limits["high"], 0.0)
+        return amounts.change(less).removeprefix("+"), amounts.change(more).removeprefix("+")
