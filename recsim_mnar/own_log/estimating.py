@@ -26,7 +26,7 @@ from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
 from recsim_mnar.estimators.off_policy.written import Record
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.verdict import CAUTION, Finding, Verdict, scaled
+from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
 from recsim_mnar.log.column_files import LogColumns, provenance_of
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, kept_rows, read_bandit_file
@@ -349,8 +349,4 @@ def _of_the_file(log: BanditFile) -> list[Finding]:
                 "rows_repeated", scaled(share, MANY_DROPPED, np.inf), share, message, "leave them out (deduplicate)"
             )
         )
-    if log.user is None:
-        message = "no column of users is known, so rows are taken as independent"
-        action = "name the column whose rows belong together (--user-column)"
-        found.append(Finding("rows_independent", CAUTION, 1.0, message, action))
     return found

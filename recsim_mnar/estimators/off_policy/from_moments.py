@@ -314,6 +314,7 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
         "clip": None if math.isinf(moments.clip) else moments.clip,
         "support": moments.supported / n,
         "mean_reward": moments.sum("r") / n + moments.shift,
+        "leading": leading(moments),
         "propensity_min": moments.propensity_min,
         "least_propensity_rows": moments.least_propensity_rows,
         "effective_rewards": effective_rewards(moments),

@@ -63,19 +63,16 @@ class Sentence:
 def leading(records: Sequence[Record]) -> list[Record]:
     """The records, each with ``leads``: whether it is what a person reads first of its policy, or difference.
 
-    One estimator leads everywhere: ``ips`` where it was asked for, else the first one that all rows have.
+    One estimator leads everywhere: :func:`recsim_mnar.estimators.off_policy.from_moments.leading` of the log where it
+    was asked for, else "ips" likewise, else the first one that all rows have.
     """
     rows: dict[str, list[str]] = {}
     for record in records:
         rows.setdefault(record["policy"], []).append(record["estimator"])
     shared = [name for name in next(iter(rows.values()), []) if all(name in each for each in rows.values())]
-    leader = _leader(shared)
+    wanted = [*(record["diagnostics"].get("leading", "ips") for record in records[:1]), "ips", *shared]
+    leader = next((name for name in wanted if name in shared), "")
     return [r | {"leads": r["estimator"] == (leader or rows[r["policy"]][0])} for r in records]
-
-
-def _leader(estimators: Sequence[str]) -> str:
-    """The one of several estimators whose number is the one to believe; "" of none."""
-    return "ips" if "ips" in estimators else next(iter(estimators), "")
 
 
 def candidates(records: Sequence[Record]) -> list[Record]:
