@@ -60,9 +60,12 @@ class World:
         x = rng.integers(0, 4, n)
         chances = self.logging[x] if actual is None else actual(x, taste)
         action = (np.cumsum(chances, axis=1) > rng.random((n, 1)) * chances.sum(axis=1, keepdims=True)).argmax(axis=1)
-        reward = (rng.random(n) < np.minimum(self.rate[taste, x, action] * active, 0.95)).astype(float)
+        self.earned = np.minimum(self.rate[taste, x] * active[:, None], 0.95)
+        reward = (rng.random(n) < self.earned[np.arange(n), action]).astype(float)
         if self.money:
-            reward *= np.round(np.exp(0.8 * rng.standard_normal(n)), 2)
+            reward *= np.exp(0.8 * rng.standard_normal(n))
+            self.earned *= np.exp(0.32)
+        self.truth = float(np.mean(np.sum(self.new[x] * self.earned, axis=1)))
         columns = {"reward": reward, "propensity": self.logging[x, action], "target": self.new[x, action]}
         return columns | {"cluster": user, "action": action, "context": x.astype(str)}
 
@@ -114,6 +117,7 @@ def rows_thrice(world: World) -> Columns:
 def rewards_fall(world: World) -> Columns:
     columns = world.draw()
     late = np.arange(len(columns["reward"])) > len(columns["reward"]) // 2
+    world.truth *= 0.5  # what the policy will earn from now on
     columns["reward"] = columns["reward"] * ~(late & (world.rng.random(late.size) < 0.5))
     return columns
 
@@ -138,7 +142,7 @@ def rewards_early(world: World) -> Columns:
 
 
 def learned_here(world: World) -> Columns:
-    """The new policy takes the best item of each context and half of the users' ids, by this log's means."""
+    """The new policy takes the best item of each context and group of users, by this log's means."""
     columns = world.draw()
     cell = (columns["context"].astype(int) * 50 + columns["cluster"] % 50) * world.items
 
@@ -149,7 +153,11 @@ def learned_here(world: World) -> Columns:
         best = means.reshape(200, -1).argmax(axis=1)
         return np.where(best[cell // world.items] == columns["action"], 1.0, 0.0)
 
-    return columns | {"target": fit(columns["reward"]), "refit": fit}
+    target = fit(columns["reward"])
+    best = np.full(200, -1)
+    best[cell[target > 0.0] // world.items] = columns["action"][target > 0.0]
+    world.truth = float(np.mean(world.earned[np.arange(cell.size), best[cell // world.items]]))
+    return columns | {"target": target, "refit": fit}
 
 
 def learned_here_unknown(world: World) -> Columns:
@@ -172,10 +180,19 @@ def copies_apart(world: World) -> Columns:
 
 
 def confounded(world: World) -> Columns:
-    """Something that changes from row to row, and is in no column, moves choice and reward."""
-    columns = world.draw()
-    good = columns["target"] > columns["propensity"]
-    columns["reward"] *= ~(good & (world.rng.random(good.size) < 0.3))
+    """Something that changes from row to row, and is in no column, moves choice and reward: half of the rows are good,
+    in which rewards double and items that the new policy likes are chosen more; in the others less."""
+    good = np.arange(world.users * world.rows) * 7919 % 1009 < 505
+    more = world.new / world.logging
+    gain = np.minimum(0.5 * (more - 1.0), 0.9)
+    mean = np.sum(world.logging * gain, axis=1, keepdims=True)
+    tilt = np.clip(gain - mean, -0.9, 0.9)
+    columns = world.draw(lambda x, taste: world.logging[x] * (1.0 + np.where(good[:, None], 1.0, -1.0) * tilt[x]))
+    lost = ~good & (world.rng.random(good.size) < 0.7)
+    columns["reward"] = columns["reward"] * ~lost
+    world.truth = float(
+        np.mean(np.sum(world.new[columns["context"].astype(int)] * world.earned, axis=1) * np.where(good, 1.0, 0.3))
+    )
     return columns
 
 
@@ -183,10 +200,10 @@ FAULTS: dict[str, Callable[[World], Columns]] = {
     each.__name__: each
     for each in (
         items_changed, changed_by_context, taste_left_out, users_unstated, sessions_for_users, rows_thrice,
-        rewards_fall, new_version, unclicked_lost, rewards_early, learned_here, one_robot,
+        rewards_fall, new_version, unclicked_lost, rewards_early, learned_here, copies_apart,
     )
 }  # fmt: skip
-UNSEEN = {each.__name__: each for each in (learned_here_unknown, copies_apart, confounded)}
+UNSEEN = {each.__name__: each for each in (learned_here_unknown, confounded, one_robot)}
 
 
 def tried(columns: Columns, half_width: float) -> dict[str, bool]:
@@ -218,7 +235,8 @@ def tried(columns: Columns, half_width: float) -> dict[str, bool]:
 
 def judged(kind: str, make: Callable[[World], Columns], number: int) -> dict[str, bool]:
     """One log: what each refuter found, and whether the verdict trusts."""
-    columns = make(World(np.random.default_rng([27, number, sum(map(ord, kind))])))
+    world = World(np.random.default_rng([27, number, sum(map(ord, kind))]))
+    columns = make(world)
     estimate = estimate_value(
         *(columns[name] for name in ("reward", "propensity", "target")),
         estimator="snips", cluster=columns["cluster"], full_support=True,
@@ -228,19 +246,29 @@ def judged(kind: str, make: Callable[[World], Columns], number: int) -> dict[str
     result = {name: refuted.get(name, False) for name in KEPT} | {"any": any(refuted.values())}
     if number < TRIED_ON:
         result |= tried(columns, (estimate.high - estimate.low) / 2.0)
-    return result | {"trusted": estimate.verdict.level == "trust"}
+    result |= {"trusted": estimate.verdict.level == "trust"}
+    return result | {"wrong": not estimate.low <= world.truth <= estimate.high}
+
+
+def share(values: list[bool]) -> float | None:
+    return round(float(np.mean(values)), 4) if values else None
 
 
 def main() -> None:
     quick = "--quick" in sys.argv
     counts = {"right": 20 if quick else 500} | dict.fromkeys((*FAULTS, *UNSEEN), 3 if quick else 100)
     table = {}
-    names = (*KEPT, "any", "trusted", *TRIED)
+    names = (*KEPT, "any", "trusted", "wrong", "found_if_wrong", *TRIED)
     print("fault".ljust(22), *(name[:12].rjust(13) for name in names))
     for kind, make in {"right": right, **FAULTS, **UNSEEN}.items():
         logs = [judged(kind, make, number) for number in range(counts[kind])]
-        table[kind] = {name: round(float(np.mean([log[name] for log in logs if name in log])), 4) for name in names}
-        print(kind.ljust(22), *(f"{table[kind][name]:13.3f}" for name in names), flush=True)
+        table[kind] = {name: share([log[name] for log in logs if name in log]) for name in names}
+        table[kind]["found_if_wrong"] = share([log["any"] for log in logs if log["wrong"]])
+        print(
+            kind.ljust(22),
+            *(f"{'-' if table[kind][name] is None else table[kind][name]:>13}" for name in names),
+            flush=True,
+        )
     seen = [kind for kind in FAULTS if table[kind]["any"] >= 0.8]
     print(f"\nfound in four fifths of the logs: {len(seen)} of {len(FAULTS)} kinds that a refuter can see")
     if not quick:

@@ -17,7 +17,7 @@ from recsim_mnar.log.columns import Clusters, Floats, Ints, column
 
 MOST_LEVELS = 10
 """Levels of a context column: more values than that are cut at their quantiles or, if they are no numbers, pooled."""
-TABLES, TOTALS = ("x", "xx", "xl", "excess"), ("rows", "users", "ll")
+TABLES, TOTALS = ("x", "xx", "xl"), ("rows", "users", "ll")
 OTHERS = "any other value"
 ACTION = "log the propensities of the policy as it acted, after rules and stock changed what could be shown"
 
@@ -77,8 +77,8 @@ class ItemSums:
         levels: of the column.
         items: (K,) ids in ascending order.
         x, xx, xl: (C, K) sums of x, x^2 and x times the user's rows in the level.
-        excess: (C, K) the most by which one user's x is above the user's rows in the level.
         rows, users, ll: (C,) rows and users of a level, and the sum over users of squared rows.
+        longest: (C,) most rows of a user in the level.
         heaviest: largest 1 / propensity.
     """
 
@@ -87,10 +87,10 @@ class ItemSums:
     x: Floats
     xx: Floats
     xl: Floats
-    excess: Floats
     rows: Floats
     users: Floats
     ll: Floats
+    longest: Floats
     heaviest: float
 
     @staticmethod
@@ -135,7 +135,8 @@ class ItemSums:
             table = np.zeros((2, len(self.rows), items.size))
             for part, one in zip(table, (self, other), strict=True):
                 part[:, np.searchsorted(items, one.items)] = getattr(one, name)
-            found[name] = table.max(axis=0) if name == "excess" else table.sum(axis=0)
+            found[name] = table.sum(axis=0)
+        found["longest"] = np.maximum(self.longest, other.longest)
         return ItemSums(self.levels, items, heaviest=max(self.heaviest, other.heaviest), **found)
 
     def findings(self, *, propensity_min: float | None = None) -> list[Finding]:
@@ -164,10 +165,11 @@ class ItemSums:
             factor = small_sample_factor(int(self.users[place]), level)
             means = self.x[place] / n
             second = self.xx[place] - 2.0 * means * self.xl[place] + means**2 * self.ll[place]
-            ups = np.maximum(heaviest, self.excess[place]) / n
+            # One draw may hold for all rows of a user.
+            up = heaviest * float(self.longest[place]) / n
             for item in np.flatnonzero((means > 1.0) | (propensity_min is not None)):
                 mean, variance = float(means[item]), max(float(second[item]), 0.0) / n**2 * factor
-                ends = positive_limits(mean, Spread(variance, 0.0, float(ups[item]), mean / n), level)
+                ends = positive_limits(mean, Spread(variance, 0.0, up, mean / n), level)
                 low[place, item], high[place, item] = ends
         return low, high
 
@@ -206,12 +208,12 @@ def _sums_of(
         counts, item, data = np.diff(table.indptr), table.indices.astype(np.int64), table.data
         cell, each = np.repeat(own, counts) * n_items + item, np.repeat(size, counts)
     total = n_levels * n_items
-    excess = np.zeros(total)
-    np.maximum.at(excess, cell, data - each)
     tables = [np.bincount(cell, values, total) for values in (data, data * data, data * each)]
     totals = [np.bincount(own, values, n_levels) for values in (size, np.ones(size.size), size * size)]
-    found: dict[str, Any] = dict(zip(TOTALS, totals, strict=True))
-    shaped = (table.reshape(n_levels, n_items) for table in (*tables, excess))
+    longest = np.zeros(n_levels)
+    np.maximum.at(longest, own, size)
+    found: dict[str, Any] = {"longest": longest} | dict(zip(TOTALS, totals, strict=True))
+    shaped = (table.reshape(n_levels, n_items) for table in tables)
     return found | dict(zip(TABLES, shaped, strict=True))
 
 

@@ -40,6 +40,8 @@ REFITS = 9
 REPEATED = 0.9
 """Share of rows with the item of the row before from which one draw is taken to hold for many rows: such a log says
 nothing by what came before, and is no worse for it."""
+MOST_LIKED = 20
+"""Items that stand for a taste of their own."""
 BEFORE = "log the propensities that chose the actions, with all that the policy knew of the user, in rows of their own"
 Refit = Callable[[Floats], Any]
 """From rewards (n,) in the rows' order to (n,) probabilities of the logged actions under the policy fitted anew."""
@@ -122,12 +124,10 @@ def refute(
     if refit is not None:
         runs["refit"] = lambda rows: refitted(rows, p, refit, seed)
     if action is not None:
-        code = Clusters.of(action, r.size, "action")
-        assert code is not None
-        shown = _Shown(p, *code.dense())
+        shown = _Shown.of(action, p, context)
         proved = item_findings(action, p, clusters, complete=complete, propensity_min=propensity_min, context=context)
         if not proved:
-            runs["item_propensities"] = lambda rows: all_items(rows, shown, context)
+            runs["item_propensities"] = lambda rows: all_items(rows, shown)
         if clusters is not None and _repeated(shown.item, clusters) <= REPEATED:
             runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown)
             runs["tastes"] = lambda rows: tastes(rows, shown)
@@ -145,29 +145,48 @@ def _repeated(item: Ints, clusters: Clusters) -> float:
 
 @dataclass(frozen=True)
 class _Shown:
-    """Items by row, and their propensities."""
+    """Items by row, their propensities, and the level of the context column."""
 
     propensity: Floats
     item: Ints
     n_items: int
+    context: Ints
+    n_levels: int
 
-    def score(self, rows: _Rows, level: Ints, n_levels: int) -> float:
-        """Lower limit, in standard errors, of how much more often items are chosen than their propensities say.
+    @staticmethod
+    def of(action: Any, propensity: Floats, context: Any) -> _Shown:
+        """Columns as codes."""
+        n = propensity.size
+        shown = Clusters.of(action, n, "action")
+        assert shown is not None
+        if context is None:
+            return _Shown(propensity, *shown.dense(), np.zeros(n, np.int64), 1)
+        levels = Levels.of(context)
+        return _Shown(propensity, *shown.dense(), levels.codes(context, n), len(levels.names))
 
-        The mean of 1{a = k} / propensity is 1 at most in the rows of any level that the past makes. The items and
-        levels where it is above 1 in one half of the users are tested together in the other half, both ways, each
-        weighing by its excess over its variance; so many small errors show that no item alone proves.
+    def score(self, rows: _Rows, past: Ints | None = None) -> float:
+        """Lower limit, in half widths, of how much more often items are chosen than their propensities say.
+
+        The mean of 1{a = k} / propensity is 1 at most in the rows of any context, and of any past of the user. The
+        items and levels where it is above 1 in one half of the users are tested together in the other half, both ways,
+        each weighing by its excess over its variance; so many small errors show that no item alone proves.
+
+        Args:
+            rows: of the log.
+            past: (n,) a number from 0 on that the user's earlier rows make.
         """
-        cell, width = level * self.n_items + self.item, n_levels * self.n_items
+        level = self.context if past is None else past * self.n_levels + self.context
+        cells, cell = np.unique(level * self.n_items + self.item, return_inverse=True)
+        levels = cells // self.n_items
         half = _alternate(rows)
         w = 1.0 / self.propensity
         parts = np.zeros(w.size)
         for fitted, tested in ((half, ~half), (~half, half)):
-            number = np.bincount(level[fitted], minlength=n_levels).repeat(self.n_items)
-            sums, squares = (np.bincount(cell[fitted], values, width) for values in (w[fitted], w[fitted] ** 2))
-            over = sums - number - np.sqrt(squares)
-            gain = np.divide(np.maximum(over, 0.0), squares, out=np.zeros(width), where=squares > 0.0)
-            whole = gain.reshape(n_levels, -1).sum(axis=1)
+            number = np.bincount(level[fitted], minlength=int(levels[-1]) + 1)[levels]
+            sums, squares = (np.bincount(cell[fitted], v[fitted], cells.size) for v in (w, w * w))
+            over = np.maximum(sums - number - np.sqrt(squares), 0.0)
+            gain = np.divide(over, squares, out=np.zeros(cells.size), where=squares > 0.0)
+            whole = np.bincount(levels, gain)
             parts[tested] = gain[cell[tested]] * w[tested] - whole[level[tested]]
         if not parts.any():
             return 0.0
@@ -181,14 +200,12 @@ def _alternate(rows: _Rows) -> NDArray[np.bool_]:
     return codes % 2 == 0
 
 
-def all_items(rows: _Rows, shown: _Shown, context: Any = None) -> Finding | None:
+def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
     """Items that are chosen more often than their propensities say, by the level of a context column if there is one.
 
     Small errors of many items, which :func:`item_findings` proves of none alone.
     """
-    levels = Levels() if context is None else Levels.of(context)
-    level = np.zeros(rows.reward.size, np.int64) if context is None else levels.codes(context, rows.reward.size)
-    return _by_past(shown.score(rows, level, len(levels.names)), "item_propensities", "", ACTION)
+    return _by_past(shown.score(rows), "item_propensities", "", ACTION)
 
 
 def _by_past(score: float, code: str, what: str, action: str) -> Finding | None:
@@ -207,18 +224,22 @@ def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
     """
     assert rows.clusters is not None
     before = _before(np.where(rows.reward > float(np.mean(rows.reward)), 2, 1), rows.clusters, 0)
-    return _by_past(shown.score(rows, before, 3), "earlier_rewards", ", given the reward of the row before", BEFORE)
+    return _by_past(shown.score(rows, before), "earlier_rewards", ", given the reward of the row before", BEFORE)
 
 
 def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
     """Items that are chosen more often than their propensities say, by the item that the user took last.
 
-    The item of the last reward above the mean stands for a taste.
+    The item of the last reward above the mean stands for a taste; items that are seldom taken stand for one together.
     """
     assert rows.clusters is not None
-    liked = np.where(rows.reward > float(np.mean(rows.reward)), shown.item, -1)
-    score = shown.score(rows, _last(liked, rows.clusters) + 1, shown.n_items + 1)
-    return _by_past(score, "tastes", ", given what the user took last", BEFORE)
+    taken = rows.reward > float(np.mean(rows.reward))
+    order = np.argsort(-np.bincount(shown.item[taken], minlength=shown.n_items), kind="stable")
+    rank = np.argsort(order)
+    liked = np.where(taken, np.minimum(rank, MOST_LIKED)[shown.item], -1)
+    return _by_past(
+        shown.score(rows, _last(liked, rows.clusters) + 1), "tastes", ", given what the user took last", BEFORE
+    )
 
 
 def _before(values: Ints, clusters: Clusters, first: int) -> Ints:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import Deviations
 from recsim_mnar.estimators.off_policy.pairs import Form, Products
 from recsim_mnar.estimators.off_policy.support import STRICT
@@ -28,13 +29,16 @@ class OrderSums:
     """Sums over users of what their rows in order say; gathered from blocks of whole users.
 
     Attributes:
+        shift: what rewards are counted from: any number of their size, the same in all blocks. The effects do not
+            depend on it, but for roundings.
         rows, users: how many.
-        weight, weighted: sums over rows of w and of w r.
+        weight, weighted: sums over rows of w and of w r, r above ``shift``, as those below.
         weight_max: largest weight.
         reward_min, reward_max: least and largest reward.
         products: of the numbers ``ROWS``, ``REWARD``, ``WEIGHT`` and ``LEAD`` of a user, up to four of them.
     """
 
+    shift: float = 0.0
     rows: int = 0
     users: int = 0
     weight: float = 0.0
@@ -59,7 +63,7 @@ class OrderSums:
         p, t = (column(values, name, rows=r.size) for values, name in ((propensity, "propensity"), (target, "target")))
         clusters = Clusters.of(cluster, r.size)
         assert clusters is not None
-        r, w = clusters.together(r), clusters.together(t / p)
+        r, w = clusters.together(r) - self.shift, clusters.together(t / p)
         starts = user_starts(clusters.together(clusters.codes))
         for some in np.split(starts, np.flatnonzero(np.diff(starts // AT_ONCE)) + 1):
             first, last = some[0], r.size if some[-1] == starts[-1] else starts[np.searchsorted(starts, some[-1]) + 1]
@@ -75,7 +79,10 @@ class OrderSums:
         """Of the rows of both; no user may be in both."""
         if not isinstance(other, OrderSums):
             return NotImplemented
+        if self.shift != other.shift:
+            raise UserError(f"sums by order merge only with the same shift, not {self.shift:g} and {other.shift:g}")
         return OrderSums(
+            self.shift,
             self.rows + other.rows,
             self.users + other.users,
             self.weight + other.weight,
@@ -88,7 +95,7 @@ class OrderSums:
 
     @property
     def value(self) -> float:
-        """The self-normalised mean of w r."""
+        """The self-normalised mean of w r, above ``shift``."""
         return self.weighted / self.weight if self.weight > 0.0 else 0.0
 
     def carry_over(self, level: float) -> tuple[float, float, float]:
@@ -130,7 +137,7 @@ class OrderSums:
                 f"interval reaches {half_width:.3g}"
             )
             found.append(Finding("carry_over", CAUTION, effect, message, TEST))
-        size = max(self.value - min(self.reward_min, 0.0), 0.0)
+        size = self.value - min(self.reward_min, -self.shift)  # above 0, or above the least reward
         if _proved(self.staying(STRICT)) and _most(self.staying(level)) * size > half_width:
             change, low, high = self.staying(level)
             share = 1.0 - self.users / self.rows
@@ -190,6 +197,7 @@ def order_findings(
     """
     if cluster is None:
         return []
-    sums = OrderSums()
-    sums.extend(reward, propensity, target, cluster)
+    rewards = column(reward, "reward")
+    sums = OrderSums(float(np.mean(rewards)) if rewards.size else 0.0)
+    sums.extend(rewards, propensity, target, cluster)
     return sums.findings(half_width, level)
