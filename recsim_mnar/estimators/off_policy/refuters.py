@@ -1,0 +1,345 @@
+"""Refuters: what can prove a log, or the columns that were read from it, wrong (docs/verdict.md, "Refuters").
+
+What each of them can see in principle:
+
+- ``item_propensities``: items' odds changed after scoring (rules, stock); rows lost or kept by their reward; with a
+  context column, odds changed by context.
+- ``earlier_rewards``: rewards that stand in the row before their own.
+- ``tastes``: propensities that leave out what the logging policy knew of its users.
+- ``neighbours``: rows, sessions or doubled rows taken for independent users.
+- ``halves``: rewards, or weights, that changed while the log was written.
+- ``refit``: a target fitted on the log that judges it, where the fit can be run again.
+
+No refuter sees rewards that are too rare to be in the log, confounding that neither the items' shares nor a user's
+earlier rows show, errors by a column that is not given, copies of rows that stand far apart where rows are independent
+otherwise, a reward column that means something else, or a target fitted on the log where the fit cannot be run again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.limits import Deviations
+from recsim_mnar.estimators.off_policy.item_propensities import ACTION, Levels, item_findings
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
+from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, user_sums
+from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.rng import Stream, uniforms
+
+ALARM = 0.02
+"""Chance that all refuters together find something in a log that is right, but for those at the strict level."""
+REFITS = 9
+"""Times that a learner is fitted to rewards without signal."""
+REPEATED = 0.9
+"""Share of rows with the item of the row before from which one draw is taken to hold for many rows: such a log says
+nothing by what came before, and is no worse for it."""
+MOST_LIKED = 20
+"""Items that stand for a taste of their own."""
+BEFORE = "log the propensities that chose the actions, with all that the policy knew of the user, in rows of their own"
+Refit = Callable[[Floats], Any]
+"""From rewards (n,) in the rows' order to (n,) probabilities of the logged actions under the policy fitted anew."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The columns as they came, and the level of each test."""
+
+    reward: Floats
+    weight: Floats
+    clusters: Clusters | None
+    level: float
+
+    @property
+    def value(self) -> float:
+        """The self-normalised value."""
+        return float(self.weight @ self.reward) / float(np.sum(self.weight))
+
+    def limits(self, parts: Floats, scale: float, step: float) -> tuple[float, float, float]:
+        """Sum over rows of ``parts`` over ``scale``, and its limits by user; one more row may bring ``step``."""
+        sums = user_sums(parts, self.clusters)
+        mean = float(np.sum(sums)) / scale
+        lengths = user_sums(np.ones(parts.size), self.clusters)
+        apart = sums - lengths * (mean * scale / parts.size)
+        square = apart * apart
+        found = Deviations(
+            float(np.sum(square)), float(square @ apart), float(square @ square), sums.size, sums.size, grouped=True
+        )
+        less, more = found.spread(scale, step, step, self.level).reaches(self.level)
+        return mean, mean - less, mean + more
+
+
+Refuter = Callable[[_Rows], Finding | None]
+
+
+def refute(
+    reward: Any,
+    propensity: Any,
+    target: Any,
+    *,
+    cluster: Any = None,
+    action: Any = None,
+    context: Any = None,
+    time: Any = None,
+    complete: bool = False,
+    propensity_min: float | None = None,
+    refit: Refit | None = None,
+    seed: int = 0,
+) -> list[Finding]:
+    """Run the refuters that the columns allow.
+
+    Args:
+        reward: (n,) observed rewards.
+        propensity: (n,) in (0, 1].
+        target: (n,) the target policy's probability of the logged action.
+        cluster: (n,) the user of each row, each user's rows in the order of the decisions; None for rows alone.
+        action: (n,) ids of the items shown.
+        context: (n,) a column that was known before the item was chosen.
+        time: (n,) numbers that grow with time; None for the order of the rows.
+        complete: every item can be shown in every row.
+        propensity_min: no item has a smaller propensity in any row.
+        refit: fits the learner behind the target to other rewards of the same rows.
+        seed: of the permutations for ``refit``.
+
+    Returns:
+        One finding per refuter that was run. One with severity 0 found nothing.
+
+    Raises:
+        UserError: columns of other lengths, or without weight.
+    """
+    r = column(reward, "reward")
+    p, t = (column(values, name, rows=r.size) for values, name in ((propensity, "propensity"), (target, "target")))
+    w = t / p
+    if not np.sum(w) > 0.0:
+        raise UserError("the target takes none of the logged actions: nothing can be refuted. Log with exploration")
+    clusters = Clusters.of(cluster, r.size)
+    runs: dict[str, Refuter] = {"neighbours": neighbours, "halves": lambda rows: halves(rows, time)}
+    proved: list[Finding] = []
+    if refit is not None:
+        runs["refit"] = lambda rows: refitted(rows, p, refit, seed)
+    if action is not None:
+        shown = _Shown.of(action, p, context)
+        proved = item_findings(action, p, clusters, complete=complete, propensity_min=propensity_min, context=context)
+        if not proved:
+            runs["item_propensities"] = lambda rows: all_items(rows, shown)
+        if clusters is not None and _repeated(shown.item, clusters) <= REPEATED:
+            runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown)
+            runs["tastes"] = lambda rows: tastes(rows, shown)
+    rows = _Rows(r, w, clusters, 1.0 - ALARM / len(runs))
+    nothing = "found nothing", "nothing to do"
+    return proved + [run(rows) or Finding(name, 0.0, 0.0, *nothing) for name, run in runs.items()]
+
+
+def _repeated(item: Ints, clusters: Clusters) -> float:
+    """Share of the rows behind another of the same user that show the same item; 1 where there are none."""
+    shown = clusters.together(item)
+    follows = ~user_begins(clusters.together(clusters.codes))[1:]
+    return float(np.mean((shown[1:] == shown[:-1])[follows])) if follows.any() else 1.0
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Items by row, their propensities, and the level of the context column."""
+
+    propensity: Floats
+    item: Ints
+    n_items: int
+    context: Ints
+    n_levels: int
+
+    @staticmethod
+    def of(action: Any, propensity: Floats, context: Any) -> _Shown:
+        """Columns as codes."""
+        n = propensity.size
+        shown = Clusters.of(action, n, "action")
+        assert shown is not None
+        if context is None:
+            return _Shown(propensity, *shown.dense(), np.zeros(n, np.int64), 1)
+        levels = Levels.of(context)
+        return _Shown(propensity, *shown.dense(), levels.codes(context, n), len(levels.names))
+
+    def score(self, rows: _Rows, past: Ints | None = None) -> float:
+        """Lower limit, in half widths, of how much more often items are chosen than their propensities say.
+
+        The mean of 1{a = k} / propensity is 1 at most in the rows of any context, and of any past of the user. The
+        items and levels where it is above 1 in one half of the users are tested together in the other half, both ways,
+        each weighing by its excess over its variance; so many small errors show that no item alone proves.
+
+        Args:
+            rows: of the log.
+            past: (n,) a number from 0 on that the user's earlier rows make.
+        """
+        level = self.context if past is None else past * self.n_levels + self.context
+        cells, cell = np.unique(level * self.n_items + self.item, return_inverse=True)
+        levels = cells // self.n_items
+        half = _alternate(rows)
+        w = 1.0 / self.propensity
+        parts = np.zeros(w.size)
+        for fitted, tested in ((half, ~half), (~half, half)):
+            number = np.bincount(level[fitted], minlength=int(levels[-1]) + 1)[levels]
+            sums, squares = (np.bincount(cell[fitted], v[fitted], cells.size) for v in (w, w * w))
+            over = np.maximum(sums - number - np.sqrt(squares), 0.0)
+            gain = np.divide(over, squares, out=np.zeros(cells.size), where=squares > 0.0)
+            whole = np.bincount(levels, gain)
+            parts[tested] = gain[cell[tested]] * w[tested] - whole[level[tested]]
+        if not parts.any():
+            return 0.0
+        _, low, high = rows.limits(parts, float(w.size), float(np.max(parts)))
+        return low / ((high - low) / 2.0) if low > 0.0 else 0.0
+
+
+def _alternate(rows: _Rows) -> NDArray[np.bool_]:
+    """(n,) every second user, in the order of their ids; every second row without users."""
+    codes = np.arange(rows.reward.size) if rows.clusters is None else rows.clusters.dense()[0]
+    return codes % 2 == 0
+
+
+def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
+    """Items that are chosen more often than their propensities say, by the level of a context column if there is one.
+
+    Small errors of many items, which :func:`item_findings` proves of none alone.
+    """
+    return _by_past(shown.score(rows), "item_propensities", "", ACTION)
+
+
+def _by_past(score: float, code: str, what: str, action: str) -> Finding | None:
+    """The finding of a score above 0."""
+    if not score > 0.0:
+        return None
+    message = f"which items are chosen is not what the propensities say{what} (all items together: score {score:.3g})"
+    return Finding(code, GRAVE, score, message, action)
+
+
+def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
+    """Items that are chosen more often than their propensities say, by the reward of the user's row before.
+
+    Permuting rewards within users asks for less: what a row's own reward adds makes the mean of the permuted lead the
+    true one over the user's rows, not 0.
+    """
+    assert rows.clusters is not None
+    before = _before(np.where(rows.reward > float(np.mean(rows.reward)), 2, 1), rows.clusters, 0)
+    return _by_past(shown.score(rows, before), "earlier_rewards", ", given the reward of the row before", BEFORE)
+
+
+def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
+    """Items that are chosen more often than their propensities say, by the item that the user took last.
+
+    The item of the last reward above the mean stands for a taste; items that are seldom taken stand for one together.
+    """
+    assert rows.clusters is not None
+    taken = rows.reward > float(np.mean(rows.reward))
+    order = np.argsort(-np.bincount(shown.item[taken], minlength=shown.n_items), kind="stable")
+    rank = np.argsort(order)
+    liked = np.where(taken, np.minimum(rank, MOST_LIKED)[shown.item], -1)
+    return _by_past(
+        shown.score(rows, _last(liked, rows.clusters) + 1), "tastes", ", given what the user took last", BEFORE
+    )
+
+
+def _before(values: Ints, clusters: Clusters, first: int) -> Ints:
+    """(n,) the value of the user's row before, ``first`` in the first one."""
+    ordered = np.append(first, clusters.together(values)[:-1])
+    ordered[user_starts(clusters.together(clusters.codes))] = first
+    return _back(ordered, clusters)
+
+
+def _last(values: Ints, clusters: Clusters) -> Ints:
+    """(n,) the last value from 0 on in the user's earlier rows, -1 where there is none."""
+    ordered = clusters.together(values)
+    starts = user_starts(clusters.together(clusters.codes))
+    seen = np.append(-1, np.maximum.accumulate(np.where(ordered >= 0, np.arange(ordered.size), -1))[:-1])
+    own = np.repeat(starts, np.diff(np.append(starts, ordered.size)))
+    return _back(np.where(seen >= own, ordered[seen], -1), clusters)
+
+
+def _back(ordered: Ints, clusters: Clusters) -> Ints:
+    """Values of rows that stand user by user, in the rows' own order."""
+    if clusters.order is None:
+        return ordered
+    found = np.empty_like(ordered)
+    found[clusters.order] = ordered
+    return found
+
+
+def neighbours(rows: _Rows) -> Finding | None:
+    """Users (or rows without users) whose deviations go with those of the next one in the log."""
+    from scipy.special import ndtri
+
+    parts = user_sums(rows.weight * (rows.reward - rows.value), rows.clusters)
+    if rows.clusters is not None:
+        parts = parts[np.argsort(rows.clusters.first_rows(), kind="stable")]
+    together = parts[1:] * parts[:-1]
+    root = math.sqrt(float(together @ together))
+    score = float(np.sum(together)) / root if root > 0.0 else 0.0
+    if score <= float(ndtri(1.0 - (1.0 - rows.level) / 2.0)):
+        return None
+    grown = 1.0 + 2.0 * float(np.sum(together)) / float(parts @ parts)
+    what = "rows" if rows.clusters is None else "users"
+    message = (
+        f"{what} go with the {what} before them (score {score:.3g}), which adds {100 * (grown - 1):.2g} % to the "
+        "variance from the next one alone, so they are not independent"
+    )
+    action = "give the column of users (cluster), not of rows or sessions, and drop rows that were written twice"
+    return Finding("neighbours", GRAVE if grown > 1.5 else CAUTION, score, message, action)
+
+
+def halves(rows: _Rows, time: Any = None) -> Finding | None:
+    """The value, and the mean weight, of the first half of the log against the second."""
+    n = rows.reward.size
+    when = np.arange(n) if time is None else finite_column(time, "time", n)
+    late = when >= np.sort(when)[n // 2]
+    if late.all():
+        return None
+    half = _Rows(rows.reward, rows.weight, rows.clusters, 1.0 - (1.0 - rows.level) / 2.0)
+    top = float(np.max(rows.weight))
+    signs = np.where(late, 1.0 / np.count_nonzero(late), -1.0 / np.count_nonzero(~late)) * n
+    mean, low, high = half.limits(rows.weight * signs, float(n), 2.0 * top)
+    if not low <= 0.0 <= high:
+        message = f"the mean weight of the second half is {mean:+.3g} [{low:+.3g}, {high:+.3g}] from that of the first"
+        action = "log propensities of the policy that acted, through every change of it"
+        return Finding("halves", GRAVE, mean, message, action)
+    sums = [float(np.sum(rows.weight[part])) for part in (~late, late)]
+    if min(sums) <= 0.0:
+        return None
+    values = [float(rows.weight[part] @ rows.reward[part]) / s for part, s in zip((~late, late), sums, strict=True)]
+    parts = rows.weight * np.where(late, (rows.reward - values[1]) / sums[1], -(rows.reward - values[0]) / sums[0]) * n
+    reach = half.limits(parts, float(n), n * top * float(np.ptp(rows.reward)) / min(sums))
+    change = values[1] - values[0]
+    low, high = change + reach[1], change + reach[2]
+    if low <= 0.0 <= high:
+        return None
+    message = f"the value of the second half is {change:+.3g} [{low:+.3g}, {high:+.3g}] from that of the first"
+    action = "judge on the rows since the change, for the value will be theirs"
+    return Finding("halves", CAUTION, change, message, action)
+
+
+def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Finding | None:
+    """The learner's lead on rewards without signal, permuted over the rows: 0 where other rows have fitted it."""
+    leads = []
+    for number in range(REFITS):
+        r = permuted(rows.reward, seed, number)
+        t = column(refit(r), "target of refit", rows=r.size)
+        leads.append(float(np.mean((t / propensity - 1.0) * (r - float(np.mean(r))))))
+    lead, error = float(np.mean(leads)), float(np.std(leads, ddof=1)) / math.sqrt(REFITS)
+    from scipy.special import stdtrit
+
+    least = lead - error * float(stdtrit(REFITS - 1.0, 1.0 - (1.0 - rows.level) / 2.0))
+    if least <= 0.0:
+        return None
+    message = (
+        f"fitted to rewards without signal, the learner still leads by {lead:.3g} on the log that judges it: so "
+        "much of its lead it has learned from these rows themselves"
+    )
+    action = "fit on other users than those that judge (--split-users)"
+    return Finding("refit", GRAVE, lead, message, action)
+
+
+def permuted(reward: Floats, seed: int, number: int) -> Floats:
+    """Rewards permuted over all rows: within users they would keep the users' means, which actions have shaped."""
+    return reward[np.argsort(uniforms(seed, Stream.BOOTSTRAP, number, np.arange(reward.size)), kind="stable")]

@@ -1,0 +1,203 @@
+"""What rows in their order say of effects that outlast a decision: carry-over and staying (docs/verdict.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.limits import Deviations
+from recsim_mnar.estimators.off_policy.pairs import Form, Products
+from recsim_mnar.estimators.off_policy.support import STRICT
+from recsim_mnar.estimators.verdict import CAUTION, LEAST_USERS, Finding
+from recsim_mnar.log.columns import Clusters, Floats, column
+from recsim_mnar.log.rows import user_starts
+
+ROWS, REWARD, WEIGHT, LEAD = np.eye(4).tolist()
+"""A user's numbers: rows l; and over the rows that another follows, sums of (w - 1) w' r', (w - 1) w' and w - 1, where
+w' and r' are those of the next row."""
+
+TEST = "read the value as that of single decisions in today's visits, and decide by an A/B test of whole users"
+AT_ONCE = 1 << 14
+"""Rows of whole users that are summed at a time: few enough to stay in the cache."""
+
+
+@dataclass
+class OrderSums:
+    """Sums over users of what their rows in order say; gathered from blocks of whole users.
+
+    Attributes:
+        shift: what rewards are counted from: any number of their size, the same in all blocks. The effects do not
+            depend on it, but for roundings.
+        rows, users: how many.
+        weight, weighted: sums over rows of w and of w r, r above ``shift``, as those below.
+        weight_max: largest weight.
+        reward_min, reward_max: least and largest reward.
+        products: of the numbers ``ROWS``, ``REWARD``, ``WEIGHT`` and ``LEAD`` of a user, up to four of them.
+    """
+
+    shift: float = 0.0
+    rows: int = 0
+    users: int = 0
+    weight: float = 0.0
+    weighted: float = 0.0
+    weight_max: float = 0.0
+    reward_min: float = np.inf
+    reward_max: float = -np.inf
+    products: Products = field(default_factory=lambda: Products.empty(4, 4))
+
+    def extend(self, reward: Any, propensity: Any, target: Any, cluster: Any) -> None:
+        """Add rows of whole users, each user's in the order of the decisions.
+
+        Args:
+            reward: (n,).
+            propensity: (n,) in (0, 1].
+            target: (n,) the target policy's probability of the logged action.
+            cluster: (n,) the user of each row.
+        """
+        r = column(reward, "reward")
+        if r.size == 0:
+            return
+        p, t = (column(values, name, rows=r.size) for values, name in ((propensity, "propensity"), (target, "target")))
+        clusters = Clusters.of(cluster, r.size)
+        assert clusters is not None
+        r, w = clusters.together(r) - self.shift, clusters.together(t / p)
+        starts = user_starts(clusters.together(clusters.codes))
+        for some in np.split(starts, np.flatnonzero(np.diff(starts // AT_ONCE)) + 1):
+            first, last = some[0], r.size if some[-1] == starts[-1] else starts[np.searchsorted(starts, some[-1]) + 1]
+            numbers = numbers_of_users(r[first:last], w[first:last], some - first)
+            self.products.pairs[0] += sums_of_products(numbers)
+        self.rows, self.users = self.rows + r.size, self.users + starts.size
+        self.weight, self.weighted = self.weight + float(np.sum(w)), self.weighted + float(w @ r)
+        self.weight_max = max(self.weight_max, float(np.max(w)))
+        self.reward_min = min(self.reward_min, float(np.min(r)))
+        self.reward_max = max(self.reward_max, float(np.max(r)))
+
+    def __add__(self, other: OrderSums) -> OrderSums:
+        """Of the rows of both; no user may be in both."""
+        if not isinstance(other, OrderSums):
+            return NotImplemented
+        if self.shift != other.shift:
+            raise UserError(f"sums by order merge only with the same shift, not {self.shift:g} and {other.shift:g}")
+        return OrderSums(
+            self.shift,
+            self.rows + other.rows,
+            self.users + other.users,
+            self.weight + other.weight,
+            self.weighted + other.weighted,
+            max(self.weight_max, other.weight_max),
+            min(self.reward_min, other.reward_min),
+            max(self.reward_max, other.reward_max),
+            Products(4, self.products.pairs + other.products.pairs),
+        )
+
+    @property
+    def value(self) -> float:
+        """The self-normalised mean of w r, above ``shift``."""
+        return self.weighted / self.weight if self.weight > 0.0 else 0.0
+
+    def carry_over(self, level: float) -> tuple[float, float, float]:
+        """Effect, and its limits by user, of the target's decision on the value of the next one, per decision."""
+        above, below = self.reward_max - self.value, self.value - self.reward_min
+        heavy, light = max(self.weight_max - 1.0, 0.0) * self.weight_max, self.weight_max
+        up, down = max(heavy * above, light * below), max(light * above, heavy * below)
+        return self._limits([0.0, 1.0, -self.value, 0.0], up, down, level)
+
+    def staying(self, level: float) -> tuple[float, float, float]:
+        """Change, and its limits by user, of the share of decisions that another follows, where the target decides."""
+        return self._limits(LEAD, max(self.weight_max - 1.0, 0.0), 1.0, level)
+
+    def _limits(self, form: Form, up: float, down: float, level: float) -> tuple[float, float, float]:
+        mean = self.products.of(form) / self.rows
+        about = [form[0] - mean, *form[1:]]
+        second = max(self.products.of(about, about), 0.0)
+        third = self.products.of(about, about, about)
+        fourth = max(self.products.of(about, about, about, about), 0.0)
+        found = Deviations(second, third, fourth, self.users, self.users, grouped=True)
+        less, more = found.spread(self.rows, up, down, level).reaches(level)
+        return mean, mean - less, mean + more
+
+    def findings(self, half_width: float, level: float = 0.95) -> list[Finding]:
+        """Caution where an effect is proved, at the strict level, and may be larger than the interval's half width.
+
+        Args:
+            half_width: of the interval of the value, or of the difference, in the reward's unit.
+            level: of the interval.
+        """
+        if self.users < LEAST_USERS or self.rows == self.users or self.reward_max <= self.reward_min:
+            return []
+        found = []
+        if _proved(self.carry_over(STRICT)) and _most(self.carry_over(level)) > half_width:
+            effect, low, high = self.carry_over(level)
+            message = (
+                "what is shown changes what the next decision earns: it moves the value per decision by "
+                f"{effect:.3g} [{low:.3g}, {high:.3g}] where the decision before is the new policy's as well, and the "
+                f"interval reaches {half_width:.3g}"
+            )
+            found.append(Finding("carry_over", CAUTION, effect, message, TEST))
+        size = self.value - min(self.reward_min, -self.shift)  # above 0, or above the least reward
+        if _proved(self.staying(STRICT)) and _most(self.staying(level)) * size > half_width:
+            change, low, high = self.staying(level)
+            share = 1.0 - self.users / self.rows
+            message = (
+                f"what is shown changes who goes on: another decision follows {100 * share:.3g} % of the log's, and "
+                f"under the new policy {100 * change:+.2g} [{100 * low:+.2g}, {100 * high:+.2g}] points of that"
+            )
+            found.append(Finding("staying", CAUTION, change, message, TEST))
+        return found
+
+
+def numbers_of_users(reward: Floats, weight: Floats, starts: np.ndarray) -> Floats:
+    """(4, U) ``ROWS``, ``REWARD``, ``WEIGHT`` and ``LEAD`` of users whose rows stand together from ``starts`` on."""
+    lead = weight - 1.0
+    lead[np.append(starts[1:], weight.size) - 1] = 0.0  # a user's last row is followed by nothing
+    paired = lead * np.append(weight[1:], 0.0)
+    rewarded = paired * np.append(reward[1:], 0.0)
+    sums = [np.add.reduceat(values, starts) for values in (rewarded, paired, lead)]
+    return np.stack([np.diff(np.append(starts, weight.size)).astype(np.float64), *sums])
+
+
+def sums_of_products(numbers: Floats) -> Floats:
+    """Sums over users of products of one to four of their numbers (k, U), in the order of :class:`Products`."""
+    from itertools import combinations_with_replacement as chosen
+
+    k = len(numbers)
+    pairs = {each: numbers[each[0]] * numbers[each[1]] for each in chosen(range(k), 2)}
+    sums = [float(np.sum(row)) for row in numbers]
+    sums += [float(np.sum(pair)) for pair in pairs.values()]
+    sums += [float(pairs[a, b] @ numbers[c]) for a, b, c in chosen(range(k), 3)]
+    sums += [float(pairs[a, b] @ pairs[c, d]) for a, b, c, d in chosen(range(k), 4)]
+    return np.array(sums)
+
+
+def _proved(limits: tuple[float, float, float]) -> bool:
+    _, low, high = limits
+    return low > 0.0 or high < 0.0
+
+
+def _most(limits: tuple[float, float, float]) -> float:
+    _, low, high = limits
+    return max(abs(low), abs(high))
+
+
+def order_findings(
+    reward: Any, propensity: Any, target: Any, cluster: Any, *, half_width: float, level: float = 0.95
+) -> list[Finding]:
+    """Findings ``carry_over`` and ``staying`` of a log whose rows stand in the order of the decisions.
+
+    Args:
+        reward: (n,).
+        propensity: (n,) in (0, 1].
+        target: (n,) the target policy's probability of the logged action.
+        cluster: (n,) the user of each row; None says nothing of order, and nothing is found.
+        half_width: of the interval of the value, or of the difference, in the reward's unit.
+        level: of the interval.
+    """
+    if cluster is None:
+        return []
+    rewards = column(reward, "reward")
+    sums = OrderSums(float(np.mean(rewards)) if rewards.size else 0.0)
+    sums.extend(rewards, propensity, target, cluster)
+    return sums.findings(half_width, level)

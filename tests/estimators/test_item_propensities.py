@@ -1,0 +1,160 @@
+"""Propensities that a log proves wrong item by item."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.item_propensities import ItemSums, Levels, item_findings
+from recsim_mnar.estimators.off_policy.support import STRICT
+from twins.log_checks import item_sums
+
+
+def log(seed, n=4000, items=8, odds=None, rows=10, tilt=None, held=False):
+    """Action, propensity, user and context; ``odds`` changes what chooses, ``tilt`` by context."""
+    rng = np.random.default_rng(seed)
+    logged = rng.dirichlet(np.full(items, 2.0)) * 0.8 + 0.2 / items
+    x, user = rng.integers(0, 2, n), np.arange(n) // rows
+    if held:
+        x = x[user * rows]
+    chances = np.tile(logged, (n, 1))
+    if odds is not None:
+        chances *= odds
+    if tilt is not None:
+        chances *= 1.0 + np.where(x[:, None] == 1, 1.0, -1.0) * (tilt - logged @ tilt)
+    draws = rng.random(n)
+    draws = draws[user * rows] if held else draws
+    action = (np.cumsum(chances, 1) > draws[:, None] * chances.sum(1, keepdims=True)).argmax(1)
+    return action, logged[action], user, x
+
+
+def test_the_sums_are_those_of_the_twin():
+    action, propensity, user, x = log(1, n=300)
+    order = np.random.default_rng(0).permutation(300)
+    names = np.array([f"item {a}" for a in action])
+    found = ItemSums.of(names[order], propensity[order], user[order] % 7, context=x[order])
+    cells, levels = item_sums(names, propensity, user % 7, x)
+    for c in (0, 1):
+        assert (found.rows[c], found.users[c], found.ll[c], found.longest[c]) == levels[c]
+        for k, item in enumerate(found.items):
+            got = [found.x[c, k], found.xx[c, k], found.xl[c, k]]
+            assert got == pytest.approx(cells.get((c, item), np.zeros(3)), rel=1e-12)
+
+
+def test_blocks_of_whole_users_add_up():
+    action, propensity, user, x = log(2, n=1000)
+    levels = Levels.of(x)
+    whole = ItemSums.of(action, propensity, user, context=x, levels=levels)
+    parts = [
+        ItemSums.of(action[rows], propensity[rows], user[rows], context=x[rows], levels=levels)
+        for rows in (slice(0, 30), slice(30, 500), slice(500, 1000))
+    ]
+    merged = parts[0] + parts[1] + parts[2]
+    for name in ("items", "x", "xx", "xl", "rows", "users", "ll", "longest", "heaviest"):
+        np.testing.assert_allclose(getattr(merged, name), getattr(whole, name), rtol=1e-12)
+
+
+def test_without_users_a_row_is_one():
+    action, propensity, _, x = log(3, n=500)
+    alone = ItemSums.of(action, propensity, context=x)
+    named = ItemSums.of(action, propensity, np.arange(500), context=x)
+    for name in ("x", "xx", "xl", "rows", "users", "ll", "longest"):
+        np.testing.assert_allclose(getattr(alone, name), getattr(named, name), rtol=1e-12)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_right_logs_are_flagged_no_more_often_than_stated(held):
+    """With the least propensity, so on either side; by item and then by item and context: two families of tests."""
+    most = stats.binom.isf(1e-4, 150, 2.0 * (1.0 - STRICT))
+    found = 0
+    for seed in range(150):
+        action, propensity, user, x = log(seed, held=held)
+        least = 0.2 / 8
+        found += bool(item_findings(action, propensity, user, complete=True, propensity_min=least, context=x))
+    assert found <= most
+
+
+def test_changed_odds_are_found_and_counted():
+    found = 0
+    for seed in range(30):
+        odds = np.exp(0.5 * np.random.default_rng([9, seed]).standard_normal(8))
+        found += bool(item_findings(*log(seed, n=20_000, odds=odds)[:3]))
+    assert found >= stats.binom.isf(1 - 1e-4, 30, 0.95)
+
+
+def test_the_worst_item_is_named_with_its_mean():
+    odds = np.ones(8)
+    odds[3] = 3.0
+    action, propensity, user, _ = log(4, n=40_000, odds=odds)
+    (finding,) = item_findings(action, propensity, user)
+    assert finding.code == "item_propensities"
+    assert finding.level == "do_not_use"
+    assert finding.number == pytest.approx(np.mean((action == 3) / propensity), rel=1e-12)
+    assert "item 3 only" in finding.message
+    assert "of 1 of 8 items" in finding.message  # the others are below 1, which proves nothing here
+
+
+def test_a_mean_below_one_is_a_proof_only_where_the_least_propensity_of_all_items_is_known():
+    """An item that is out of stock: the others hardly gain."""
+    odds = np.ones(50)
+    odds[7] = 0.0
+    action, propensity, user, _ = log(5, n=60_000, items=50, odds=odds)
+    action = np.append(action, 7)  # in the catalogue, shown once
+    propensity, user = np.append(propensity, propensity.min()), np.append(user, user[-1] + 1)
+    assert item_findings(action, propensity, user) == []
+    assert item_findings(action, propensity, user, complete=True) == []
+    assert item_findings(action, propensity, user, propensity_min=0.2 / 50) == []
+    (finding,) = item_findings(action, propensity, user, complete=True, propensity_min=0.2 / 50)
+    assert "item 7" in finding.message
+    assert finding.number < 0.1
+
+
+def test_errors_that_average_out_need_the_context():
+    tilt = np.array([0.4, -0.4] * 4)
+    action, propensity, user, x = log(6, n=20_000, tilt=tilt)
+    assert item_findings(action, propensity, user) == []
+    (finding,) = item_findings(action, propensity, user, context=x, context_name="country")
+    assert "where country is" in finding.message
+
+
+def test_items_that_could_not_always_be_shown_are_no_fault():
+    """Half of the items have no chance in each context, as the propensities say."""
+    rng = np.random.default_rng(7)
+    x = rng.integers(0, 2, 20_000)
+    action = 4 * x + rng.integers(0, 4, x.size)
+    assert item_findings(action, np.full(x.size, 0.25), None, context=x) == []
+
+
+@pytest.mark.parametrize("kind", ["numbers", "few numbers", "texts", "one value", "not numbers"])
+def test_levels_of_any_column(kind):
+    rng = np.random.default_rng(8)
+    values = {
+        "numbers": rng.standard_normal(500),
+        "few numbers": rng.integers(0, 3, 500),
+        "texts": np.array([f"c{i}" for i in rng.integers(0, 40, 500)]),
+        "one value": np.ones(500),
+        "not numbers": np.where(rng.random(500) < 0.1, np.nan, rng.random(500)),
+    }[kind]
+    levels = Levels.of(values)
+    codes = levels.codes(values, 500)
+    assert 0 <= codes.min() <= codes.max() < len(levels.names) <= 10
+    assert len(set(codes)) == len(levels.names)
+    if kind == "few numbers":
+        assert [levels.names[c] for c in codes] == [str(v) for v in values]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"propensity": np.zeros(10)}, "must lie in"),
+        ({"action": np.arange(9)}, "one id a row"),
+        ({"action": np.array(["a"] * 9 + [""], object)}, "id is missing"),
+        ({"context": np.arange(3)}, "give one each"),
+    ],
+)
+def test_bad_columns_are_named(change, said):
+    columns = {"action": np.arange(10) % 2, "propensity": np.full(10, 0.5), "cluster": np.arange(10)} | change
+    with pytest.raises(UserError, match=said):
+        item_findings(**columns)

@@ -1,0 +1,50 @@
+"""What logs are checked for, written plainly: one row after the other, from the definitions."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+import numpy as np
+
+
+def item_sums(action, propensity, user, level):
+    """By level and item: sums over users of x, x^2 and x l; and by level rows, users, sum of l^2 and largest l."""
+    x, rows = defaultdict(float), defaultdict(int)
+    for a, p, u, c in zip(action, propensity, user, level, strict=True):
+        x[c, a, u] += 1.0 / p
+        rows[c, u] += 1
+    cells = defaultdict(lambda: np.zeros(3))
+    for (c, a, u), total in x.items():
+        cells[c, a] += [total, total**2, total * rows[c, u]]
+    levels = {}
+    for c in {c for c, _ in rows}:
+        own = np.array([n for (where, _), n in rows.items() if where == c], float)
+        levels[c] = (own.sum(), len(own), (own**2).sum(), own.max())
+    return dict(cells), levels
+
+
+def order_numbers(reward, weight, user):
+    """By user: rows, and over rows that another follows the sums of (w - 1) w' r', (w - 1) w' and w - 1."""
+    rows = defaultdict(list)
+    for r, w, u in zip(reward, weight, user, strict=True):
+        rows[u].append((r, w))
+    found = {}
+    for u, own in rows.items():
+        total = np.zeros(4)
+        total[0] = len(own)
+        for (_, w), (next_r, next_w) in itertools.pairwise(own):
+            total[1:] += [(w - 1.0) * next_w * next_r, (w - 1.0) * next_w, w - 1.0]
+        found[u] = total
+    return found
+
+
+def least_ratio(weight, reward, factor):
+    """The least sum(g w r) / sum(g w), g in [1 / factor, factor]: every threshold of the sorted rewards is tried."""
+    order = np.argsort(reward)
+    w, r = np.asarray(weight)[order], np.asarray(reward)[order]
+    ratios = []
+    for cut in range(len(r) + 1):
+        g = np.where(np.arange(len(r)) < cut, factor, 1.0 / factor)
+        ratios.append((g * w) @ r / (g @ w))
+    return min(ratios)
