@@ -252,8 +252,9 @@ def _checked(
         rows.note("outside", name, bad, "is outside [0, 1]", values=values[name], advice=_why(values[name]))
     further = {name: rows.numbers(name) for name in others}
     ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
-    if "action" in columns and "action" in needs:
-        ids["action"] = rows.ids(columns["action"])
+    if "action" in columns:
+        shown = rows.ids(columns["action"]) if "action" in needs else ids_or_none(rows, columns["action"])
+        ids |= {} if shown is None else {"action": shown}
     if reading.key is not None:
         ids["key"] = rows.ids(reading.key)
     missing = rows.faults.missing
@@ -300,6 +301,16 @@ def kept_rows(log: BanditFile, keep: NDArray[np.bool_]) -> BanditFile:
         {name: part(values) for name, values in log.others.items()},
         {name: part(values) for name, values in log.context.items()}, part(log.row_numbers), log.lines, log.counts,
     )  # fmt: skip
+
+
+def ids_or_none(rows: Rows, name: str) -> Ids | None:
+    """A column of ids that nobody needs: None where it has faults."""
+    before, missing = len(rows.faults.found), rows.faults.missing
+    ids = rows.ids(name)
+    faults = len(rows.faults.found) > before
+    del rows.faults.found[before:]
+    rows.faults.missing = missing
+    return None if faults else ids
 
 
 def context_column(rows: Rows, name: str) -> Floats | Ids:

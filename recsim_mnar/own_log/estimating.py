@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.datasets.table_file import TableFile
+from recsim_mnar.datasets.table_rows import Ids
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import (
     UNSUPPORTED,
@@ -21,6 +22,7 @@ from recsim_mnar.estimators.off_policy.from_file import (
     todays,
 )
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level
+from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
@@ -332,8 +334,21 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     return found
 
 
+def _propensities_by_item(log: BanditFile) -> list[Finding]:
+    """What the log proves wrong of its propensities item by item, in each level of a context column if not in all."""
+    if log.action is None or log.propensity is None:
+        return []
+    shown, users = np.asarray(log.action.ids)[log.action.codes], _clusters(log)
+    for name, values in [("", None), *log.context.items()]:
+        context = values.ids[values.codes] if isinstance(values, Ids) else values
+        found = item_findings(shown, log.propensity, users, context=context, context_name=name)
+        if found:
+            return found
+    return []
+
+
 def _of_the_file(log: BanditFile) -> list[Finding]:
-    found = []
+    found = _propensities_by_item(log)
     left = log.counts.get("dropped_missing", 0) + log.counts.get("dropped_without_target", 0)
     if left:
         share = left / (left + len(log))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from recsim_mnar.estimators.off_policy.inputs import check_rows
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.pairs import PairMoments
 from recsim_mnar.estimators.off_policy.registry import check_name
+from recsim_mnar.estimators.off_policy.row_order import OrderSums
 from recsim_mnar.estimators.off_policy.stated import Stated, missing_column, refuse_outside
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.log.column_files import Block
@@ -58,23 +59,32 @@ class BlockQuestion:
 
 @dataclass
 class Gathered:
-    """Moments of every policy, and of every pair that is compared."""
+    """Moments of every policy and of every pair that is compared, and what users' rows say in their order."""
 
     question: BlockQuestion
     moments: dict[str, Moments] = field(default_factory=dict)
     pairs: dict[str, PairMoments] = field(default_factory=dict)
+    orders: dict[str, OrderSums] = field(default_factory=dict)
 
     def value(self, policy: str, estimator: str, *, level: float, interval: str) -> Estimate:
         """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
         moments = self.moments[policy]
         moments = moments if estimator != AUTO and check_name(estimator).clips else moments.unclipped()
-        return estimate_from_moments(moments, estimator, level=level, interval=interval, stated=self.question.stated)
+        found = estimate_from_moments(moments, estimator, level=level, interval=interval, stated=self.question.stated)
+        return self._in_order(found, policy)
 
     def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of its difference from the baseline, as :func:`recsim_mnar.estimators.difference`."""
         pair = self.pairs[policy]
         pair = pair if estimator != AUTO and check_name(estimator).clips else pair.unclipped()
-        return estimate_difference(pair, estimator, level=level, stated=self.question.stated)
+        return self._in_order(estimate_difference(pair, estimator, level=level, stated=self.question.stated), policy)
+
+    def _in_order(self, estimate: Estimate, policy: str) -> Estimate:
+        """The estimate, its verdict told what the rows say in their order."""
+        if policy not in self.orders:
+            return estimate
+        found = self.orders[policy].findings((estimate.high - estimate.low) / 2.0, estimate.level)
+        return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
 
 
 def gather_blocks(blocks: Callable[[], Iterable[Block]], question: BlockQuestion, sorted_rows: int) -> Gathered:
@@ -120,6 +130,8 @@ def start_gathering(question: BlockQuestion, shift: float) -> Gathered:
     found = Gathered(question)
     for name in question.policies:
         found.moments[name] = Moments(question.clip, question.clustered, shift)
+        if question.clustered:
+            found.orders[name] = OrderSums(shift)
     for name in question.compared:
         assert question.baseline is not None
         found.pairs[name] = PairMoments(found.moments[name], found.moments[question.baseline])
@@ -139,6 +151,8 @@ def add_block(found: Gathered, block: Block) -> None:
     except UserError:
         _refuse(question, block)
         raise
+    for name, order in found.orders.items():
+        order.extend(r, p, columns[name], clusters)
     for name, pair in found.pairs.items():
         assert question.baseline is not None
         pair.extend(r, p, columns[name], columns[question.baseline], clusters)

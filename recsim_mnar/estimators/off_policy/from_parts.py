@@ -101,4 +101,5 @@ def _merged(one: Gathered, other: Gathered) -> Gathered:
     pairs = {
         name: one.pairs[name].merged(other.pairs[name], moments[name], moments[str(baseline)]) for name in one.pairs
     }
-    return Gathered(one.question, moments, pairs)
+    orders = {name: one.orders[name] + other.orders[name] for name in one.orders}
+    return Gathered(one.question, moments, pairs, orders)

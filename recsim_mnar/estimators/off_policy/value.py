@@ -11,12 +11,14 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.from_moments import INTERVALS as MOMENT_INTERVALS
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, model_column
+from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name, known_to_differ
+from recsim_mnar.estimators.off_policy.row_order import order_findings
 from recsim_mnar.estimators.off_policy.scores import Rows
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.log.columns import Clusters, column
+from recsim_mnar.log.columns import Clusters, Floats, column
 
 _COMMON = ("replicates", "seed")
 _STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "user_rows_max")
@@ -47,6 +49,8 @@ def estimate_value(
     weight_max: float | None = None,
     propensity_min: float | None = None,
     user_rows_max: float | None = None,
+    action: Any = None,
+    context: Any = None,
     **parameters: Any,
 ) -> Estimate:
     """Estimate what a target policy would have earned a decision on the log of another.
@@ -85,6 +89,9 @@ def estimate_value(
         propensity_min: no action that the target can take has a smaller propensity: epsilon / number of actions under
             an epsilon-greedy policy. States full support and bounds the weights.
         user_rows_max: no user can have more rows; for the intervals with a guarantee.
+        action: (n,) ids of the items shown; then the verdict says where the log proves propensities wrong item by item
+            (:func:`recsim_mnar.estimators.off_policy.item_propensities.item_findings`).
+        context: (n,) a column that was known before the item was chosen; then by item and level of it, too.
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
             (ix_ips), group_target and group_propensity, or groups and context (mips), folds (beta_ips: a number, every
             K-th user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities
@@ -99,6 +106,7 @@ def estimate_value(
     info = _asked(estimator, clip)
     level = check_level(level)
     check_clip(clip)
+    parameters = _own_context(info, parameters, context)
     own = (*info.requires, *info.takes)
     unknown = sorted(set(parameters) - {*own, *_COMMON})
     if unknown:
@@ -126,11 +134,29 @@ def estimate_value(
     moments.denied = stated.denied(t, p)
     if info.from_moments and interval in MOMENT_INTERVALS:
         name = AUTO if (estimator, clip) == (AUTO, None) else info.name
-        return estimate_from_moments(moments, name, level=level, interval=interval, stated=stated)
+        found = estimate_from_moments(moments, name, level=level, interval=interval, stated=stated)
+        return _checked(found, rewards, p, t, clusters, action, context)
     q = _model(info, {"q_logged": q_logged, "q_target": q_target}, rewards, moments)
     shifted = rewards - moments.shift if moments.shift else rewards
     rows = Rows(shifted, p, t, t / p, q[0], q[1], clusters, check_clip(used_clip))
-    return _from_rows(rows, moments, info, level, interval, stated, parameters, given)
+    found = _from_rows(rows, moments, info, level, interval, stated, parameters, given)
+    return _checked(found, rewards, p, t, clusters, action, context)
+
+
+def _own_context(info: EstimatorInfo, parameters: dict[str, Any], context: Any) -> dict[str, Any]:
+    """The parameters of the estimator, ``context`` too where it takes one."""
+    return parameters | {"context": context} if "context" in info.takes and context is not None else parameters
+
+
+def _checked(
+    estimate: Estimate, reward: Floats, p: Floats, target: Floats, clusters: Clusters | None, action: Any, context: Any
+) -> Estimate:
+    """The estimate, its verdict told what the rows in their order, and item by item, say against it."""
+    half = (estimate.high - estimate.low) / 2.0
+    found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
+    if action is not None:
+        found += item_findings(action, p, clusters, context=context)
+    return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
 
 
 def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
@@ -193,6 +219,8 @@ def difference(
     level: float = 0.95,
     unsupported: Any = None,
     baseline_unsupported: Any = None,
+    action: Any = None,
+    context: Any = None,
     **stated: Any,
 ) -> Estimate:
     """Estimate how much more than a baseline policy the target policy would have earned a decision.
@@ -210,6 +238,8 @@ def difference(
         level: nominal coverage.
         unsupported: (n,) the target's mass on actions whose logging probability is 0.
         baseline_unsupported: (n,) the baseline's.
+        action: (n,) ids of the items shown, as :func:`estimate_value`.
+        context: (n,) likewise.
         **stated: full_support (of both policies), reward_min, reward_max, weight_max and propensity_min, as
             :func:`estimate_value`.
 
@@ -251,4 +281,5 @@ def difference(
     pair = PairMoments(both[0], both[1])
     pair.extend(rewards, p, policies[0], policies[1], clusters)
     name = AUTO if (estimator, clip) == (AUTO, None) else info.name
-    return estimate_difference(pair, name, level=level, stated=facts)
+    found = estimate_difference(pair, name, level=level, stated=facts)
+    return _checked(found, rewards, p, policies[0], clusters, action, context)
