@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -17,15 +16,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "schnabel2016"
 
 
 @pytest.fixture
-def study(monkeypatch):
-    """The modules of the benchmark's folder, forgotten afterwards: other benchmarks have modules of these names."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("run", "tables", "semi_synthetic", "learning", "fits", "parts")
-    for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield {name: importlib.import_module(name) for name in names}
-    for name in names:
-        sys.modules.pop(name, None)
+def study(modules_of):
+    return modules_of("schnabel2016", "run", "tables", "semi_synthetic", "learning", "fits", "parts")
 
 
 def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, capsys):
