@@ -191,7 +191,7 @@ def inverse_propensities(observed: Any, exposures: Any, chi: float) -> Any:
 def followed(method: str, k: int, name: str, world: PurchasesWorld, periods: int, settings: Any, cache: Path) -> Any:
     """One training with the published settings: the metrics at its end and CP@K on the way; it resumes at a look."""
     own, lengths = own_of(name, settings["published"][method]), settings["semisynthetic"]["lengths"]
-    n, looks = users_of(world), settings["published"]["looks"]
+    n, looks = users_of(world), own.get("looks", settings["published"]["looks"])
     seed = rng.derive_seed(settings["seed"], f"{name}/published/{k}")
     data = Data(log_of(world, n, periods, seed), np.arange(periods))
     trainer = trainer_as_published(method, own, data, settings["published"]["factors"], seed)
