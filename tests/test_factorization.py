@@ -121,7 +121,15 @@ def test_a_fit_ends_alike_whatever_the_unit_of_its_objective(how):
     assert np.array_equal(fits[0].factors.matrix(), fits[1].factors.matrix())
 
 
-def test_the_rule_of_lbfgs_is_a_share_of_the_value():
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"value_tolerance": 1e-6, "gradient_tolerance": 0.0},
+        {"value_tolerance": 0.0, "gradient_tolerance": 1e-4},
+        {"value_tolerance": 0.0},
+    ],
+)
+def test_the_rules_of_lbfgs_are_shares_of_the_value(how):
     """Of a narrow valley, whose steps gain less and less: the same steps where the value is a thousandth."""
     spreads = np.geomspace(1.0, 1e4, 12)
 
@@ -130,7 +138,7 @@ def test_the_rule_of_lbfgs_is_a_share_of_the_value():
             gradient[:] = 2 * unit * spreads * x
             return unit * (1.0 + float(spreads @ (x * x)))
 
-        return minimise(valley, np.ones(12), value_tolerance=1e-6, gradient_tolerance=0.0)
+        return minimise(valley, np.ones(12), **how)
 
     whole, part = found(1.0), found(2.0**-10)
     assert whole.converged

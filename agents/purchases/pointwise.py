@@ -301,11 +301,12 @@ def _predictions(model: Any, features: Features, shape: tuple[int, int], name: s
     out = np.empty(shape, np.float32)
     step = max(1, _BLOCK // n_items)
     way = next((way for way in _ANSWERS if hasattr(model, way)), None)
-    if way is None or (way == "predict" and len(getattr(model, "classes_", ()))):  # some regressors' are empty
-        raise UserError(
-            f"{name}: {type(model).__name__} predicts only labels, which rank nothing. Give a classifier with "
-            "predict_proba or decision_function, or a regressor."
-        )
+    no_ranking = UserError(
+        f"{name}: {type(model).__name__} predicts only labels, which rank nothing. Give a classifier with "
+        "predict_proba or decision_function, or a regressor."
+    )
+    if way is None:
+        raise no_ranking
     for first in range(0, n_users, step):
         users = np.arange(first, min(first + step, n_users))
         x = features(np.repeat(users, n_items), np.tile(np.arange(n_items), len(users)))
@@ -314,4 +315,7 @@ def _predictions(model: Any, features: Features, shape: tuple[int, int], name: s
             wanted = "a number for each, of predict_proba two"
             raise UserError(f"{name}: {way} gives {y.dtype} of shape {y.shape} for {n} cells. Return {wanted}.")
         out[users] = np.reshape(y[:, 1] if way == "predict_proba" else y, (len(users), n_items))
+    # By the values: a classifier of one's own need not have classes_.
+    if way == "predict" and np.isin(out, (0, 1)).all():
+        raise no_ranking
     return out

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from analysis import CFS, NAMES, interval, percent, plain
-from platforms import K, four, lived, world_of
+from platforms import K, by_kind, four, lived, world_of
 from scipy import stats
 
 from recsim_mnar.log.profiles import Profiles
@@ -17,15 +16,6 @@ from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.simulate.platform import platform_log
-
-
-def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
-    """One platform per kind of campaign and seed."""
-    return {
-        f"{kind}-{seed}": functools.partial(platform_of, settings, kinds, kind, seed)
-        for kind in settings["kinds"]
-        for seed in range(settings["platforms"])
-    }
 
 
 def platform_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed: int) -> dict[str, Any]:
@@ -56,6 +46,9 @@ def platform_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed
         "days": days, "campaign_days": world.campaign_days(), "curves": curves, "without": clean, "kl": kl,
         "pairs": {"reference": reference.n_pairs, "last": final.n_pairs, "campaigns": int((final.causes >= 0).sum())},
     }  # fmt: skip
+
+
+jobs = functools.partial(by_kind, platform_of)
 
 
 def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,17 @@ from recsim_mnar.protocols.temporal.platforms import Campaigns
 from recsim_mnar.worlds import make_world
 
 K = 5
+
+
+def by_kind(
+    platform_of: Callable[..., dict[str, Any]], settings: dict[str, Any], kinds: dict[str, Any]
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Jobs of a part: one platform per kind of campaign and number."""
+    return {
+        f"{kind}-{number:03d}": functools.partial(platform_of, settings, kinds, kind, number)
+        for kind in settings["kinds"]
+        for number in range(settings["platforms"])
+    }
 
 
 def world_of(preset: str, seed: int, settings: Sequence[str] = ()) -> Any:

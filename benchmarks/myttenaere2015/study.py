@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from analysis import NAMES, Interval, interval, percent, plain, tau
-from platforms import K, campaigns_of, constant_lists, world_of
+from platforms import K, by_kind, campaigns_of, constant_lists, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
@@ -16,15 +15,6 @@ from recsim_mnar.protocols.temporal.platforms import scores_by_scheme
 from recsim_mnar.simulate.platform import platform_log, true_quality
 
 SHOWN = ("g1", "cosine-cf", "naive-cf")
-
-
-def jobs(settings: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
-    """One platform per kind of campaign and number."""
-    return {
-        f"{kind}-{number:03d}": functools.partial(platform_of, settings, kinds, kind, number)
-        for kind in settings["kinds"]
-        for number in range(settings["platforms"])
-    }
 
 
 def platform_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, number: int) -> dict[str, Any]:
@@ -54,6 +44,9 @@ def platform_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, numb
             scores["with"]["random-phase"] = found[phase]
         rows.append({"time": t, "truth": truth, "scores": scores})
     return {"rows": rows}
+
+
+jobs = functools.partial(by_kind, platform_of)
 
 
 def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

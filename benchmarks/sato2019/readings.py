@@ -11,6 +11,7 @@ their length, so other lengths, ranks and penalties are other worlds; their size
 
 from __future__ import annotations
 
+import json
 import time
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from semi import (
 from recsim_mnar import rng
 from recsim_mnar.agents.purchases.training import Loss, Settings, Trainer
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.files import write_json
 from recsim_mnar.worlds.purchases import PurchasesWorld
 from recsim_mnar.worlds.purchases.semisynthetic import CAP, describe, rated_world, smoothed_world
 
@@ -186,24 +188,38 @@ def inverse_propensities(observed: Any, exposures: Any, chi: float) -> Any:
     return np.where(shown, 1 / np.maximum(e, chi), -1 / np.maximum(1 - e, chi)).astype(np.float32)
 
 
-def followed(method: str, k: int, name: str, world: PurchasesWorld, periods: int, settings: dict[str, Any]) -> Any:
-    """One training with the published settings: the metrics at its end and CP@K on the way."""
+def followed(method: str, k: int, name: str, world: PurchasesWorld, periods: int, settings: Any, cache: Path) -> Any:
+    """One training with the published settings: the metrics at its end and CP@K on the way; it resumes at a look."""
     own, lengths = own_of(name, settings["published"][method]), settings["semisynthetic"]["lengths"]
-    n = users_of(world)
+    n, looks = users_of(world), own.get("looks", settings["published"]["looks"])
     seed = rng.derive_seed(settings["seed"], f"{name}/published/{k}")
     data = Data(log_of(world, n, periods, seed), np.arange(periods))
     trainer = trainer_as_published(method, own, data, settings["published"]["factors"], seed)
     uplift, updates = world.outcomes_of(0, np.arange(n)).uplift, own.get("run", own["updates"])
-    began, curve, stopped = time.process_time(), [], None
-    for look in range(1, settings["published"]["looks"] + 1):
-        if trainer.advance(look * updates // settings["published"]["looks"] - trainer.updates) is not None:
+    half_done = cache / f"readings.{name}.{method}.{k}.half-done.json"
+    curve, before = resumed(trainer, half_done)
+    began, stopped = time.process_time(), None
+    for look in range(len(curve) + 1, looks + 1):
+        if trainer.advance(look * updates // looks - trainer.updates) is not None:
             stopped = f"diverged at update {trainer.updates}"
             break
-        scores = trainer.model.scores(np.arange(n))
-        curve.append([trainer.updates, causal_precision_of(uplift, scores, lengths[0])])
+        curve.append([trainer.updates, causal_precision_of(uplift, trainer.model.scores(np.arange(n)), lengths[0])])
+        trainer.save(half_done.with_suffix(".npz"))
+        write_json(half_done, [curve, before + time.process_time() - began])
     values = judge(uplift, trainer.model.scores(np.arange(n)), lengths) if stopped is None else None
-    seconds = round(time.process_time() - began, 1)
+    seconds = round(before + time.process_time() - began, 1)
+    for path in (half_done, half_done.with_suffix(".npz")):
+        path.unlink(missing_ok=True)
     return {"values": values, "curve": curve, "stopped": stopped, "updates": trainer.updates, "seconds": seconds}
+
+
+def resumed(trainer: Trainer, half_done: Path) -> tuple[list[list[float]], float]:
+    """The looks and CPU seconds of an interrupted training, whose state the trainer takes."""
+    if not half_done.exists():
+        return [], 0.0
+    trainer.resume(half_done.with_suffix(".npz"))
+    curve, seconds = json.loads(half_done.read_text())
+    return curve, seconds
 
 
 def own_of(name: str, own: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +305,7 @@ def trained(name: str, world: PurchasesWorld, periods: int, settings: Any, cache
     def one(key: str) -> Any:
         method, k = key.split("/")
         print(f"{name}: {key} as published", flush=True)
-        return followed(method, int(k), name, world, periods, settings)
+        return followed(method, int(k), name, world, periods, settings, cache)
 
     out = {}
     for method in dict.fromkeys(key.split("/")[0] for key in names):

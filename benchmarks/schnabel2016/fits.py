@@ -87,7 +87,8 @@ def choose(
 ) -> dict[str, Any]:
     """Lambda by cross-validation: all powers of ten, then halves and quarters of a power around the best of them.
 
-    The grid grows by powers of ten until the choice is not at its edge.
+    The grid grows by powers of ten until the choice is not at its edge. As lambda grows the model tends to a constant,
+    which is scored as lambda = infinity: where no lambda scores below it the score has no minimum inside.
 
     Args:
         search: where to begin.
@@ -113,8 +114,15 @@ def choose(
         best = best_of([ahead])
     for step in (2, 1):
         best = best_of(quarter for quarter in (best - step, best + step) if penalty_of(quarter) <= LARGEST)
-    scores = {f"{penalty_of(quarter):g}": round(tried[quarter], 5) for quarter in sorted(tried)}
-    return {"penalty": penalty_of(best), "scores": scores, "inside": min(tried) < best < max(tried)}
+    scores = {f"{penalty_of(quarter):g}": tried[quarter] for quarter in sorted(tried)}
+    scores["infinity"] = held_out(search, constant(loss), observed, p, judge, fits)
+    inside = min(tried) < best < max(tried) and tried[best] < scores["infinity"]
+    return {"penalty": penalty_of(best), "scores": {k: round(v, 5) for k, v in scores.items()}, "inside": inside}
+
+
+def constant(loss: str) -> FactorizationConfig:
+    """One number for all cells: the limit of large lambda."""
+    return FactorizationConfig(rank=0, biases="none", loss=loss)
 
 
 def penalty_of(quarter: int) -> float:

@@ -171,5 +171,5 @@ def check_convergence(result: dict[str, Any]) -> dict[str, bool]:
             choosing["converged"] == choosing["made"]
         ),
         f"largest objective above its converged value: {gap:.1e} of it (<= 1e-2)": gap <= 1e-2,
-        f"{edge} chosen lambdas at an edge of their grid": edge == 0,
+        f"{edge} chosen lambdas without a minimum inside (no lambda scores below the constant model)": edge == 0,
     }

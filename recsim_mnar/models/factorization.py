@@ -297,7 +297,7 @@ def factorise(
         preconditioner=objective.preconditioner(),
         max_iterations=max_iterations,
         value_tolerance=value_tolerance,
-        gradient_tolerance=gradient_tolerance * objective(x, np.empty_like(x)),
+        gradient_tolerance=gradient_tolerance,
         warn=warn,
     )
     return Fit(objective.factors(found.x), found.value, found.gradient, found.iterations, found.converged)

@@ -36,7 +36,7 @@ class Minimum:
         gradient: largest absolute entry of the gradient there.
         iterations: made.
         evaluations: of objective and gradient.
-        converged: whether the gradient, or the relative decrease of the value, fell below its bound.
+        converged: whether the gradient or the decrease of the value, each as a share of a value, fell below its bound.
     """
 
     x: Vector
@@ -76,7 +76,7 @@ def minimise(
             then diagonal instead of a multiple of the identity: as if each variable were scaled by the root of its
             entry.
         max_iterations: after which it gives up.
-        gradient_tolerance: stop where no entry of the gradient is larger.
+        gradient_tolerance: stop where no entry of the gradient is larger than this share of the |first value|.
         value_tolerance: stop where an iteration lowers the value by at most this share of |value|.
         target: stop where the value is at most this.
         warn: say so where it gives up.
@@ -97,7 +97,8 @@ def minimise(
     scale = 1.0
     value = objective(x, g)
     evaluations, iterations = 1, 0
-    converged = bool(k.largest(g) <= gradient_tolerance)
+    bound = gradient_tolerance * abs(value)
+    converged = bool(k.largest(g) <= bound)
     while not converged and iterations < max_iterations and value > target and math.isfinite(value):
         k.direction(g, steps, changes, inverse, np.array(kept, np.int64), scale, inverse_metric, alpha, p)
         slope = float(k.dot(p, g))
@@ -124,13 +125,13 @@ def minimise(
         decrease = value - step.value
         x, x_new, g, g_new, value = x_new, x, g_new, g, step.value
         small = decrease <= value_tolerance * abs(value)
-        converged = small or bool(k.largest(g) <= gradient_tolerance)
+        converged = small or bool(k.largest(g) <= bound)
     gradient = float(k.largest(g))
     converged = converged or value <= target
     if warn and not converged:
         warnings.warn(
             f"L-BFGS did not converge: {iterations} iterations, largest gradient entry {gradient:.3g} "
-            f"(bound {gradient_tolerance:g}); raise max_iterations or the penalty",
+            f"(bound {bound:.3g}); raise max_iterations or the penalty",
             NotConverged,
             stacklevel=2,
         )

@@ -266,7 +266,7 @@ def _fit(model: _Bilinear, tolerance: float) -> Floats:
     start = np.zeros(model.size)
     share = model.observed[model.mask > 0].mean()
     start[-1] = np.log(share / (1.0 - share)) if 0 < share < 1 else 0.0
-    return minimise(model, start, gradient_tolerance=1e-4, value_tolerance=tolerance, max_iterations=5000).x
+    return minimise(model, start, gradient_tolerance=1e-9, value_tolerance=tolerance, max_iterations=5000).x
 
 
 def features_with_constant(features: Any, n: int, kind: str) -> Floats:

@@ -362,6 +362,9 @@ WRONG_ANSWERS = {
     "one row": (UNFITTED, lambda u, i: np.zeros((1, 2)), "features has shape (1, 2) for"),
     "no rows": (UNFITTED, lambda u, i: 3.0, "features has shape () for"),
     "labels": (answers("predict", np.ones, classes_=[0, 1]), ids, "Mine predicts only labels, which rank nothing"),
+    "labels of one's own": (answers("predict", lambda n: np.arange(n) % 2), ids, "Mine predicts only labels, which"),
+    "labels and None": (answers("predict", np.ones, classes_=None), ids, "Mine predicts only labels, which rank"),
+    "truth values": (answers("predict", lambda n: np.arange(n) > 3), ids, "Mine predicts only labels, which rank"),
     "short": (answers("predict", lambda n: np.ones(n - 1)), ids, "predict gives float64 of shape (71,) for 72 cells"),
     "words": (answers("predict", lambda n: np.full(n, "yes")), ids, "predict gives <U3 of shape (72,)"),
     "one class": (answers("predict_proba", lambda n: np.ones((n, 1))), ids, "predict_proba gives float64 of shape"),
@@ -377,7 +380,13 @@ def test_wrong_answers_are_said_in_a_line(log, case):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("classes", [{}, {"classes_": []}], ids=["none", "empty"])
+def test_a_classifier_of_ones_own_ranks_by_its_probabilities_without_classes(log):
+    model = answers("predict_proba", lambda n: np.stack([1 - np.arange(n) / n, np.arange(n) / n], axis=1))
+    table = PointwiseLearner(model, samples=50, features=ids).fit_exposures(log)._table
+    np.testing.assert_allclose(table[:-1].ravel() * table[:-1].size, np.arange(N_USERS * N_ITEMS), rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [{}, {"classes_": []}, {"classes_": None}], ids=["none", "empty", "None"])
 def test_a_regressor_may_answer_in_a_column(log, classes):
     model = answers("predict", lambda n: np.arange(n)[:, None], **classes)
     table = PointwiseLearner(model, samples=50, features=ids).fit_exposures(log)._table

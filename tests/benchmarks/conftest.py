@@ -1,4 +1,4 @@
-"""What the benchmark of Sato et al. 2019 and its programs share in tests: its modules, a tiny log, few settings."""
+"""What tests of benchmarks share: their modules; of Sato et al. 2019 a tiny log and few settings."""
 
 from __future__ import annotations
 
@@ -11,36 +11,35 @@ import pytest
 
 from recsim_mnar import rng
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "sato2019"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 N_USERS, N_ITEMS = 30, 20
 
 
 @pytest.fixture
-def sato(monkeypatch):
-    """The modules of the benchmark's folder, forgotten afterwards: other benchmarks have modules of these names."""
-    if not FOLDER.is_dir():
-        pytest.skip("the benchmarks are not beside the tests")
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = (
-        "run",
-        "tables",
-        "pictures",
-        "learn",
-        "semi",
-        "logs",
-        "analysis",
-        "real",
-        "density",
-        "argument",
-        "procedure",
-        "readings",
-        "results",
-    )
-    for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield {name: importlib.import_module(name) for name in names}
-    for name in names:
+def modules_of(monkeypatch):
+    """Modules of a benchmark's folder, forgotten afterwards: other benchmarks have modules of these names."""
+    brought = []
+
+    def bring(benchmark, *names):
+        if not (BENCHMARKS / benchmark).is_dir():
+            pytest.skip("the benchmarks are not beside the tests")
+        monkeypatch.syspath_prepend(str(BENCHMARKS / benchmark))
+        for name in names:
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        brought.extend(names)
+        return {name: importlib.import_module(name) for name in names}
+
+    yield bring
+    for name in brought:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def sato(modules_of):
+    return modules_of(
+        "sato2019", "run", "tables", "pictures", "learn", "semi", "logs", "analysis", "real", "density", "argument",
+        "procedure", "readings", "results",
+    )  # fmt: skip
 
 
 @pytest.fixture

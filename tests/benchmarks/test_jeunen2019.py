@@ -21,17 +21,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "jeunen2019"
 
 
 @pytest.fixture
-def study(monkeypatch):
-    """The modules of the benchmark's folder, forgotten afterwards: other benchmarks have modules of these names."""
-    if not FOLDER.is_dir():
-        pytest.skip("the benchmarks are not beside the tests")
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = ("analysis", "tables", "july", "authors", "claims", "run")
-    for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield {name: importlib.import_module(name) for name in names}
-    for name in names:
-        sys.modules.pop(name, None)
+def study(modules_of):
+    return modules_of("jeunen2019", "analysis", "tables", "july", "authors", "claims", "run")
 
 
 def test_the_first_rows_are_those_that_the_notebook_prints(study):

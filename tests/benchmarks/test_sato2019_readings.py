@@ -310,6 +310,29 @@ def test_a_training_is_run_whole_in_the_readings_that_are_named(sato):
     assert named == {sato["readings"].MAIN, sato["readings"].AS_PUBLISHED}  # a name that is no reading names nothing
 
 
+def test_an_interrupted_training_as_published_resumes_at_its_last_look(sato, tmp_path, monkeypatch):
+    readings, settings = sato["readings"], sato["run"].settings_of(True)
+    settings["published"] |= {"looks": 4}
+    world, looks, judge = sato["semi"].world_of("ml100k", {}, None, True), [], readings.causal_precision_of
+    given = ("cause-prod", 0, readings.AS_PUBLISHED, world, 2, settings, tmp_path)
+    whole = readings.followed(*given)
+
+    def interrupted(*arguments):
+        looks.append(1)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+        return judge(*arguments)
+
+    monkeypatch.setattr(readings, "causal_precision_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        readings.followed(*given)
+    assert len(list(tmp_path.iterdir())) == 2
+    again = readings.followed(*given)
+    assert len(looks) == 5  # the third look and the fourth, not the first two
+    assert {**again, "seconds": 0} == {**whole, "seconds": 0}
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_five_personalised_readings(sato):
     """From one purchase log's counts: each mean number of recommendations, and what follows the user's number."""
     g = np.random.default_rng(4)

@@ -234,7 +234,7 @@ def test_nobody_is_compared_with_a_training_user_of_the_same_id():
     """With one neighbour, a user whose own rows are in the training log is judged by them, unless they are taken for
     other people's."""
     log = make_log(bandit=False)
-    train = log.select(log["user"] > 0)  # the judged views themselves are refused
+    train = log.with_column("step", log["step"] + 1)  # with the same steps they are refused, as judged views
     learners = {"user-knn": registry.learner("user-knn+neighbours=1")}
     known, refitted = (
         leave_one_out(log, learners, n_items=15, train=train)[0],
@@ -439,16 +439,67 @@ def test_bad_arguments_are_refused(change, message):
         leave_one_out(make_log(), {"random": registry.learner("random")}, **{"n_items": 15, **change})
 
 
+def reordered(log, rows):
+    return log.select(np.random.default_rng(0).permutation(rows))
+
+
+LEAKS = {
+    "the log itself": lambda log: log,
+    "its views in another order": lambda log: reordered(log.organic(), len(log.organic())),
+    "more than the log": lambda log: Log.concat([log, renamed(other_users(), 1_000)]),
+    "more under the same ids": lambda log: Log.concat([log, other_users()]),
+    "some of its users": lambda log: log.select(log["user"] < 100),
+    "some of its users among others": lambda log: Log.concat(
+        [log.select(log["user"] < 100), renamed(other_users(), 1_000)]
+    ),
+    "some of its rows": lambda log: log.select(np.arange(len(log)) % 4 > 0),
+}
+NO_LEAKS = {
+    "other users under the same ids": lambda log: other_users(),
+    "other users": lambda log: renamed(other_users(), 1_000),
+    "recommendations alone": lambda log: log.select(log.is_bandit),
+}
+
+
+def renamed(log, by):
+    return log.with_column("user", log["user"] + by)
+
+
 @pytest.mark.parametrize("exhaustive", [False, True])
-def test_the_judged_views_are_no_training_log(exhaustive):
-    """Neither the log itself nor the same views in another order, without the bandit rows; other users' views are."""
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_training_log_with_judged_views_is_refused(leak, exhaustive):
     log, learner = make_log(), {"random": registry.learner("random")}
-    shuffled = log.organic()
-    shuffled = shuffled.select(np.random.default_rng(0).permutation(len(shuffled)))
-    for train in (log, shuffled):
-        with pytest.raises(UserError, match="the very views that are judged"):
-            leave_one_out(log, learner, n_items=15, train=train, exhaustive=exhaustive)
-    assert leave_one_out(log, learner, n_items=15, train=other_users(), exhaustive=exhaustive)
+    with pytest.raises(UserError, match="train holds views that are judged") as caught:
+        leave_one_out(log, learner, n_items=15, train=LEAKS[leak](log), exhaustive=exhaustive)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("exhaustive", [False, True])
+@pytest.mark.parametrize("train", NO_LEAKS)
+def test_a_training_log_without_judged_views_is_taken(train, exhaustive):
+    log, learner = make_log(), {"random": registry.learner("random")}
+    assert leave_one_out(log, learner, n_items=15, train=NO_LEAKS[train](log), exhaustive=exhaustive)
+
+
+def test_the_same_users_earlier_rows_are_no_judged_views():
+    log = make_log(longest=20)
+    earlier, later = log.select(log["step"] < 10), log.select(log["step"] >= 10)
+    assert leave_one_out(later, {"random": registry.learner("random")}, n_items=15, train=earlier)
+
+
+def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
+    """Half of all views are of one item: one user in fourteen agrees in both views by chance."""
+    g = np.random.default_rng(1)
+
+    def drawn(n=400):
+        user, item = np.repeat(np.arange(n), 2), np.where(g.random(2 * n) < 0.5, 0, g.integers(1, 15, 2 * n))
+        nothing = np.full(2 * n, np.nan)
+        return Log({
+            "user": user, "step": np.tile([0, 1], n), "time": np.tile([0.0, 1.0], n), "event": np.zeros(2 * n, int),
+            "item": item, "action": np.full(2 * n, -1), "propensity": nothing, "reward": nothing,
+        })  # fmt: skip
+
+    assert leave_one_out(drawn(), {"random": registry.learner("random")}, n_items=15, train=drawn())
 
 
 def test_rows_out_of_order_are_refused():

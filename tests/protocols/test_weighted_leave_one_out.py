@@ -10,8 +10,10 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
+from recsim_mnar.protocols.compare import compare
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
+from recsim_mnar.protocols.temporal.platforms import Campaigns
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import (
     binomial_interval,
     hit_probabilities,
@@ -400,3 +402,27 @@ def test_bad_input(log, profiles):
     named = {"unweighted", "weights", "at-t0", "item-first", "random-phase", "snips", "wtd-h", "alone", "structure"}
     assert set(SCHEMES) >= named
     assert isinstance(make_scheme("unweighted"), Unweighted)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "says"),
+    [
+        ("unweighted+users=5", "unweighted: users must be uniform, edges or a weight for each user's id, got 5"),
+        ("unweighted+half_life=-1", "half_life must be a number from 0"),
+        ("weights+p=-1", "p must be a whole number from 0"),
+        ("stratified-recall+beta=-1", "beta must be a number from 0"),
+        ("snips+gamma=-1", "gamma must be a number from 0"),
+        ("alone+learn=2", "learn must be 0 or 1"),
+        ("alone-estimated+days=may", "days must be numbers"),
+        ("alone-estimated+learn=2", "learn must be 0 or 1"),
+        ("structure+bins=1", "bins must be a whole number from 2"),
+    ],
+)
+def test_a_protocol_that_cannot_weigh_is_refused_before_the_platform_is_simulated(monkeypatch, protocol, says):
+    def simulated(*_):
+        raise AssertionError("refused before")
+
+    monkeypatch.setattr(Campaigns, "platform", simulated)
+    with pytest.raises(UserError, match=says) as caught:
+        compare(make_world("campaigns", "quick"), {"random": registry.learner("random")}, protocols=[protocol])
+    assert "\n" not in str(caught.value)

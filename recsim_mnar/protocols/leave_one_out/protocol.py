@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -78,8 +79,9 @@ def leave_one_out(
         exhaustive: hold out every view of every user, each alone, instead of drawing; for agents that need no refitting
             for it (with ``train`` all can do it). The result is what the mean over ever more folds tends to, with one
             view missing from the training data instead of one per user.
-        train: a log of other users, on which each agent is fitted once; no agent is refitted. None: the agents are
-            fitted on the judged users' other rows.
+        train: a log of other users (who may have the same ids), or of the same users' rows that are not judged, on
+            which each agent is fitted once; no agent is refitted. None: the agents are fitted on the judged users'
+            other rows.
         one_view: "omit" users with a single view, or count each as a "miss", so that they lower every rate.
         ties: candidates with the held-out item's score are ranked by a "drawn" order, or by "lowest" index first.
         executor: folds run in parallel; results do not depend on it.
@@ -89,9 +91,9 @@ def leave_one_out(
         count, and ``details`` has the number of users with one view (``users_left_out`` or ``users_missed``).
 
     Raises:
-        UserError: no user has two views, an argument is out of range, ``train`` is no log or holds the very views that
-            are judged, an agent's scores are not numbers, or it cannot
-            do the exhaustive form.
+        UserError: no user has two views, an argument is out of range, ``train`` is no log or holds views that are
+            judged (of most users in both logs step and item of all views agree, as far as the shorter log goes), an
+            agent's scores are not numbers, or it cannot do the exhaustive form.
     """
     _check_arguments(n_items, folds, ks, level, candidates)
     _check_choices(one_view, ties, exhaustive and train is None)
@@ -232,23 +234,39 @@ def _counts(value: Any) -> bool:
 
 
 def _check_train(log: Log, train: Any) -> None:
-    """Raise UserError for a training log that is none, or in which the held-out views stand."""
+    """Raise UserError for a training log that is none, or in which held-out views stand."""
     if train is None:
         return
     if not isinstance(train, Log):
         raise UserError(f"leave-one-out: train must be a Log of other users, got {train!r}")
-    judged, trained = (_sorted_views(one.organic()) for one in (log, train))
-    if np.array_equal(judged, trained):
+    same, shared = _same_users(log.organic(), train.organic())
+    if 2 * same > shared:
         raise UserError(
-            "leave-one-out: train holds the very views that are judged, so nothing would be held out. Give a log of "
-            "other users, or omit train to refit on the judged users' other rows"
+            f"leave-one-out: train holds views that are judged (of {same} of the {shared} users in both logs), so they "
+            "would not be held out. Give a log of other users, or omit train to refit on the judged users' other rows"
         )
 
 
-def _sorted_views(organic: Log) -> NDArray[Any]:
-    """(2, n) users and items of views, by user and item."""
-    pairs = np.stack([organic["user"], organic["item"]])
-    return pairs[:, np.lexsort(pairs[::-1])]
+def _same_users(judged: Log, trained: Log) -> tuple[int, int]:
+    """Ids with two views or more in both logs: those whose views in one all stand in the other, and their number.
+
+    Other people may bear the same ids. That step and item of all their views agree is then chance, and rare; the same
+    users' earlier or later rows have other steps.
+    """
+    one, other = (np.unique(_view_rows(each), axis=0) for each in (judged, trained))
+    n_one, n_other, common = (Counter(rows[:, 0].tolist()) for rows in (one, other, _in_both(one, other)))
+    shorter = {user: min(n, n_other[user]) for user, n in n_one.items() if min(n, n_other[user]) >= 2}
+    return sum(common[user] == n for user, n in shorter.items()), len(shorter)
+
+
+def _view_rows(organic: Log) -> NDArray[Any]:
+    """(n, 3) user, step and item of views."""
+    return np.stack([organic["user"], organic["step"], organic["item"]], axis=1)
+
+
+def _in_both(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    rows, times = np.unique(np.concatenate([one, other]), axis=0, return_counts=True)
+    return rows[times > 1]
 
 
 def _check_choices(one_view: str, ties: str, refitted_exhaustively: bool) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,19 +56,17 @@ class WeighedLeaveOneOut(Protocol):
 
     Attributes:
         words: on the scheme, for titles.
-        weighs_by: makes the scheme.
-        parameters: of the scheme.
+        weighs_by: the scheme, made with the protocol: what it refuses is refused before anything is simulated.
     """
 
     metrics = ("hr",)
     needs = frozenset({"platform"})
     words: ClassVar[str] = ""
-    weighs_by: ClassVar[Callable[..., schemes.Scheme]]
-    parameters: tuple[Any, ...] = ()
+    weighs_by: schemes.Scheme
 
     def scheme(self, study: Trial) -> schemes.Scheme:
         """How pairs are weighed."""
-        return type(self).weighs_by(*self.parameters)
+        return self.weighs_by
 
     def log(self, study: Trial) -> Log:
         """Whose pairs are held out."""
@@ -131,10 +128,9 @@ class UnweightedLOO(WeighedLeaveOneOut):
     name = "unweighted"
     summary = "leave-one-out, unweighted: a user, then one of their items (campaigns)"
     words = "unweighted"
-    weighs_by = schemes.Unweighted
 
     def __init__(self, users: str = "uniform", half_life: float = 0.0) -> None:
-        self.parameters = (users, half_life)
+        self.weighs_by = schemes.Unweighted(users, half_life)
 
 
 class WeightedLOO(WeighedLeaveOneOut):
@@ -147,10 +143,9 @@ class WeightedLOO(WeighedLeaveOneOut):
     name = "weights"
     summary = "leave-one-out, item weights optimised against campaigns (campaigns)"
     words = "weighted"
-    weighs_by = schemes.Weights
 
     def __init__(self, p: int = 0) -> None:
-        self.parameters = (p,)
+        self.weighs_by = schemes.Weights(p)
 
 
 class AtReferenceLOO(WeighedLeaveOneOut):
@@ -159,7 +154,7 @@ class AtReferenceLOO(WeighedLeaveOneOut):
     name = "at-t0"
     summary = "leave-one-out on the data of before the campaigns (campaigns)"
     words = "before campaigns"
-    weighs_by = schemes.AtReference
+    weighs_by = schemes.AtReference()
 
 
 class ItemFirstLOO(WeighedLeaveOneOut):
@@ -168,7 +163,7 @@ class ItemFirstLOO(WeighedLeaveOneOut):
     name = "item-first"
     summary = "leave-one-out, an item by its former share, then a holder (campaigns)"
     words = "item first"
-    weighs_by = schemes.ItemFirst
+    weighs_by = schemes.ItemFirst()
 
 
 class StratifiedRecallLOO(WeighedLeaveOneOut):
@@ -181,10 +176,9 @@ class StratifiedRecallLOO(WeighedLeaveOneOut):
     name = "stratified-recall"
     summary = "leave-one-out, popularity-stratified recall of Steck 2011 (campaigns)"
     words = "stratified recall"
-    weighs_by = schemes.StratifiedRecall
 
     def __init__(self, beta: float = 0.5) -> None:
-        self.parameters = (beta,)
+        self.weighs_by = schemes.StratifiedRecall(beta)
 
 
 class PopularitySNIPSLOO(WeighedLeaveOneOut):
@@ -197,10 +191,9 @@ class PopularitySNIPSLOO(WeighedLeaveOneOut):
     name = "snips"
     summary = "leave-one-out, popularity propensities of Yang et al. 2018 (campaigns)"
     words = "popularity SNIPS"
-    weighs_by = schemes.PopularitySNIPS
 
     def __init__(self, gamma: float = 1.5) -> None:
-        self.parameters = (gamma,)
+        self.weighs_by = schemes.PopularitySNIPS(gamma)
 
 
 class WTDLOO(WeighedLeaveOneOut):
@@ -209,7 +202,7 @@ class WTDLOO(WeighedLeaveOneOut):
     name = "wtd"
     summary = "leave-one-out, pairs weighted as Carraro & Bridge 2020 (campaigns)"
     words = "WTD"
-    weighs_by = schemes.WTD
+    weighs_by = schemes.WTD()
 
 
 class AloneLOO(WeighedLeaveOneOut):
@@ -224,10 +217,9 @@ class AloneLOO(WeighedLeaveOneOut):
     name = "alone"
     summary = "leave-one-out on what users added alone, as the log says (campaigns)"
     words = "added alone"
-    weighs_by = schemes.Alone
 
     def __init__(self, learn: int = 0) -> None:
-        self.parameters = (learn,)
+        self.weighs_by = schemes.Alone(learn)
 
 
 class AloneEstimatedLOO(WeighedLeaveOneOut):
@@ -245,15 +237,17 @@ class AloneEstimatedLOO(WeighedLeaveOneOut):
     name = "alone-estimated"
     summary = "leave-one-out on what users added alone, estimated from jumps (campaigns)"
     words = "added alone, estimated"
-    weighs_by = schemes.AloneEstimated
 
     def __init__(self, days: str | float = "", learn: int = 0, window: int = 30, draw: int = 0) -> None:
-        self.parameters = (days, learn, window, draw)
+        self._of_the_world = days == ""
+        self._others = learn, window, draw
+        self.weighs_by = schemes.AloneEstimated(0.0 if self._of_the_world else days, *self._others)
 
     def scheme(self, study: Trial) -> schemes.Scheme:
         """See :meth:`WeighedLeaveOneOut.scheme`."""
-        days, *others = self.parameters
-        return schemes.AloneEstimated(study.data.platform.world.campaign_days() if days == "" else days, *others)
+        if not self._of_the_world:
+            return self.weighs_by
+        return schemes.AloneEstimated(study.data.platform.world.campaign_days(), *self._others)
 
 
 class StructureLOO(WeighedLeaveOneOut):
@@ -268,10 +262,9 @@ class StructureLOO(WeighedLeaveOneOut):
     name = "structure"
     summary = "leave-one-out, pairs as predictable as before the campaigns (campaigns)"
     words = "structure weights"
-    weighs_by = schemes.StructureWeights
 
     def __init__(self, bins: int = 10) -> None:
-        self.parameters = (bins,)
+        self.weighs_by = schemes.StructureWeights(bins)
 
 
 class RandomPhaseLOO(WeighedLeaveOneOut):
