@@ -60,13 +60,17 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=4000, help="and to no more logs than this")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("runs/verdict"))
-    parser.add_argument("--as", dest="label", default="now", help="table: 'before' or 'now'")
+    parser.add_argument("--as", dest="label", default="now", choices=("before", "now"))
     parser.add_argument("--quick", action="store_true")
     a = parser.parse_args(given)
     try:
         if a.quick:
             return quick()
-        chosen = [family.name for family in every_family(tuple(a.families)) if not a.only or family.name in a.only]
+        names = [family.name for family in every_family(tuple(a.families))]
+        unknown = sorted(set(a.only or ()) - set(names))
+        if unknown:
+            raise UserError(f"no family {unknown[0]!r}: --only takes {', '.join(names)}")
+        chosen = a.only or names
         if a.part == "truths":
             return truths(a.families, chosen, a.logs or 100)
         if a.part == "judge":

@@ -108,7 +108,7 @@ def _judged(setting: UpliftSetting, logs: int) -> dict[str, list[tuple[bool, boo
             lists = {}
         estimates |= {name: (estimate, setting.list_value) for name, estimate in lists.items()}
         for name, (estimate, truth) in estimates.items():
-            right = estimate.low - 1e-12 <= truth <= estimate.high + 1e-12
+            right = bool(estimate.low - 1e-12 <= truth <= estimate.high + 1e-12)
             codes = ",".join(sorted({f.code for f in estimate.verdict.findings if f.level != "trust"}))
             found.setdefault(name, []).append((estimate.trusted, right, codes))
     return found

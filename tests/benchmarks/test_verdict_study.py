@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "verdict"
-NAMES = ("interface", "generator", "worlds", "families", "analysis", "run")
+NAMES = ("interface", "generator", "worlds", "families", "analysis", "run", "uplift_worlds")
 
 
-@pytest.fixture
-def study(monkeypatch):
+@pytest.fixture(scope="module")
+def study():
     """The study's modules, forgotten afterwards: other studies have modules of these names."""
     if not FOLDER.is_dir():
         pytest.skip("the benchmarks are not next to the tests")
-    monkeypatch.syspath_prepend(str(FOLDER))
-    for name in NAMES:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield {name: importlib.import_module(name) for name in NAMES}
-    for name in NAMES:
-        sys.modules.pop(name, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        for name in NAMES:
+            patch.delitem(sys.modules, name, raising=False)
+        yield {name: importlib.import_module(name) for name in NAMES}
+        for name in NAMES:
+            sys.modules.pop(name, None)
 
 
 def summary(trusted, right, *, logs=400, honest=True, **more):
@@ -85,6 +86,20 @@ def test_a_summary_counts_what_was_trusted_and_right(study):
     assert found["reasons"] == "wide_interval .250"
 
 
+def test_results_are_read_as_they_were_written(study, tmp_path, monkeypatch):
+    analysis = study["analysis"]
+    monkeypatch.setattr(analysis, "HERE", tmp_path)
+    before = {"rules": "a", "families": [summary(40, 30), summary(80, 79, width=None)]}
+    now = {"rules": "b", "families": [summary(40, 40), summary(80, 79), summary(20, 0, honest=False)]}
+    now["families"][0]["family"] = "f40"
+    kept = {"before": before, "now": now, "uplift": study["uplift_worlds"].judge_all(2)}
+    analysis.save(kept)
+    assert analysis.load() == kept
+    text = (tmp_path / "results.md").read_text()
+    assert "| f40 | 400 | .100 | .750 -> 1 [.912, 1] |" in text
+    assert "| f20 | facts | value | 400 | .050 | 0 [0, .168] |" in text
+
+
 def test_resuming_gives_the_same_rows_as_one_run(study, tmp_path):
     run, paths, name = study["run"], [FOLDER / "families.py"], "drawn-014-lognormal-lognormal"
     run.judge(paths, [name], tmp_path / "one", 40)
@@ -107,6 +122,11 @@ def test_drawing_on_stops_at_the_trusted_logs_that_are_wanted(study, tmp_path):
     trusted = min(sum(row[f"{quantity}.level"] == 0 for row in rows) for quantity in run.QUANTITIES)
     assert 25 < len(rows) <= 100
     assert trusted >= 60 or len(rows) == 100
+
+
+def test_a_wrong_name_is_one_line(study, capsys):
+    assert study["run"].main(["judge", "--only", "nobody"]) == 2
+    assert capsys.readouterr().err.startswith("error: no family 'nobody': --only takes p01")
 
 
 def test_a_name_is_a_familys_own(study, tmp_path):
