@@ -63,7 +63,7 @@ def row(estimate: Any, gap: Any, truth: float, baseline: float, overlap: float) 
 
 def of_generator() -> Iterator[tuple[str, Any]]:
     """All settings in turn."""
-    settings = [*GENERATOR["load"](), *GENERATOR["load"]("fresh.json")]
+    settings = [*GENERATOR["draw_settings"](), *GENERATOR["draw_fresh"]()]
     each, more = divmod(MIX["generator"], len(settings))
     for number, setting in enumerate(settings):
         yield f"generator-{setting.name}", lambda s=setting, n=each + (number < more): generated(s, n)

@@ -1,21 +1,17 @@
 """Settings drawn at random, and logs of them whose value is known: families of weights and rewards.
 
-`python benchmarks/verdict/generator.py` draws the settings into settings.json and fresh.json. They are drawn before any
-rule is run on them, and a setting's logs are addressed by its seed and their number. Those of fresh.json have kinds of
-weights and of rewards that the others have not.
+Settings follow from their seed alone. They were drawn before any rule was run on them, and a setting's logs are
+addressed by its seed and their number. The fresh ones have other kinds of weights and of rewards.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
 SEED = 20261
 POINTS = 1000  # equiprobable points of a law of weights
 EFFECTS = 16  # equiprobable user effects
@@ -231,7 +227,6 @@ class World:
         baseline_value: the logging policy's.
         largest: largest weight possible.
         reward_bounds: least and largest reward possible, inf where there is none.
-        second: E[w^2], rows weighing the same.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -258,7 +253,7 @@ class World:
         self.of_length /= float((size * self.lengths) @ self.of_length) / mean
         there = np.flatnonzero(self.lengths > 0)
         self.base = s.rate if s.rewards in BOUNDED else 1.0
-        value = baseline = second = 0.0
+        value = baseline = 0.0
         for i in there:
             means = self._means(self.bent[:, None], self.effects[None, :], np.full((1, 1), self.of_length[i])).mean(
                 axis=1
@@ -266,15 +261,12 @@ class World:
             share = self.lengths[i] * size[i] / mean
             value += share * self.by_length[i] * float((self.chance * self.weight) @ means)
             baseline += share * float(self.chance @ means)
-            second += share * self.by_length[i] ** 2 * float(self.chance @ self.weight**2)
         self.missing_mean = s.missing_reward * self.base
         if s.rewards in BOUNDED:
             self.missing_mean = min(self.missing_mean, 0.95)
         self.value = (1 - s.missing) * value + s.missing * self.missing_mean - s.cost
         self.baseline_value = baseline - s.cost
-        self.second = second
         self.largest = float(self.weight.max() * self.by_length[there].max())
-        self.largest_chance = float(self.chance[np.argmax(self.weight)])
         top = 1.0 if s.rewards in BOUNDED else np.inf
         self.reward_bounds = (-s.cost, top - s.cost)
         self.propensity = min(0.5, 0.999 / self.largest)
@@ -285,6 +277,10 @@ class World:
 
     def log(self, number: int) -> dict[str, np.ndarray]:
         """Columns of one log, `unsupported` and `baseline` among them."""
+        return self.log_with_kinds(number)[0]
+
+    def log_with_kinds(self, number: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Columns of one log, and each row's kind."""
         s = self.setting
         rng = np.random.default_rng([s.seed, number])
         lengths = 1 + np.searchsorted(np.cumsum(self.lengths)[:-1], rng.random(s.users), side="right")
@@ -312,7 +308,14 @@ class World:
             weight = weight * (1 - lost)
             columns["unsupported"] = lost
         propensity = np.full(n, self.propensity)
-        return columns | {"propensity": propensity, "target": weight * propensity, "baseline": propensity}
+        return columns | {"propensity": propensity, "target": weight * propensity, "baseline": propensity}, kind
+
+    def actions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(k,) context, action and logging probability in that context, of each kind of row."""
+        if self.setting.weights == "softmax":
+            cell = np.argsort(_softmax_weights(self.setting)[1], axis=None)
+            return cell // ACTIONS, cell % ACTIONS, self.chance * CONTEXTS
+        return np.zeros(self.chance.size, int), np.arange(self.chance.size), self.chance
 
     def stated(self) -> dict[str, Any]:
         """What the user says beside the columns."""
@@ -325,21 +328,6 @@ class World:
         if s.reward_range:
             out |= {"reward_min": self.reward_bounds[0], "reward_max": self.reward_bounds[1]}
         return out
-
-    def bounded(self) -> bool:
-        """Whether coverage is promised: bounded rewards, stated support, 100 users, and the largest weight known."""
-        s = self.setting
-        rows = s.users * mean_length(s.lengths)
-        units = s.users if s.weights == "by_user" else rows
-        met = -np.expm1(units * np.log1p(-self.largest_chance)) > 0.999
-        met &= s.weights in ("two_point", "epsilon_greedy", "three_point", "softmax")
-        return bool(
-            s.rewards in BOUNDED
-            and (s.missing == 0 or s.reward_range)
-            and s.support != "no"
-            and s.users >= 100
-            and (s.weight_max or met)
-        )
 
 
 def _rewards(s: Setting, mean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -405,30 +393,15 @@ def _weights(s: Setting) -> tuple[np.ndarray, np.ndarray]:
 
 def _softmax(s: Setting) -> tuple[np.ndarray, np.ndarray]:
     """Every action of every context is a kind of row; the policies' logits are normal."""
-    rng = np.random.default_rng([s.seed, CONTEXTS, ACTIONS])
-    logits = s.shape[0] * rng.standard_normal((CONTEXTS, ACTIONS))
-    own, target = (np.exp(x) for x in (logits, logits + s.shape[1] * rng.standard_normal(logits.shape)))
-    logging = own / own.sum(axis=1, keepdims=True)
-    weight = target / target.sum(axis=1, keepdims=True) / logging
+    logging, weight = _softmax_weights(s)
     order = np.argsort(weight, axis=None)
     return (logging / CONTEXTS).ravel()[order], weight.ravel()[order]
 
 
-def load(name: str = "settings.json") -> list[Setting]:
-    """The settings of the study; those of families that no rule was developed on are in "fresh.json"."""
-    records = json.loads((HERE / name).read_text())
-    return [Setting(**r | {"shape": tuple(r["shape"]), "lengths": tuple(r["lengths"])}) for r in records]
-
-
-def main() -> None:
-    drawn = {"settings.json": draw_settings(), "fresh.json": draw_fresh()}
-    for name, settings in drawn.items():
-        (HERE / name).write_text(json.dumps([asdict(s) for s in settings], indent=1) + "\n")
-    for s in (s for settings in drawn.values() for s in settings):
-        world = World(s)
-        log = world.log(0)
-        print(s.name, "held out" if s.held_out else "", log["reward"].size, f"{world.value:.4g}", world.bounded())
-
-
-if __name__ == "__main__":
-    main()
+def _softmax_weights(s: Setting) -> tuple[np.ndarray, np.ndarray]:
+    """(contexts, actions) logging probabilities and weights."""
+    rng = np.random.default_rng([s.seed, CONTEXTS, ACTIONS])
+    logits = s.shape[0] * rng.standard_normal((CONTEXTS, ACTIONS))
+    own, target = (np.exp(x) for x in (logits, logits + s.shape[1] * rng.standard_normal(logits.shape)))
+    logging = own / own.sum(axis=1, keepdims=True)
+    return logging, target / target.sum(axis=1, keepdims=True) / logging

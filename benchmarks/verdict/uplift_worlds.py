@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.uplift import average_effect, evaluate_lists
+from recsim_mnar.log.exposures import Exposures
+
 SEED = 20262
 SETTINGS = 15
+EFFECTS = ("naive", "ips", "snips")
+LISTS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled")
 
 
 @dataclass(frozen=True)
@@ -79,3 +86,47 @@ def draw_uplift(seed: int = SEED) -> list[UpliftSetting]:
             )
         )  # fmt: skip
     return out
+
+
+def judge_all(logs: int) -> list[dict[str, Any]]:
+    """Every estimate over logs of all settings, with the setting in which it covers least."""
+    by_setting = {setting.name: _judged(setting, logs) for setting in draw_uplift()}
+    return [_pooled(name, by_setting) for name in (*(f"effect_{name}" for name in EFFECTS), *LISTS)]
+
+
+def _judged(setting: UpliftSetting, logs: int) -> dict[str, list[tuple[bool, bool, str]]]:
+    """(trusted, right, reasons) of each log, by estimate."""
+    found: dict[str, list[tuple[bool, bool, str]]] = {}
+    for number in range(logs):
+        shown, bought, table = setting.log(number)
+        u, i, t = np.nonzero(shown | bought)
+        exposures = Exposures(u, i, t, shown[u, i, t], bought[u, i, t], *shown.shape, propensities=table)
+        estimates = {f"effect_{name}": (average_effect(exposures, name), setting.value) for name in EFFECTS}
+        try:
+            lists = evaluate_lists(exposures, setting.lists(), metrics=list(LISTS))
+        except UserError:  # no user has a recommended and an unrecommended item
+            lists = {}
+        estimates |= {name: (estimate, setting.list_value) for name, estimate in lists.items()}
+        for name, (estimate, truth) in estimates.items():
+            right = bool(estimate.low - 1e-12 <= truth <= estimate.high + 1e-12)
+            codes = ",".join(sorted({f.code for f in estimate.verdict.findings if f.level != "trust"}))
+            found.setdefault(name, []).append((estimate.trusted, right, codes))
+    return found
+
+
+def _pooled(name: str, by_setting: dict[str, dict[str, list[tuple[bool, bool, str]]]]) -> dict[str, Any]:
+    own = {setting: rows[name] for setting, rows in by_setting.items() if rows.get(name)}
+    rows = [row for each in own.values() for row in each]
+    shares = {setting: sum(right for _, right, _ in each) / len(each) for setting, each in own.items()}
+    where = min(shares, key=lambda setting: shares[setting])
+    reasons = Counter(code for _, _, codes in rows for code in codes.split(",") if code)
+    return {
+        "estimate": name,
+        "logs": len(rows),
+        "trusted": sum(trusted for trusted, _, _ in rows),
+        "right_given_trust": sum(trusted and right for trusted, right, _ in rows),
+        "right": sum(right for _, right, _ in rows),
+        "lowest": shares[where],
+        "where": where,
+        "reasons": "; ".join(f"{code} {count / len(rows):.2f}" for code, count in reasons.most_common(4)),
+    }

@@ -1,0 +1,320 @@
+"""What the judged logs amount to: summaries by family, pooled shares, the bars of the study, results.json and .md."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from interface import Family
+
+HERE = Path(__file__).resolve().parent
+MODES, QUANTITIES = ("plain", "facts"), ("value", "difference")
+NOMINAL = 0.95
+BANDS = ((0.0, 0.2), (0.2, 0.5), (0.5, 1.0))
+"""Shares of trusted logs by which families are pooled; the lower end is outside."""
+FAR, FAR_POOLED = 0.001, 0.01
+"""Chances below which a coverage of .95 is ruled out: of one family, of a pool."""
+LEAST_LOGS, LEAST_TRUSTED, MOST_LOGS, LEAST_FAMILIES = 400, 100, 4000, 60
+COLUMNS = ("family", "mode", "quantity", "honest", "production", "logs", "trusted", "right_given_trust", "right",
+           "width", "rmse_ratio", "clipped_ratio", "relative_rmse", "estimators", "reasons")  # fmt: skip
+Summary = dict[str, Any]
+
+
+def exact_limits(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
+    """Limits of a share (Clopper & Pearson 1934)."""
+    from scipy.stats import beta
+
+    tail = (1.0 - level) / 2.0
+    low = float(beta.ppf(tail, hits, of - hits + 1)) if hits else 0.0
+    return low, float(beta.ppf(1.0 - tail, hits + 1, of - hits)) if hits < of else 1.0
+
+
+def chance_of_so_few(hits: int, of: int) -> float:
+    """Probability of at most so many hits where each has chance .95."""
+    from scipy.stats import binom
+
+    return float(binom.cdf(hits, of, NOMINAL)) if of else 1.0
+
+
+def summary(family: Family, mode: str, quantity: str, rows: list[dict[str, Any]]) -> Summary:
+    """One family's logs in one mode.
+
+    width: median width over 2 x 1.96 times the true rmse of the same estimate. rmse_ratio: that rmse over the better of
+    ips and snips; clipped_ratio: that of the clip of 15. relative_rmse: over the true value or difference.
+    """
+    truth = family.value - (family.baseline_value if quantity == "difference" else 0.0)
+    low, high, level, estimate, *plain = (
+        np.array([row[f"{quantity}.{name}"] for row in rows], float)
+        for name in ("low", "high", "level", "estimate", "ips", "snips", "clipped")
+    )
+    # Rounding: a difference of two sums of large rewards has their digits.
+    slack = 1e-12 * max(abs(family.value), abs(family.baseline_value))
+    right = (low <= truth + slack) & (truth - slack <= high)
+    trusted = level == 0
+    rmse, *others = (_rmse(x, truth) for x in (estimate, *plain))
+    better, least = min(others[:2]), 1e-9 * abs(family.value)
+    reasons = Counter(code for row in rows for code in str(row[f"{quantity}.codes"]).split(",") if code)
+    return {
+        "family": family.name,
+        "mode": mode,
+        "quantity": quantity,
+        "honest": family.honest,
+        "production": family.production,
+        "logs": len(rows),
+        "trusted": int(trusted.sum()),
+        "right_given_trust": int((trusted & right).sum()),
+        "right": int(right.sum()),
+        "width": _over(float(np.median(high - low)), 3.92 * rmse, least),
+        "rmse_ratio": _over(rmse, better, least),
+        "clipped_ratio": _over(others[2], better, least),
+        "relative_rmse": _over(rmse, abs(truth), least),
+        "estimators": ", ".join(sorted({str(row[f"{quantity}.estimator"]) for row in rows})),
+        "reasons": "; ".join(f"{code} {_share(count / len(rows))}" for code, count in reasons.most_common(4)),
+    }
+
+
+def _rmse(values: np.ndarray, truth: float) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean((known - truth) ** 2))) if known.size else math.nan
+
+
+def _over(above: float, below: float, least: float) -> float | None:
+    """Their ratio to four digits; None where there is none."""
+    ratio = above / below if below > least else math.nan
+    return float(f"{ratio:.4g}") if math.isfinite(ratio) else None
+
+
+# ---------------------------------------------------------------------------------------------------------------- pools
+
+
+def pools(found: list[Summary]) -> list[dict[str, Any]]:
+    """Coverage given trust of honest families, by how often they are trusted."""
+    out = []
+    for mode in MODES:
+        for quantity in QUANTITIES:
+            own = [s for s in honest(found) if s["mode"] == mode and s["quantity"] == quantity and s["trusted"]]
+            for low, high in BANDS:
+                inside = [s for s in own if low < s["trusted"] / s["logs"] <= high]
+                trusted, right = (sum(s[name] for s in inside) for name in ("trusted", "right_given_trust"))
+                out.append({"mode": mode, "quantity": quantity, "band": f"{low:g} to {high:g}", "families": len(inside),
+                            "trusted": trusted, "right": right, "p": chance_of_so_few(right, trusted)})  # fmt: skip
+    return out
+
+
+def honest(found: list[Summary]) -> list[Summary]:
+    return [s for s in found if s["honest"]]
+
+
+# --------------------------------------------------------------------------------------------------------------- checks
+
+
+def checks(found: list[Summary]) -> list[dict[str, Any]]:
+    """The bars, each with whether it is passed, its figure and what breaks it."""
+    return [*_enough(found), *_covered(found), *_useful(found), *_narrow(found)]
+
+
+def _check(bar: str, passed: bool, figure: str, broken: list[str] | None = None) -> dict[str, Any]:
+    return {"bar": bar, "passed": bool(passed), "figure": figure, "broken": broken or []}
+
+
+def _label(s: Summary) -> str:
+    return f"{s['family']} ({s['mode']}, {s['quantity']})"
+
+
+def _enough(found: list[Summary]) -> list[dict[str, Any]]:
+    names, fewest = {s["family"] for s in found}, min(s["logs"] for s in found)
+    few = [_label(s) for s in honest(found) if s["trusted"] < LEAST_TRUSTED and s["logs"] < MOST_LOGS]
+    return [
+        _check(f"{LEAST_FAMILIES} families, {LEAST_LOGS} logs each", len(names) >= LEAST_FAMILIES
+               and fewest >= LEAST_LOGS, f"{len(names)} families, at least {fewest} logs"),
+        _check(f"honest families: {LEAST_TRUSTED} trusted logs or {MOST_LOGS} logs", not few, f"{len(few)} have fewer"),
+    ]  # fmt: skip
+
+
+def _covered(found: list[Summary]) -> list[dict[str, Any]]:
+    low = [
+        f"{_label(s)} {_share(s['right_given_trust'] / s['trusted'])} of {s['trusted']}"
+        for s in honest(found)
+        if chance_of_so_few(s["right_given_trust"], s["trusted"]) < FAR
+    ]
+    pooled = [
+        f"{p['mode']}, {p['quantity']}, trusted in {p['band']}: {_share(p['right'] / p['trusted'])} of {p['trusted']}"
+        for p in pools(found)
+        if p["p"] < FAR_POOLED
+    ]
+    return [
+        _check(f"no honest family's coverage given trust below .95 at p < {FAR}", not low, f"{len(low)} are", low),
+        _check(f"no pool's at p < {FAR_POOLED}", not pooled, f"{len(pooled)} of 12 are", pooled),
+    ]
+
+
+def _useful(found: list[Summary]) -> list[dict[str, Any]]:
+    own = [s for s in found if s["production"] and s["mode"] == "facts"]
+    exact = [s for s in own if s["quantity"] == "value" and (s["relative_rmse"] or math.inf) < 0.1]
+    shy = [f"{s['family']} {_share(s['trusted'] / s['logs'])}" for s in exact if s["trusted"] < 0.8 * s["logs"]]
+    out = [_check("production with facts, rmse below .1 of the value: trusted at least .80", bool(exact) and not shy,
+                  f"{len(exact) - len(shy)} of {len(exact)}", shy)]  # fmt: skip
+    for quantity in QUANTITIES:
+        ratios = [s["rmse_ratio"] for s in own if s["quantity"] == quantity and s["rmse_ratio"] is not None]
+        middle, worst = (float(np.median(ratios)), max(ratios)) if ratios else (math.nan, math.nan)
+        bar = f"production with facts, {quantity}: rmse over the better of ips and snips, median 1.1, worst 1.5"
+        out.append(_check(bar, middle <= 1.1 and worst <= 1.5, f"median {middle:.2f}, worst {worst:.2f}"))
+    return out
+
+
+def _narrow(found: list[Summary]) -> list[dict[str, Any]]:
+    out = []
+    for quantity in QUANTITIES:
+        own = [s for s in honest(found) if s["mode"] == "facts" and s["quantity"] == quantity]
+        own = [s for s in own if s["width"] is not None and s["trusted"] >= 0.5 * s["logs"]]
+        middle = float(np.median([s["width"] for s in own])) if own else math.nan
+        wide = [f"{s['family']} {s['width']:.2f}" for s in own if s["width"] > 1.5]
+        bar = f"facts, {quantity}: median width of families trusted in half of logs at most 1.25 oracles"
+        out.append(_check(bar, middle <= 1.25, f"{middle:.2f} of {len(own)} families; above 1.5: {len(wide)}", wide))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------- as files
+
+
+def load() -> dict[str, Any]:
+    """What results.json holds: summaries under "before" and "now", as dictionaries."""
+    path = HERE / "results.json"
+    if not path.exists():
+        return {}
+    read = json.loads(path.read_text())
+    columns = read.pop("columns", COLUMNS)
+    for label in ("before", "now"):
+        if label in read:
+            read[label]["families"] = [dict(zip(columns, row, strict=True)) for row in read[label]["families"]]
+    return dict(read)
+
+
+def save(kept: dict[str, Any]) -> None:
+    """Write results.json, a line per family, and results.md."""
+    parts = [f' "columns": {json.dumps(COLUMNS)}']
+    for label in ("before", "now"):
+        if label in kept:
+            rows = ",\n".join("   " + json.dumps([s[name] for name in COLUMNS]) for s in kept[label]["families"])
+            rules = json.dumps(kept[label]["rules"])
+            parts.append(f' "{label}": {{\n  "rules": {rules},\n  "families": [\n{rows}\n  ]\n }}')
+    if "uplift" in kept:
+        rows = ",\n".join("  " + json.dumps(row) for row in kept["uplift"])
+        parts.append(f' "uplift": [\n{rows}\n ]')
+    for name, content in (("results.json", "{\n" + ",\n".join(parts) + "\n}\n"), ("results.md", text(kept))):
+        temporary = HERE / f"{name}.part"
+        temporary.write_text(content)
+        temporary.replace(HERE / name)
+
+
+def text(kept: dict[str, Any]) -> str:
+    """results.md: the bars, pools, and families, "before" next to "now" where both are kept."""
+    labels = [label for label in ("before", "now") if label in kept]
+    lines = ["# Results", ""]
+    for label in labels:
+        found = kept[label]["families"]
+        lines += [f"## The bars, {label}", "", *check_lines(checks(found)), "", *_pool_table(found), ""]
+    if labels:
+        last = kept[labels[-1]]["families"]
+        first = {_label(s): s for s in kept[labels[0]]["families"]} if len(labels) > 1 else {}
+        titles = [(mode, quantity) for mode in ("facts", "plain") for quantity in QUANTITIES]
+        for mode, quantity in titles:
+            own = [s for s in honest(last) if (s["mode"], s["quantity"]) == (mode, quantity)]
+            lines += [f"## Honest families: {quantity}, {mode}", "", *_family_table(own, first), ""]
+        wrong = [s for s in last if not s["honest"]]
+        lines += ["## Logs on which something is wrong", "", *_dishonest_table(wrong, first), ""]
+    if "uplift" in kept:
+        lines += ["## Uplift", "", uplift_text(kept["uplift"]), ""]
+    return "\n".join(lines)
+
+
+def check_lines(found: list[dict[str, Any]]) -> list[str]:
+    lines = ["| bar | | figure | what breaks it |", "|---|---|---|---|"]
+    for c in found:
+        verdict = "PASS" if c["passed"] else "short"
+        lines.append(f"| {c['bar']} | {verdict} | {c['figure']} | {'; '.join(c['broken'])} |")
+    return lines
+
+
+def _pool_table(found: list[Summary]) -> list[str]:
+    lines = ["| stated | quantity | families trusted in | families | trusted logs | coverage given trust |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for p in pools(found):
+        cell = _with_limits(p["right"], p["trusted"])
+        lines.append(f"| {p['mode']} | {p['quantity']} | {p['band']} | {p['families']} | {p['trusted']} | {cell} |")
+    return lines
+
+
+def _family_table(own: list[Summary], first: dict[str, Summary]) -> list[str]:
+    lines = [
+        "| family | logs | trusted | coverage given trust | joint | width | rmse ratio | clip 15 | rmse/V | why not |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for s in own:
+        old, joint = first.get(_label(s)), (s["trusted"] - s["right_given_trust"]) / s["logs"]
+        cells = [
+            s["family"],
+            str(s["logs"]),
+            _then(old, s, lambda x: _share(x["trusted"] / x["logs"])),
+            (_given_trust(old) + " -> " if old else "") + _with_limits(s["right_given_trust"], s["trusted"]),
+            _share(joint),
+            _then(old, s, lambda x: _number(x["width"])),
+            _then(old, s, lambda x: _number(x["rmse_ratio"])),
+            _number(s["clipped_ratio"]),
+            _number(s["relative_rmse"], 3),
+            s["reasons"],
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _dishonest_table(own: list[Summary], first: dict[str, Summary]) -> list[str]:
+    lines = ["| family | stated | quantity | logs | trusted | right given trust | what caught the others |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for s in own:
+        old = first.get(_label(s))
+        share = _then(old, s, lambda x: _share(x["trusted"] / x["logs"]))
+        cell = (_given_trust(old) + " -> " if old else "") + _with_limits(s["right_given_trust"], s["trusted"])
+        lines.append(f"| {s['family']} | {s['mode']} | {s['quantity']} | {s['logs']} | {share} | {cell} "
+                     f"| {s['reasons']} |")  # fmt: skip
+    return lines
+
+
+def _then(old: Summary | None, new: Summary, cell: Any) -> str:
+    return cell(new) if old is None or cell(old) == cell(new) else f"{cell(old)} -> {cell(new)}"
+
+
+def _given_trust(s: Summary) -> str:
+    return _share(s["right_given_trust"] / s["trusted"]) if s["trusted"] else "-"
+
+
+def _with_limits(hits: int, of: int) -> str:
+    if not of:
+        return "-"
+    low, high = exact_limits(hits, of)
+    return f"{_share(hits / of)} [{_share(low)}, {_share(high)}]"
+
+
+def _share(x: float) -> str:
+    return "1" if x == 1.0 else f"{x:.3f}".lstrip("0") if x else "0"
+
+
+def _number(x: float | None, digits: int = 2) -> str:
+    return "-" if x is None else f"{x:.{digits}f}"
+
+
+def uplift_text(found: list[dict[str, Any]]) -> str:
+    """Worlds of recommendations, by estimate: how often trusted and right, over all worlds."""
+    lines = ["| estimate | logs | trusted | coverage given trust | coverage | lowest coverage | reasons |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines += [
+        f"| {row['estimate']} | {row['logs']} | {_share(row['trusted'] / row['logs'])} "
+        f"| {_with_limits(row['right_given_trust'], row['trusted'])} | {_share(row['right'] / row['logs'])} "
+        f"| {_share(row['lowest'])} ({row['where']}) | {row['reasons']} |"
+        for row in found
+    ]
+    return "\n".join(lines)
