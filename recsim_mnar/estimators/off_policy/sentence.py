@@ -202,7 +202,8 @@ def _of_value(record: Record, records: Sequence[Record]) -> _Said:
         return unusable
     amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
     span = amounts.span(limits["low"], limits["high"])
-    text = f"{_who(record)} earns {amounts.one(record['value'])} a decision ({_level(record)} {span}), {STATES}"
+    earns = "earns" if sure == "trust" else "is estimated to earn"
+    text = f"{_who(record)} {earns} {amounts.one(record['value'])} a decision ({_level(record)} {span}), {STATES}"
     text += "." if sure == "trust" else f", but: {_because(record, sure)}."
     return _Said(record, "value", text, sure, _next(record, sure, "compare it with today's policy (--baseline today)"))
 
