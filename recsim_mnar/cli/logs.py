@@ -245,13 +245,11 @@ def estimate(
 
 def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOutput) -> None:
     """The table, and below it what speaks against its rows, each thing once and nothing that was said before."""
-    from recsim_mnar.estimators.off_policy.written import Amounts, identified, lacks, reasons
+    from recsim_mnar.estimators.off_policy.written import partly_covered, reasons
 
     json_output.show(records_table(records))
-    partly = [record for record in records if "baseline" not in record and record["leads"] and lacks(record)]
-    for line in (identified(record, Amounts.of(records)) for record in partly):
-        if line not in said:
-            json_output.sentence(line)
+    for line in partly_covered(records, said):
+        json_output.sentence(line)
     for reason in reasons(records):
         json_output.sentence(reason.line)
 

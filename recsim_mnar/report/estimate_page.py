@@ -10,7 +10,7 @@ from typing import Any
 
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
-from recsim_mnar.estimators.off_policy.written import Amounts, Record, cells, identified, label, lacks, reasons
+from recsim_mnar.estimators.off_policy.written import Amounts, Record, cells, label, lacks, partly_covered, reasons
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.log.made_with import made_with
@@ -87,26 +87,24 @@ def _results(found: Estimates) -> dict[str, Any]:
 def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
     leaders = [r for r in found.records if r["leads"]]
     others = [r for r in found.records if not r["leads"]]
-    said = reasons(leaders)
+    said, sentence = reasons(leaders), sentence_of(found.records)
     amounts = Amounts.of(found.records)
     weights = weights_of(found)
     shown = [replace(each, policy=found.label(each.policy)) for each in weights]
+    values = _values_figures(leaders, amounts)
     write_from(
         "estimate.html",
         path,
         made_by,
-        [
-            figure
-            for figure in (_values_figure(leaders, amounts), *weight_figures(shown, found.clip))
-            if figure is not None
-        ],
+        [*values, *weight_figures(shown, found.clip)],
         downloads=together(
             downloads_of("estimates", (_row_of(record) for record in found.records)),
             downloads_of("weights", (each.to_dict() for each in weights)),
         ),
+        n_of_values=len(values),
         source=found.source,
-        sentence=sentence_of(found.records),
-        partly=[identified(r, amounts) for r in leaders if "baseline" not in r and lacks(r)],
+        sentence=sentence,
+        partly=partly_covered(leaders, sentence.text),
         reasons=said,
         further=[reason for reason in reasons([*leaders, *others]) if reason not in said],
         facts=_facts(found, amounts),
@@ -141,20 +139,21 @@ def weights_of(found: Estimates) -> list[WeightDistribution]:
     return [weight_distribution(name, weight, found.clip) for name, weight in found.log.weights.items()]
 
 
-def _values_figure(leaders: Sequence[Record], amounts: Amounts) -> Figure | None:
-    """The values of the leading estimator, but of policies that the log does not cover."""
+def _values_figures(leaders: Sequence[Record], amounts: Amounts) -> list[Figure]:
+    """The values of the leading estimator, but of policies that the log does not cover; none of today's alone."""
     unit = 100.0 if amounts.shares else 1.0
+    drawn = [r for r in leaders if "baseline" not in r and not lacks(r) and math.isfinite(r["high"])]
     records = [
         ProtocolRecord(
             world="log", protocol="off_policy", agent=label(r), metric=r["estimator"], value=unit * r["value"],
             low=unit * r["low"], high=unit * r["high"], level=r["level"], n=r["n"], seconds=0.0,
         )
-        for r in leaders if "baseline" not in r and not lacks(r) and math.isfinite(r["high"])
+        for r in drawn
     ]  # fmt: skip
-    if not records:
-        return None
+    if not records or all(r["today"] for r in drawn):
+        return []
     keys = tuple(dict.fromkeys((r.protocol, r.metric) for r in records))
     caption = "Whiskers are the intervals of the table."
     picture = Picture("Values", caption, "value a decision" + (", %" if amounts.shares else ""), keys)
     svg = draw(Comparison(records, headings={key: key[1] for key in keys}), picture)
-    return None if svg is None else Figure(picture.title, svg, picture.caption)
+    return [] if svg is None else [Figure(picture.title, svg, picture.caption)]

@@ -200,7 +200,7 @@ def test_a_policy_that_the_log_does_not_cover_has_no_value(tmp_path, capsys):
         assert "not covered" in each
         assert "times the value" not in each
         assert "0.400 %" not in each  # the mean of w r, of which nine tenths are missing
-    assert text.count("The log covers") == 1
+    assert text.count("The log covers") == shown.count("The log covers") == 1
     assert json.loads((out / "results.json").read_text())["sentence"]["answer"] == "not_covered"
 
 

@@ -32,7 +32,7 @@ class Sentence:
         answer: "better", "worse" (both only of what is trusted), "looks_better", "looks_worse", "cannot_tell",
             "same_policy", "value" (no baseline was given), "not_covered" (the log lacks too much of the target),
             "no_reward" or "do_not_use".
-        policy: the target; of several the one with the largest estimate.
+        policy: the target; of several the one with the largest estimate that can be used.
         baseline: what it is compared with, as in the records; None where there is nothing.
         change_percent: how much more than the baseline it earns, in per cent of that; None where nothing is said of it,
             or where the baseline does not earn more than 0.
@@ -166,14 +166,26 @@ def _because(record: Record, sure: str) -> str:
     return "; ".join(each["message"] for each in _doubts(record, sure))
 
 
+def _next(record: Record, sure: str, trusted: str) -> str:
+    """What to do next: against the first doubt, or what a trusted estimate suggests."""
+    doubts = [] if sure == "trust" else _doubts(record, sure)
+    return str(doubts[0]["action"]) if doubts else trusted
+
+
+def _who(record: Record) -> str:
+    """The policy, and of how many it was chosen."""
+    name = label(record) if "baseline" not in record else target_of(record)
+    chosen = record.get("best_of")
+    return name if chosen is None else f"{name}, the largest usable estimate of {chosen['policies']} policies,"
+
+
 def _unusable(record: Record, against: str = "") -> _Said | None:
     """Of an estimate that must not be used, None of another one."""
     sure = _sure(record)
     if sure != "do_not_use":
         return None
-    doubts = _doubts(record, sure)
-    action = doubts[0]["action"]
-    if any(each["code"] == "no_reward" for each in doubts):
+    action = _next(record, sure, "log more rows")
+    if any(each["code"] == "no_reward" for each in _doubts(record, sure)):
         text = f"No reward is in the log, so it says nothing of what {target_of(record)} earns{against}."
         return _Said(record, "no_reward", text, sure, action)
     text = f"Do not judge {target_of(record)}{against} by this log: {_because(record, sure)}."
@@ -186,16 +198,11 @@ def _of_value(record: Record, records: Sequence[Record]) -> _Said:
     if unusable is not None:
         return unusable
     amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
-    name = label(record)
-    if "best_of" in record:
-        name = f"{name}, the largest estimate of {record['best_of']['policies']} policies,"
     span = amounts.span(limits["low"], limits["high"])
-    text = f"{name} earns {amounts.one(record['value'])} a decision ({_level(record)} {span}), {STATES}"
-    if sure != "trust":
-        return _Said(
-            record, "value", f"{text}, but: {_because(record, sure)}.", sure, _doubts(record, sure)[0]["action"]
-        )
-    return _Said(record, "value", f"{text}.", sure, "compare it with today's policy (--baseline today)")
+    earns = "earns" if sure == "trust" else "is estimated to earn"
+    text = f"{_who(record)} {earns} {amounts.one(record['value'])} a decision ({_level(record)} {span}), {STATES}"
+    text += "." if sure == "trust" else f", but: {_because(record, sure)}."
+    return _Said(record, "value", text, sure, _next(record, sure, "compare it with today's policy (--baseline today)"))
 
 
 @dataclass(frozen=True)
@@ -222,46 +229,32 @@ class _Difference:
     def other(self) -> str:
         return baseline_of(self.record)
 
-    @property
-    def number(self) -> int:
-        return int(self.record["best_of"]["policies"]) if "best_of" in self.record else 1
-
     def _told(self, answer: str) -> _Said:
-        sure, name = _sure(self.record), target_of(self.record)
-        who = f"{name}, the best of {self.number} policies," if self.number > 1 else name
-        more = "more" if answer == "better" else "less"
-        change, span = self._sizes(1.0 if answer == "better" else -1.0)
+        """The interval excludes 0: "better" or "worse"."""
+        record, sure = self.record, _sure(self.record)
+        more, sign, trusted = {
+            "better": ("more", 1.0, "try it in an A/B test"),
+            "worse": ("less", -1.0, f"keep {self.other}"),
+        }[answer]
+        change, span = self._sizes(sign)
         if sure == "trust":
-            first = (
-                f"None of the {self.number} policies beats {self.other}: "
-                if (answer, self.number > 1) == ("worse", True)
-                else ""
-            )
-            text = (
-                f"{first}{who} earns {change} {more} than {self.other} ({_level(self.record)} {span} {more}), {STATES}."
-            )
-            action = "try it in an A/B test" if answer == "better" else f"keep {self.other}"
-            return _Said(self.record, answer, text, sure, action, self.shares)
-        text = (
-            f"{who} looks {answer} than {self.other}, by {change} ({_level(self.record)} {span}), {STATES}, but: "
-            f"{_because(self.record, sure)}."
-        )
-        action = _doubts(self.record, sure)[0]["action"]
-        return _Said(self.record, f"looks_{answer}", text, sure, action, self.shares)
+            text = f"{_who(record)} earns {change} {more} than {self.other} ({_level(record)} {span} {more}), {STATES}."
+        else:
+            answer = f"looks_{answer}"
+            text = f"{_who(record)} {answer.replace('_', ' ')} than {self.other}, by {change} ({_level(record)} {span})"
+            text += f", {STATES}, but: {_because(record, sure)}."
+        return _Said(record, answer, text, sure, _next(record, sure, trusted), self.shares)
 
     def _untold(self) -> _Said:
         """The interval contains 0."""
-        sure, name = _sure(self.record), target_of(self.record)
-        who = f"{name}, the best of {self.number} policies," if self.number > 1 else name
+        record, sure = self.record, _sure(self.record)
         less, more = self._ends()
         text = (
-            f"The log cannot tell whether {who} earns more than {self.other}: from {less} less to {more} more "
-            f"({_level(self.record)}), {STATES}."
+            f"The log cannot tell whether {_who(record)} earns more than {self.other}: from {less} less to {more} more "
+            f"({_level(record)}), {STATES}."
         )
-        action = "log more rows (`recsim-mnar plan estimate` says how many)"
-        if sure != "trust":
-            action = _doubts(self.record, sure)[0]["action"]
-        return _Said(self.record, "cannot_tell", text, sure, action, self.shares)
+        action = _next(record, sure, "log more rows (`recsim-mnar plan estimate` says how many)")
+        return _Said(record, "cannot_tell", text, sure, action, self.shares)
 
     @property
     def shares(self) -> tuple[float, float, float] | None:

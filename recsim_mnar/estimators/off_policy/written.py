@@ -100,7 +100,8 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
     write = amounts.change if differs else amounts.one
     interval = amounts.span(low, high, " points" if differs else " %")
     if lacks(record):
-        return "not covered" if differs else f"covers {100.0 * covered_share(record):.2g} %", interval
+        # Limits as wide as rewards are say nothing in a table: `identified` has them in words.
+        return "not covered" if differs else f"covers {100.0 * covered_share(record):.2g} %", "-"
     # The value of a proved bias is not one to show: its limits are.
     if any(each["code"] == "bias_proved" for each in record["findings"]) and not low < value < high:
         return (f"at least {write(low)}" if value <= low else f"at most {write(high)}"), interval
@@ -123,6 +124,13 @@ def identified(record: Record, amounts: Amounts) -> str:
         return f"{words}. What the rest earns no log of this kind says."
     bound = amounts.span(record["low"], record["high"])
     return f"{words}. What the rest earns is unknown: if rewards lie between {least:g} and {most:g}, over all {bound}."
+
+
+def partly_covered(records: Sequence[Record], said: str = "") -> list[str]:
+    """:func:`identified` of each policy that the log lacks too much of, where it was not ``said`` before."""
+    amounts = Amounts.of(records)
+    partly = [r for r in records if r["leads"] and "baseline" not in r and lacks(r)]
+    return [line for line in (identified(record, amounts) for record in partly) if line not in said]
 
 
 @dataclass(frozen=True)
