@@ -20,7 +20,9 @@ FAR, FAR_POOLED = 0.001, 0.01
 """Chances below which a coverage of .95 is ruled out: of one family, of a pool."""
 LEAST_LOGS, LEAST_TRUSTED, MOST_LOGS, LEAST_FAMILIES = 400, 100, 4000, 60
 COLUMNS = ("family", "mode", "quantity", "honest", "production", "logs", "trusted", "right_given_trust", "right",
-           "width", "rmse_ratio", "clipped_ratio", "relative_rmse", "estimators", "reasons")  # fmt: skip
+           "width", "rmse_ratio", "clipped_ratio", "relative_rmse", "estimators", "reasons", "said")  # fmt: skip
+SIGNED = ("better", "worse", "looks_better", "looks_worse")
+"""Answers of a first sentence that say which policy earns more."""
 Summary = dict[str, Any]
 
 
@@ -46,17 +48,17 @@ def summary(family: Family, mode: str, quantity: str, rows: list[dict[str, Any]]
     width: median width over 2 x 1.96 times the true rmse of the same estimate. rmse_ratio: that rmse over the better of
     ips and snips; clipped_ratio: that of the clip of 15. relative_rmse: over the true value or difference.
     """
-    truth = family.value - (family.baseline_value if quantity == "difference" else 0.0)
-    low, high, level, estimate, *plain = (
+    truth, low, high, level, estimate, *plain = (
         np.array([row[f"{quantity}.{name}"] for row in rows], float)
-        for name in ("low", "high", "level", "estimate", "ips", "snips", "clipped")
+        for name in ("truth", "low", "high", "level", "estimate", "ips", "snips", "clipped")
     )
+    size = max(float(np.mean([abs(row["value.truth"]) for row in rows])), abs(family.baseline_value))
     # Rounding: a difference of two sums of large rewards has their digits.
-    slack = 1e-12 * max(abs(family.value), abs(family.baseline_value))
+    slack = 1e-12 * size
     right = (low <= truth + slack) & (truth - slack <= high)
     trusted = level == 0
     rmse, *others = (_rmse(x, truth) for x in (estimate, *plain))
-    better, least = min(others[:2]), 1e-9 * abs(family.value)
+    better, least = min(others[:2]), 1e-9 * size
     reasons = Counter(code for row in rows for code in str(row[f"{quantity}.codes"]).split(",") if code)
     return {
         "family": family.name,
@@ -71,10 +73,28 @@ def summary(family: Family, mode: str, quantity: str, rows: list[dict[str, Any]]
         "width": _over(float(np.median(high - low)), 3.92 * rmse, least),
         "rmse_ratio": _over(rmse, better, least),
         "clipped_ratio": _over(others[2], better, least),
-        "relative_rmse": _over(rmse, abs(truth), least),
+        "relative_rmse": _over(rmse, float(np.mean(np.abs(truth))), least),
         "estimators": ", ".join(sorted({str(row[f"{quantity}.estimator"]) for row in rows})),
         "reasons": "; ".join(f"{code} {_share(count / len(rows))}" for code, count in reasons.most_common(4)),
+        "said": _said(rows) if quantity == "difference" else [],
     }
+
+
+def _said(rows: list[dict[str, Any]]) -> list[int]:
+    """Of the first sentences: that give an interval of what is trusted, of these false; of all; "better", of these
+    with the wrong sign, of what is trusted; "looks better" and "looks worse", of these with the wrong sign."""
+    counts = [0] * 8
+    for row in rows:
+        answer, false, wrong = row["sentence.answer"], row["sentence.false"], row["sentence.sign"]
+        if answer not in (*SIGNED, "cannot_tell"):
+            continue
+        for place, counted in ((0, row["sentence.sure"] == "trust"), (2, True)):
+            counts[place] += counted
+            counts[place + 1] += counted and false
+        for place, counted in ((4, answer == "better"), (6, answer.startswith("looks"))):
+            counts[place] += counted
+            counts[place + 1] += counted and wrong
+    return [int(x) for x in counts]
 
 
 def _rmse(values: np.ndarray, truth: float) -> float:
@@ -114,7 +134,7 @@ def honest(found: list[Summary]) -> list[Summary]:
 
 def checks(found: list[Summary]) -> list[dict[str, Any]]:
     """The bars, each with whether it is passed, its figure and what breaks it."""
-    return [*_enough(found), *_covered(found), *_useful(found), *_narrow(found)]
+    return [*_enough(found), *_covered(found), *_true(found), *_useful(found), *_narrow(found)]
 
 
 def _check(bar: str, passed: bool, figure: str, broken: list[str] | None = None) -> dict[str, Any]:
@@ -150,6 +170,21 @@ def _covered(found: list[Summary]) -> list[dict[str, Any]]:
         _check(f"no honest family's coverage given trust below .95 at p < {FAR}", not low, f"{len(low)} are", low),
         _check(f"no pool's at p < {FAR_POOLED}", not pooled, f"{len(pooled)} of 12 are", pooled),
     ]
+
+
+def _true(found: list[Summary]) -> list[dict[str, Any]]:
+    """The first sentences of honest logs."""
+    said = [s for s in honest(found) if s.get("said")]
+    if not said:
+        return []
+    total = np.sum([s["said"] for s in said], axis=0).tolist()
+    worst = [f"{_label(s)} {s['said'][1]} of {s['said'][0]}" for s in said
+             if chance_of_so_few(s["said"][0] - s["said"][1], s["said"][0]) < FAR]  # fmt: skip
+    signs = [f"{_label(s)} {s['said'][5]} of {s['said'][4]}" for s in said if s["said"][5] > 0.025 * s["said"][4] + 3]
+    out = [_check("first sentences that are sure: at most 5 % false", total[1] <= 0.05 * total[0],
+                  f"{total[1]} of {total[0]}; of all with an interval {total[3]} of {total[2]}", worst)]  # fmt: skip
+    return [*out, _check('of those that say "better" at most 2.5 % with the wrong sign', total[5] <= 0.025 * total[4],
+                         f"{total[5]} of {total[4]}; \"looks\" {total[7]} of {total[6]}", signs)]  # fmt: skip
 
 
 def _useful(found: list[Summary]) -> list[dict[str, Any]]:
@@ -190,7 +225,7 @@ def load() -> dict[str, Any]:
     columns = read.pop("columns", COLUMNS)
     for label in ("before", "now"):
         if label in read:
-            read[label]["families"] = [dict(zip(columns, row, strict=True)) for row in read[label]["families"]]
+            read[label]["families"] = [dict(zip(columns, row, strict=False)) for row in read[label]["families"]]
     return dict(read)
 
 
@@ -199,7 +234,9 @@ def save(kept: dict[str, Any]) -> None:
     parts = [f' "columns": {json.dumps(COLUMNS)}']
     for label in ("before", "now"):
         if label in kept:
-            rows = ",\n".join("   " + json.dumps([s[name] for name in COLUMNS]) for s in kept[label]["families"])
+            rows = ",\n".join(
+                "   " + json.dumps([s.get(name, []) for name in COLUMNS]) for s in kept[label]["families"]
+            )
             rules = json.dumps(kept[label]["rules"])
             parts.append(f' "{label}": {{\n  "rules": {rules},\n  "families": [\n{rows}\n  ]\n }}')
     if "uplift" in kept:

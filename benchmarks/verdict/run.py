@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
-import inspect
 import os
 import sys
 import tempfile
@@ -35,15 +34,21 @@ from typing import Any
 
 import analysis
 import numpy as np
+from analysis import SIGNED
 from interface import Family, Log
 
 import recsim_mnar.estimators
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import difference, estimate_value
+from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators.off_policy.from_file import estimate_columns
+from recsim_mnar.estimators.off_policy.item_propensities import item_findings
+from recsim_mnar.estimators.off_policy.sentence import sentence_of
+from recsim_mnar.estimators.verdict import LEVELS, Finding, Verdict
+from recsim_mnar.log.column_files import LogColumns
+from recsim_mnar.log.columns import Clusters
 
 HERE = Path(__file__).resolve().parent
 MODES, QUANTITIES = analysis.MODES, analysis.QUANTITIES
-LEVELS = ("trust", "caution", "do_not_use")
 STEP = 25  # logs that are drawn before they are kept
 PAPERS_CLIP = 15.0  # of Jeunen et al. 2019
 QUICK = ("p13-bucket-k10", "rare-20k", "drawn-014-lognormal-lognormal", "trained-on-log", "rows-tripled")
@@ -202,8 +207,9 @@ def _judge_one(work: tuple[tuple[Path, ...], str, Path, int, int, int]) -> str:
         limit = logs if first < logs else most
         for seed in range(first, min(first + STEP, limit, *ahead)):
             log = family.draw(seed)
+            also = of_items(log)
             for mode in behind:
-                kept[mode].append(of_log(family, log, mode))
+                kept[mode].append(of_log(family, log, mode, also))
         for mode in behind:
             write(folder, family, mode, kept[mode])
     counts = ", ".join(f"{mode} {len(rows)}" for mode, rows in kept.items())
@@ -217,38 +223,82 @@ def _wants(family: Family, rows: list[Row], logs: int, until: int, most: int) ->
     return family.honest and trusted < until and len(rows) < most
 
 
-def of_log(family: Family, log: Log, mode: str) -> Row:
-    """What is kept of one log in one mode."""
+def of_log(family: Family, log: Log, mode: str, also: list[Finding] | None = None) -> Row:
+    """What is kept of one log in one mode: of the value as Python gives it, of the rest as the command does.
+
+    Args:
+        family: of the log.
+        log: one of its logs.
+        mode: what is stated.
+        also: :func:`of_items`, which no mode changes.
+    """
     stated = {"full_support": True} | (family.facts if mode == "facts" else {})
-    columns = (log.reward, log.propensity, log.target)
-    found = {
-        "value": _judged(estimate_value, columns, log, stated),
-        "difference": _judged(difference, (*columns, log.baseline), log, stated),
-    }
+    also = of_items(log) if also is None else also
+    users = Clusters.of(log.user, log.reward.size)
+    try:
+        value = estimate_value(log.reward, log.propensity, log.target, cluster=users, **stated)
+        records = _records(log, users, value.estimator, stated, also)
+        verdict = value.verdict.with_findings(also)
+        found = {"value": _kept(value.value, value.low, value.high, verdict.to_dict(), value.estimator)}
+        (apart,) = (record for record in records if "baseline" in record)
+        found["difference"] = _kept(apart["value"], apart["low"], apart["high"], apart, apart["estimator"])
+    except UserError as error:
+        nothing = {"verdict_level": LEVELS[2], "findings": [{"code": "refused", "level": LEVELS[2]}]}
+        records = []
+        found = {q: _kept(np.nan, -np.inf, np.inf, nothing, str(error)[:80]) for q in ("value", "difference")}
     plain = [_plain(log.reward, policy / log.propensity) for policy in (log.target, log.baseline)]
     found["value"] |= plain[0]
     found["difference"] |= {name: plain[0][name] - plain[1][name] for name in plain[0]}
-    records = {f"{quantity}.{key}": x for quantity, row in found.items() for key, x in row.items()}
-    return records | {"sentence": sentence_of(records) or ""}
+    truth = float(getattr(log, "truth", family.value))
+    found["value"]["truth"], found["difference"]["truth"] = truth, truth - family.baseline_value
+    row = {f"{quantity}.{key}": x for quantity, own in found.items() for key, x in own.items()}
+    return row | claimed(records, truth, family.baseline_value)
 
 
-def _judged(estimator: Any, columns: tuple[Any, ...], log: Log, stated: dict[str, Any]) -> Row:
-    more = {name: getattr(log, name) for name in _extra(estimator) if getattr(log, name) is not None}
-    try:
-        found = estimator(*columns, cluster=log.user, **more, **stated)
-    except UserError as error:
-        refused = {"estimate": np.nan, "low": -np.inf, "high": np.inf, "level": 2, "codes": "refused"}
-        return refused | {"estimator": str(error)[:80]}
-    codes = ",".join(sorted({f.code for f in found.verdict.findings if f.level != "trust"}))
-    level = LEVELS.index(found.verdict.level)
-    return {"estimate": found.value, "low": found.low, "high": found.high, "level": level, "codes": codes,
-            "estimator": found.estimator}  # fmt: skip
+def of_items(log: Log) -> list[Finding]:
+    """What the log says against its propensities item by item, which hangs on no policy and on nothing stated."""
+    return item_findings(log.action, log.propensity, log.user, context=log.context)
 
 
-@lru_cache
-def _extra(estimator: Any) -> tuple[str, ...]:
-    """Columns that the estimator takes by now."""
-    return tuple(name for name in ("action", "context") if name in inspect.signature(estimator).parameters)
+def _records(log: Log, users: Clusters | None, leader: str, stated: dict[str, Any], also: list[Finding]) -> list[Any]:
+    """The command's records of the leading estimator."""
+    same = log.baseline is log.propensity or bool(np.array_equal(log.baseline, log.propensity))
+    others = {"new": log.target, "base": log.propensity if same else log.baseline}
+    columns = LogColumns(log.reward, log.propensity, users, others, range(log.reward.size))
+    found = estimate_columns(columns, ["new"], baseline="base", estimators=(leader,), **stated)
+    for record in found if also else ():
+        before = [Finding(**{key: x for key, x in each.items() if key != "level"}) for each in record["findings"]]
+        record |= Verdict.of([*before, *also]).to_dict()
+    return found
+
+
+def _kept(value: float, low: float, high: float, verdict: dict[str, Any], estimator: str) -> Row:
+    codes = ",".join(sorted({f["code"] for f in verdict["findings"] if f["level"] != "trust"}))
+    level = LEVELS.index(verdict["verdict_level"])
+    return {"estimate": value, "low": low, "high": high, "level": level, "codes": codes, "estimator": estimator}
+
+
+def claimed(records: list[Any], truth: float, baseline: float) -> Row:
+    """What the first sentence claims of a log, and whether that is false.
+
+    A sentence that gives an interval is false where the interval does not hold the truth, one that says "better" or
+    "worse" also where the sign is wrong; the others claim nothing of values.
+    """
+    if not records:
+        return {"sentence.answer": "refused", "sentence.sure": "do_not_use", "sentence.false": 0, "sentence.sign": 0}
+    said = sentence_of(records)
+    (apart,) = (record for record in records if "baseline" in record)
+    gap, sign = truth - baseline, {"better": 1, "looks_better": 1, "worse": -1, "looks_worse": -1}.get(said.answer, 0)
+    if said.answer not in (*SIGNED, "cannot_tell"):
+        false = said.answer == "same_policy" and gap != 0.0
+    elif said.low_percent is None or said.high_percent is None:
+        false = not apart["low"] <= gap <= apart["high"]
+    else:
+        slack = 1e-9 * (1.0 + abs(gap / baseline))
+        false = not said.low_percent / 100 - slack <= gap / baseline <= said.high_percent / 100 + slack
+    wrong = sign * gap <= 0.0 if sign else False
+    return {"sentence.answer": said.answer, "sentence.sure": said.sure, "sentence.false": int(false or wrong),
+            "sentence.sign": int(wrong)}  # fmt: skip
 
 
 def _plain(reward: np.ndarray, weight: np.ndarray) -> dict[str, float]:
@@ -257,11 +307,6 @@ def _plain(reward: np.ndarray, weight: np.ndarray) -> dict[str, float]:
     clipped = np.minimum(weight, PAPERS_CLIP)
     return {"ips": float(weight @ reward) / reward.size, "snips": float(weight @ reward) / total,
             "clipped": float(clipped @ reward) / reward.size}  # fmt: skip
-
-
-def sentence_of(records: Row) -> str | None:
-    """What the first sentence claims of a log; None until there is one."""
-    return None
 
 
 # -------------------------------------------------------------------------------------------------------------- keeping

@@ -158,8 +158,8 @@ def _sure(record: Record) -> str:
 
 def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
     """The findings that make the verdict what it is, each code once."""
-    found = {each["code"]: each for each in (*_limits(record)["findings"], *record["findings"])}
-    return [each for each in found.values() if each["level"] == sure]
+    found = [each for each in (*record["findings"], *_limits(record)["findings"]) if each["level"] == sure]
+    return list({each["code"]: each for each in reversed(found)}.values())[::-1]
 
 
 def _because(record: Record, sure: str) -> str:
