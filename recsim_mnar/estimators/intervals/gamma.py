@@ -21,15 +21,6 @@ def deviations_of(influence: Floats, clusters: Clusters | None, moments: Moments
     return Deviations(float(np.sum(square)), third, fourth, moments.users, moments.rewarded_users, grouped)
 
 
-def along_length_of(influence: Floats, clusters: Clusters | None, moments: Moments) -> float:
-    """As :func:`recsim_mnar.estimators.off_policy.sampling.along_length`, of row influences (n,)."""
-    if not (moments.clustered and moments.users < moments.rows):
-        return 0.0
-    parts = user_sums(influence, clusters) * user_sums(np.ones(influence.size), clusters)
-    square = float(parts @ parts)
-    return float(np.sum(parts)) / square**0.5 if square > 0.0 else 0.0
-
-
 def user_excess(weights: Floats, clusters: Clusters | None) -> float:
     """Most by which a user's weights, (n,), sum to more than the user has rows."""
     return float(np.max(user_sums(weights - 1.0, clusters)))

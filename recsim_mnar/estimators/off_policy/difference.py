@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 
 from recsim_mnar.estimators.intervals.limits import (
-    ROUNDING,
     Interval,
-    poisson_reach,
+    Spread,
     positive_limits,
     small_sample_factor,
 )
@@ -87,7 +86,7 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
     }
     extra["share_clipped"] = max(m.clipped / m.rows for m in (ours, theirs))
     extra["unclipped_half"] = unclipped_half
-    spread = spread_facts(ours, stated, _along_length(pair))
+    spread = spread_facts(ours, stated)
     verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)
     other = judge(
         diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / theirs.rows}
@@ -108,22 +107,6 @@ def _value(moments: Moments, estimator: str) -> float:
 def _whole_range(bounds: Bounds, moments: Moments) -> Interval:
     reason = "one user" if moments.users < 2 else "no range of rewards"
     return Interval(-bounds.range, bounds.range, f"no interval: {reason}")
-
-
-def _gap(pair: PairMoments) -> tuple[float, float, float]:
-    """A user's part in the difference of cut weights less its rows times the mean, in the numbers of ``cut``."""
-    return -pair.cut.of((0.0, 1.0, -1.0)) / pair.ours.rows, 1.0, -1.0
-
-
-def _along_length(pair: PairMoments) -> float:
-    """As :func:`recsim_mnar.estimators.off_policy.sampling.along_length`, of the difference."""
-    if not (pair.ours.clustered and pair.ours.users < pair.ours.rows):
-        return 0.0
-    length, gap = (1.0, 0.0, 0.0), _gap(pair)
-    square = pair.cut.of(length, length, gap, gap)
-    most = pair.cut.of(length, length, (0.0, 1.0, 0.0), (0.0, 1.0, 0.0))
-    most += pair.cut.of(length, length, (0.0, 0.0, 1.0), (0.0, 0.0, 1.0))
-    return pair.cut.of(length, gap) / math.sqrt(square) if square > ROUNDING * most else 0.0
 
 
 @dataclass(frozen=True)
@@ -147,8 +130,10 @@ class _Limits:
         apart = (0.0, 0.0, 1.0, 0.0)
         variance = max(pair.ratio.of(apart, apart) * rewards, 0.0) / n**2
         variance *= small_sample_factor(pair.ours.users, self.level)
-        steps = [largest_weight(m, self.stated, clip) * one / n for m in (pair.ours, pair.theirs)]
-        return math.sqrt(sum(poisson_reach(variance / 2.0, step, self.level) ** 2 for step in steps))
+        step = max(largest_weight(m, self.stated, clip) for m in (pair.ours, pair.theirs)) * one / n
+        mean = max(pair.ours.sum("r") / n, 0.0)
+        low, high = positive_limits(mean, Spread(variance, 0.0, step, mean / n), self.level)
+        return (high - low) / 2.0
 
     def of_ratios(self) -> Interval:
         """Of the difference of two ratios: one more of the heaviest rows may be fully rewarded, or not at all."""

@@ -17,7 +17,6 @@ from recsim_mnar.estimators.intervals.limits import (
 from recsim_mnar.estimators.off_policy.moments import N_TOP, Moments
 from recsim_mnar.estimators.off_policy.sampling import (
     Bounds,
-    along_length,
     delta_limits,
     expected_half,
     expected_variance,
@@ -88,7 +87,7 @@ def estimate_from_moments(
     value = moments.sum(above) / total if total > 0.0 else 0.0
     reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
     deviations = of_letters(moments, above, below, value)
-    extras: dict[str, Any] = spread_facts(moments, stated, along_length(moments, above))
+    extras: dict[str, Any] = spread_facts(moments, stated)
     variance = expected_variance(moments, estimator, deviations)
     extras["expected_half"] = expected_half(moments, stated, estimator, variance, level)
     if reason:
@@ -196,12 +195,11 @@ def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, scale
     return {"support": known, "range": bounds.range, "low": low, "high": high, "scale": scale}
 
 
-def spread_facts(moments: Moments, stated: Stated, along: float) -> dict[str, Any]:
-    """On how few users the rows rest, and which ends of the rewards' range nobody states."""
-    facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows, "along_length": along}
+def spread_facts(moments: Moments, stated: Stated) -> dict[str, Any]:
+    """How much of the rows is one user's, and which ends of the rewards' range nobody states."""
+    facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows}
     if moments.clustered and moments.users < moments.rows:
         facts["longest_user_share"] = moments.user_rows_max / moments.rows
-        facts["resting_on"] = moments.power("ll") ** 2 / moments.power("llll")
     if not moments.binary:
         facts["range_unstated"] = [
             name

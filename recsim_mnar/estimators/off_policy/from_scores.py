@@ -10,7 +10,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.clipping import hidden_part
-from recsim_mnar.estimators.intervals.gamma import along_length_of, deviations_of, gamma_of_rows, reaches, row_step
+from recsim_mnar.estimators.intervals.gamma import deviations_of, gamma_of_rows, reaches, row_step
 from recsim_mnar.estimators.intervals.limits import Interval, degrees_of_freedom, positive_limits, student_limits
 from recsim_mnar.estimators.off_policy.from_moments import assemble, intersected, narrow, spread_facts
 from recsim_mnar.estimators.off_policy.moments import Moments
@@ -101,8 +101,7 @@ def estimate_from_scores(
     case = Case(scores, rows, moments, stated, bounds, level)
     value = scores.value()
     influence = scores.influence()
-    along = along_length_of(influence, rows.clusters, moments)
-    extras: dict[str, Any] = spread_facts(moments, stated, along)
+    extras: dict[str, Any] = spread_facts(moments, stated)
     warnings = list(scores.warnings)
     sampling = _no_interval(case, estimator, interval)
     if sampling is None:

@@ -86,24 +86,12 @@ def of_letters(moments: Moments, above: str, below: str, value: float) -> Deviat
     return Deviations(max(second, 0.0), third, max(fourth, 0.0), moments.users, moments.rewarded_users, grouped)
 
 
-def along_length(moments: Moments, letter: str) -> float:
-    """Standard score of sum l d, d = a - value l: how much users earn otherwise the longer they are.
-
-    Args:
-        moments: of the log.
-        letter: of the user sums a, x or y.
-    """
-    if not (moments.clustered and moments.users < moments.rows):
-        return 0.0
-    power, value = moments.power, moments.sum(letter) / moments.rows
-    score = power("l" + letter) - value * power("ll")
-    square = power("ll" + 2 * letter) - 2.0 * value * power("lll" + letter) + value**2 * power("llll")
-    return score / math.sqrt(square) if square > ROUNDING * power("ll" + 2 * letter) else 0.0
-
-
 def largest_weight(moments: Moments, stated: Stated, clip: float = math.inf) -> float:
-    """The largest weight that counts: as given, else as seen, and cut at ``clip``."""
-    given = stated.largest_weight
+    """The largest weight that counts: as given, else as seen, and cut at ``clip``.
+
+    A policy whose weight is 1 in every row is the one that logged them, and has no other.
+    """
+    given = None if moments.weight_max == 1.0 and moments.sum("w") == moments.rows else stated.largest_weight
     return min(moments.weight_max if given is None else max(given, moments.weight_max), clip)
 
 

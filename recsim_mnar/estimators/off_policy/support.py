@@ -85,7 +85,8 @@ def support_of(moments: Moments, stated: Stated, level: float) -> Support:
         stated=is_stated,
         proved=proved,
         contradicted=told + strict_high < 1.0,
-        hidden=0.0 if (is_stated and bounded) or proved else max(upper - told, 0.0),
+        # A mean weight that is above 1 by luck leaves no less room: what it leaves is at least its own reach below.
+        hidden=0.0 if (is_stated and bounded) or proved else max(upper - told, mean - low),
         unbounded=is_stated and not bounded,
         excess=max(told + strict_low - 1.0, 0.0),
         mean=mean,

@@ -18,12 +18,6 @@ TOLERABLE = 0.2
 ``WIDE`` on it is one against using the estimate."""
 LEAST_ESS, FEW_ESS = 100.0, 30.0
 """Effective rows: 100 leave a relative error of .1 from the weights alone."""
-LEAST_RESTING, LEAST_EVEN, FEW_RESTING = 10.0, 4.0, 2.0
-"""Users of equal length that the squares of the users' lengths rest on. Where longer users earn no otherwise than
-others, four are enough: the interval reckons with them, by the degrees of freedom that they leave. Where they do, the
-longest users decide, and longer ones than the log has would move the value."""
-OTHERWISE = 1.5
-"""Standard score from which longer users earn otherwise."""
 SHARE_OF_ONE = 0.1
 """Share of the weight, or of the rows, that one row or user may carry."""
 ROOM = 0.25
@@ -277,16 +271,8 @@ def _lighter(facts: dict[str, Any], estimator: str) -> str:
 
 
 def _tails(facts: dict[str, Any], unit: str) -> list[Finding]:
-    """Rows and users on which too much rests."""
+    """Users on which too much rests."""
     found = []
-    resting = facts.get("resting_on")
-    if resting is not None:
-        otherwise = abs(facts.get("along_length", 0.0)) >= OTHERWISE
-        severity = scaled(resting, LEAST_RESTING if otherwise else LEAST_EVEN, FEW_RESTING)
-        severity = min(severity, CAUTION) if facts.get("users", 0) >= 100 else severity
-        message = f"the users' lengths are so uneven that the longest ones count as {resting:.2g} of equal length"
-        message += f", and longer {unit} earn otherwise than others" if otherwise else ""
-        found.append(Finding("uneven_users", severity, resting, message, f"log more {unit}"))
     share = facts.get("longest_user_share")
     if share is not None:
         message = f"one user has {100 * share:.0f} % of the rows"
