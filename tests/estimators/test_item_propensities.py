@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, small_sample_factor
 from recsim_mnar.estimators.off_policy.item_propensities import ItemSums, Levels, item_findings
 from recsim_mnar.estimators.off_policy.support import STRICT
 from twins.log_checks import item_sums
@@ -158,3 +159,28 @@ def test_bad_columns_are_named(change, said):
     columns = {"action": np.arange(10) % 2, "propensity": np.full(10, 0.5), "cluster": np.arange(10)} | change
     with pytest.raises(UserError, match=said):
         item_findings(**columns)
+
+
+def test_the_limits_are_those_of_users_deviations():
+    """Sums about the mean times the user's rows, and one more user as long as the longest at the heaviest weight."""
+    action, propensity, user, _ = log(9, n=900, rows=9)
+    user = user - user % 4 // 3  # users of 9 and of 18 rows
+    _, rows = np.unique(user, return_counts=True)
+    sums = ItemSums.of(action, propensity, user)
+    low, high = sums.limits(0.99, propensity_min=0.2 / 8)
+    for k, item in enumerate(sums.items):
+        x = np.array([np.sum((1.0 / propensity)[(user == u) & (action == item)]) for u in np.unique(user)])
+        mean = x.sum() / 900
+        variance = np.sum((x - mean * rows) ** 2) / 900**2 * small_sample_factor(len(x), 0.99)
+        ends = positive_limits(mean, Spread(variance, 0.0, 18 * 8 / 0.2 / 900, mean / 900), 0.99)
+        assert (low[0, k], high[0, k]) == pytest.approx(ends, rel=1e-9)
+
+
+def test_many_items_are_many_tests():
+    most = stats.binom.isf(1e-4, 25, 1.0 - STRICT)
+    found = 0
+    for seed in range(25):
+        rng = np.random.default_rng([10, seed])
+        action = rng.integers(0, 500, 40_000)
+        found += bool(item_findings(action, np.full(40_000, 0.002)))
+    assert found <= most

@@ -141,3 +141,17 @@ def test_nothing_is_said_without_users_or_without_a_second_row():
     assert order_findings(reward, propensity, target, np.arange(reward.size), half_width=0.0) == []
     few = user < 20
     assert order_findings(reward[few], propensity[few], target[few], user[few], half_width=0.0) == []
+
+
+def test_a_pair_of_heavy_weights_that_was_not_seen_has_its_room():
+    """Weights of 20 that never follow one another: one more pair of them, fully rewarded, and more by chance."""
+    rng = np.random.default_rng(10)
+    user = np.repeat(np.arange(300), 4)
+    heavy = (np.arange(1200) % 4 == 0) & (rng.random(1200) < 0.1)
+    reward = (rng.random(1200) < 0.2).astype(float)
+    sums = gathered((reward, np.where(heavy, 0.05, 0.95), np.where(heavy, 1.0, 0.0), user))
+    effect, low, high = sums.carry_over(0.95)
+    assert high - effect >= 3.0 * 20.0 * 19.0 * (1.0 - sums.value) / 1200
+    assert effect - low >= 3.0 * 20.0 * 19.0 * sums.value / 1200
+    change, _, high = sums.staying(0.95)
+    assert high - change >= 3.0 * 19.0 / 1200

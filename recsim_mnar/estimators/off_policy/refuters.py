@@ -223,7 +223,7 @@ def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
     true one over the user's rows, not 0.
     """
     assert rows.clusters is not None
-    before = _before(np.where(rows.reward > float(np.mean(rows.reward)), 2, 1), rows.clusters, 0)
+    before = row_before(np.where(rows.reward > float(np.mean(rows.reward)), 2, 1), rows.clusters, 0)
     return _by_past(shown.score(rows, before), "earlier_rewards", ", given the reward of the row before", BEFORE)
 
 
@@ -238,18 +238,18 @@ def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
     rank = np.argsort(order)
     liked = np.where(taken, np.minimum(rank, MOST_LIKED)[shown.item], -1)
     return _by_past(
-        shown.score(rows, _last(liked, rows.clusters) + 1), "tastes", ", given what the user took last", BEFORE
+        shown.score(rows, last_from_0(liked, rows.clusters) + 1), "tastes", ", given what the user took last", BEFORE
     )
 
 
-def _before(values: Ints, clusters: Clusters, first: int) -> Ints:
+def row_before(values: Ints, clusters: Clusters, first: int) -> Ints:
     """(n,) the value of the user's row before, ``first`` in the first one."""
     ordered = np.append(first, clusters.together(values)[:-1])
     ordered[user_starts(clusters.together(clusters.codes))] = first
     return _back(ordered, clusters)
 
 
-def _last(values: Ints, clusters: Clusters) -> Ints:
+def last_from_0(values: Ints, clusters: Clusters) -> Ints:
     """(n,) the last value from 0 on in the user's earlier rows, -1 where there is none."""
     ordered = clusters.together(values)
     starts = user_starts(clusters.together(clusters.codes))
