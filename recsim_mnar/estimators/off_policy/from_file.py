@@ -173,10 +173,11 @@ def _from_blocks(
     for name in question.policies:
         for estimator in estimators:
             estimate = found.value(name, estimator, level=level, interval=interval)
-            records.append(record_of(name, with_adaptive_findings(estimate, made)))
+            records.append(record_of(name, with_adaptive_findings(estimate, made, name)))
     for name in question.compared:
+        both = (name, question.baseline or "")
         for estimator in estimators:
-            estimate = with_adaptive_findings(found.difference(name, estimator, level=level), made)
+            estimate = with_adaptive_findings(found.difference(name, estimator, level=level), made, *both)
             record = record_of(f"{name} - {question.baseline}", estimate)
             records.append(record | {"baseline": question.baseline})
     return records
@@ -234,7 +235,7 @@ def estimate_columns(
                 log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval,
                 unsupported=missing.get(name), **given, **common,
             )  # fmt: skip
-            records.append(record_of(name, with_adaptive_findings(estimate, made)))
+            records.append(record_of(name, with_adaptive_findings(estimate, made, name)))
     compared = [] if baseline is None else [name for name in targets if name != baseline]
     for name in compared:
         for estimator in (each for each in estimators if check_name(each).from_moments):
@@ -243,7 +244,7 @@ def estimate_columns(
                 log.reward, log.propensity, log.others[name], log.others[baseline], estimator=estimator,
                 unsupported=missing.get(name), baseline_unsupported=missing.get(baseline), **common,
             )  # fmt: skip
-            estimate = with_adaptive_findings(estimate, made)
+            estimate = with_adaptive_findings(estimate, made, name, baseline)
             records.append(record_of(f"{name} - {baseline}", estimate) | {"baseline": baseline})
     return records
 
