@@ -191,7 +191,7 @@ def test_a_few_users_fitted_on_are_a_caution_and_a_difference_inherits_it():
 def test_users_are_split_and_each_half_judges_what_the_other_fitted(capsys, tmp_path):
     log = simulated(capsys, tmp_path / "a", "--users", 60)
     out = tmp_path / "halves.parquet"
-    status, said, _ = run(capsys, "replay", log, "--policy", "user-popularity", "--split-users", "--out", out)
+    status, said, _ = run(capsys, "replay", log, "--policy", "item-knn", "--split-users", "--out", out)
     assert status == 0
     assert "neither is the one fitted on all users" in said
     whole, halves = Log.read(log), [Log.read(tmp_path / f"halves-half-{half}.parquet") for half in (1, 2)]
@@ -200,10 +200,16 @@ def test_users_are_split_and_each_half_judges_what_the_other_fitted(capsys, tmp_
     assert users[0] | users[1] == set(whole.users().tolist())
     assert min(map(len, users)) > 15
     for judged, fitted in (halves, halves[::-1]):
-        trained = whole.select(np.isin(whole["user"], fitted.users()))
-        policy = registry.learner("user-popularity").fit(trained, n_items=20, seed=derive_seed(0, "fit"))
-        np.testing.assert_array_equal(judged["user-popularity"], replay(judged, policy))
-    assert "trained_on_log" not in findings(capsys, tmp_path / "halves-half-1.parquet", "user-popularity", tmp_path)
+        values = []
+        for users in (fitted.users(), judged.users(), whole.users()):
+            trained = whole.select(np.isin(whole["user"], users))
+            policy = registry.learner("item-knn").fit(trained, n_items=20, seed=derive_seed(0, "fit"))
+            values.append(replay(judged, policy))
+        np.testing.assert_array_equal(judged["item-knn"], values[0])
+        assert not np.array_equal(values[0], values[1], equal_nan=True)
+        assert not np.array_equal(values[0], values[2], equal_nan=True)
+    assert [half.provenance["fitted_on"]["half"] for half in halves] == [1, 2]
+    assert "trained_on_log" not in findings(capsys, tmp_path / "halves-half-1.parquet", "item-knn", tmp_path)
     both = ("replay", log, "--policy", "random", "--split-users", "--train", log, "--out", tmp_path / "x.parquet")
     assert "leave --train away" in run(capsys, *both)[2]
     folder = ("replay", log, "--policy", "random", "--split-users", "--out", f"{tmp_path}/folder/")
