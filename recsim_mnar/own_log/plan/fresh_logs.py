@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.estimators.off_policy.moments import Moments, Shards
 from recsim_mnar.estimators.result import Estimate
@@ -29,15 +30,20 @@ LEAST, MOST = 1.0 / 16.0, 1024.0
 """Sizes that are looked at, in times the pilot's rows."""
 _STEPS = 7
 """Fourfold steps between the two."""
+_TILTS = 12
 _FEW = 30
 """Parts below which the mean weight is no control."""
-_SEED = derive_seed(0, "plan/estimate")
 
 
-def dealt(rows: int, clusters: Clusters | None) -> list[np.ndarray]:
+@functools.cache
+def _seed() -> int:
+    return derive_seed(0, "plan/estimate")
+
+
+def dealt(rows: int, clusters: Clusters | None) -> list[NDArray[np.int64]]:
     """Rows of each part: users (rows without users) in a random order that depends on nothing but their number."""
     codes, number = (np.arange(rows), rows) if clusters is None else clusters.dense()
-    order = np.argsort(uniforms(_SEED, Stream.SAMPLE, np.arange(number), 0), kind="stable")
+    order = np.argsort(uniforms(_seed(), Stream.SAMPLE, np.arange(number), 0), kind="stable")
     part = np.empty(number, np.int64)
     part[order] = np.arange(number) % PARTS
     by_part = np.argsort(part[codes], kind="stable")
@@ -53,8 +59,7 @@ class FreshLogs:
         shards: moments of the pilot's parts.
         judge: from moments to an estimate with its verdict.
         off: (parts,) by how much the weights sum to more than there are rows. The mean weight must be 1, so users are
-            weighted that it is, as in :mod:`recsim_mnar.own_log.plan.calibration`; None where that it is not is no
-            chance.
+            weighted so that it is; None where that it is not is no chance.
     """
 
     shards: Shards
@@ -64,12 +69,12 @@ class FreshLogs:
     def logs(self, factor: float) -> list[Estimate]:
         """:data:`LOGS` fresh logs of so many times the rows."""
         met = poisson(factor, self._uniforms(0, LOGS))
-        rates = self._rates(np.ones(met.shape[1]))
+        rates = self.rates(np.ones(met.shape[1]))
         return [self.judge(self.shards.met(_of_mean(times * rates, factor))) for times in met if times.any()]
 
-    def expected(self, factor: float, pilot: Floats) -> Estimate:
-        """A log of so many times the rows in which nothing is chance, of a pilot that met each part so many times."""
-        return self.judge(self.shards.met(_of_mean(pilot * self._rates(pilot), factor)))
+    def expected(self, factor: float, rates: Floats) -> Estimate:
+        """A log of so many times the rows in which nothing is chance, and parts are met in proportion to ``rates``."""
+        return self.judge(self.shards.met(_of_mean(rates, factor)))
 
     def pilots(self) -> Floats:
         """(AGAIN, parts) how often pilots like this one meet each part."""
@@ -78,21 +83,26 @@ class FreshLogs:
     def _uniforms(self, first: int, number: int) -> Floats:
         return _table(first, number, len(self.shards.parts))
 
-    def _rates(self, pilot: Floats) -> Floats:
-        """(parts,) factors of users with which the pilot's mean weight is 1."""
-        if self.off is None or len(pilot) < _FEW:
-            return np.ones(len(pilot))
-        mean = np.average(self.off, weights=pilot)
-        spread = np.average((self.off - mean) ** 2, weights=pilot)
-        if not spread > 0.0:
-            return np.ones(len(pilot))
-        return np.clip(1.0 - (self.off - mean) * mean / spread, 0.2, 3.0)
+    def rates(self, pilot: Floats) -> Floats:
+        """(parts,) how often a pilot met each part, tilted by exp(-t off) so that the mean weight is 1.
+
+        The t is found by Newton's steps on a convex function, none of which changes a part's rate more than e times.
+        """
+        off = self.off
+        if off is None or len(pilot) < _FEW or not (off[pilot > 0.0].min() < 0.0 < off[pilot > 0.0].max()):
+            return pilot
+        rates, bound = pilot, 1.0 / float(np.abs(off).max())
+        for _ in range(_TILTS):
+            mean = np.average(off, weights=rates)
+            spread = np.average((off - mean) ** 2, weights=rates)
+            rates = rates * np.exp(-off * np.clip(mean / spread, -bound, bound))
+        return rates
 
 
 @functools.lru_cache(maxsize=4)
 def _table(first: int, number: int, parts: int) -> Floats:
     users, logs = np.meshgrid(np.arange(parts), first + np.arange(number))
-    return uniforms(_SEED, Stream.BOOTSTRAP, users.ravel(), logs.ravel()).reshape(number, parts)
+    return uniforms(_seed(), Stream.BOOTSTRAP, users.ravel(), logs.ravel()).reshape(number, parts)
 
 
 def _of_mean(times: Floats, mean: float) -> Floats:
