@@ -70,7 +70,7 @@ def test_poisson_numbers_by_inversion(mean):
 
 def test_the_size_from_which_on_something_holds():
     assert from_then_on(lambda size: size >= 3.7) == pytest.approx(3.7, rel=0.021)
-    assert from_then_on(lambda size: size >= 3.7 or 0.5 < size < 1.2) == pytest.approx(3.7, rel=0.021)
+    assert from_then_on(lambda size: size >= 20.0 or 0.9 < size < 1.1) == pytest.approx(20.0, rel=0.021)
     assert from_then_on(lambda size: size < 100.0) == math.inf
     assert from_then_on(lambda size: True) == LEAST
 
