@@ -198,6 +198,8 @@ def same_law(policy: Policy, logging: Policy) -> bool:
     """Whether two policies are known to do the same: a policy misses nothing of its own."""
     if policy is logging:
         return True
+    if isinstance(policy, EpsilonMixture) and isinstance(logging, EpsilonMixture):
+        return policy.epsilon == logging.epsilon and same_law(policy.inner, logging.inner)
     if type(policy) is not type(logging) or not isinstance(policy, Stored) or not isinstance(logging, Stored):
         return False
     (arrays, parameters), (others, theirs) = policy.fitted(), logging.fitted()

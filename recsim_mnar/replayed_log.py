@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class ReplayRun:
         replayed: policies.
         executor: to spread blocks of users over.
         progress: called with the number of rows done since the last call.
+        fitted_on: what the policies were fitted on, for the provenance; see
+            :func:`recsim_mnar.cli.training_log.fitted_on`.
     """
 
     log: LogBlocks
@@ -43,6 +45,7 @@ class ReplayRun:
     replayed: Sequence[Replayed]
     executor: Executor | None = None
     progress: Callable[[int], None] = lambda rows: None
+    fitted_on: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse policies that cannot be replayed on this log.
@@ -52,6 +55,11 @@ class ReplayRun:
         """
         for each in self.replayed:
             each.check(self.survey.highest_item)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Of the replayed log."""
+        return {**self.log.provenance, **self.fitted_on}
 
     def _blocks(self) -> Iterator[Columns]:
         return (block.columns for block in self.log.blocks(SHARD_USERS, self.survey.with_gaps))
@@ -69,7 +77,7 @@ class ReplayRun:
         """
 
         def write(path: Path) -> None:
-            write_stream(path, self._columns(), self.log.provenance, form)
+            write_stream(path, self._columns(), self.provenance, form)
 
         if form == "csv":
             write(out)
@@ -133,7 +141,7 @@ class ReplayRun:
         n_blocks = -(-self.survey.n_users // SHARD_USERS)
         for i in (i for i in range(n_parts) if lacks[i]):
             rows = list(itertools.islice(found, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
-            record_part(parts, i, rows, self.log.provenance, _FORM)
+            record_part(parts, i, rows, self.provenance, _FORM)
             self.progress(sum(each.n_rows for each in rows))
         return n_parts - sum(lacks)
 

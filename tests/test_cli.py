@@ -143,8 +143,10 @@ def test_an_interrupt_while_modules_are_read_is_one_line(tmp_path):
 
 
 def test_replay_then_estimate(capsys, simulated, tmp_path):
-    out = tmp_path / "replayed.parquet"
-    assert run(capsys, "replay", simulated, "--policy", "random,svd+rank=4", "--train", simulated, "--out", out)[0] == 0
+    out, train = tmp_path / "replayed.parquet", tmp_path / "train"
+    others = ("--policy", "random", "--users", 30, "--seed", 1, "--out", train)
+    assert run(capsys, "simulate", "--world", "sessions", *SMALL, *others)[0] == 0
+    assert run(capsys, "replay", simulated, "--policy", "random,svd+rank=4", "--train", train, "--out", out)[0] == 0
     table = pq.read_table(out)
     log = Log.read(simulated)
     probability = table["random"].to_numpy()

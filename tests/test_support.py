@@ -9,12 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar import cli
+from recsim_mnar.estimators.off_policy.adaptive import fitted_findings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.base import observe_events
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replay import missing_mass, replay, replay_batches, replay_with_support, supports_every_action
+from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate.items import simulate
 from recsim_mnar.worlds import make_world
 
@@ -135,20 +137,80 @@ def test_replay_writes_the_missing_mass_and_estimate_takes_it(capsys, tmp_path):
     assert "must be below reward_max" in err
 
 
-def test_agents_that_know_their_users_future_are_told(capsys, tmp_path):
+def simulated(capsys, out, *more):
     sets = [option for each in SMALL for option in ("--set", each)]
-    run(
-        capsys, "simulate", "--world", "sessions", *sets, "--users", 30, "--policy", "random", "--out",
-        tmp_path / "a",
-    )  # fmt: skip
-    arguments = ["replay", tmp_path / "a" / "log", "--policy", "item-knn", "--train"]
-    status, _, err = run(capsys, *arguments, tmp_path / "a" / "log", "--out", tmp_path / "a.parquet")
+    run(capsys, "simulate", "--world", "sessions", *sets, "--policy", "random", "--out", out, *more)
+    return out / "log"
+
+
+def findings(capsys, file, target, tmp_path):
+    """By code, of every estimate."""
+    run(capsys, "estimate", file, "--target", target, "--json", tmp_path / "found.json")
+    records = json.loads((tmp_path / "found.json").read_text())
+    return {each["code"]: each["level"] for record in records for each in record["findings"]}
+
+
+def test_the_log_that_judges_is_refused_as_the_one_to_fit_on(capsys, tmp_path):
+    log = simulated(capsys, tmp_path / "a", "--users", 30)
+    again = ("replay", log, "--policy", "item-knn", "--train", tmp_path / "a", "--out", tmp_path / "a.parquet")
+    status, _, err = run(capsys, *again)
+    assert status == 2
+    assert "it is LOG itself" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "a.parquet").exists()
+
+
+def test_agents_that_know_their_users_future_are_never_trusted(capsys, tmp_path):
+    """A training log of the same users, and more of them: what was fitted on it is of no use, the others are."""
+    log = simulated(capsys, tmp_path / "a", "--users", 30)
+    more = simulated(capsys, tmp_path / "more", "--users", 40)
+    fit = ("replay", log, "--policy", "item-knn,random", "--train")
+    status, _, err = run(capsys, *fit, more, "--out", tmp_path / "a.parquet")
     assert status == 0
     assert "agents know the future of those they are replayed on" in err.replace("\n", " ")
-    run(
-        capsys, "simulate", "--world", "sessions", *sets, "--users", 30, "--policy", "random", "--seed", 1, "--out",
-        tmp_path / "b",
-    )  # fmt: skip
-    status, _, err = run(capsys, *arguments, tmp_path / "b" / "log", "--out", tmp_path / "b.parquet")
+    assert findings(capsys, tmp_path / "a.parquet", "item-knn", tmp_path)["trained_on_log"] == "do_not_use"
+    assert "trained_on_log" not in findings(capsys, tmp_path / "a.parquet", "random", tmp_path)
+    others = simulated(capsys, tmp_path / "b", "--users", 30, "--seed", 1)
+    status, _, err = run(capsys, *fit, others, "--out", tmp_path / "b.parquet")
     assert status == 0
     assert "future" not in err
+    assert "trained_on_log" not in findings(capsys, tmp_path / "b.parquet", "item-knn", tmp_path)
+
+
+def test_a_few_users_fitted_on_are_a_caution_and_a_difference_inherits_it():
+    made = {"fitted_on": {"policies": ["svd"], "digest": "x", "shared": 5, "users": 100}}
+    (few,) = fitted_findings(made, ["random", "svd"])
+    assert (few.level, few.number) == ("caution", 0.05)
+    (many,) = fitted_findings({"fitted_on": made["fitted_on"] | {"shared": 10}}, ["svd"])
+    assert many.level == "do_not_use"
+    assert fitted_findings(made, ["random"]) == []
+    assert fitted_findings({"fitted_on": made["fitted_on"] | {"shared": 0}}, ["svd"]) == []
+    assert fitted_findings({}, ["svd"]) == []
+
+
+def test_users_are_split_and_each_half_judges_what_the_other_fitted(capsys, tmp_path):
+    log = simulated(capsys, tmp_path / "a", "--users", 60)
+    out = tmp_path / "halves.parquet"
+    status, said, _ = run(capsys, "replay", log, "--policy", "item-knn", "--split-users", "--out", out)
+    assert status == 0
+    assert "neither is the one fitted on all users" in said
+    whole, halves = Log.read(log), [Log.read(tmp_path / f"halves-half-{half}.parquet") for half in (1, 2)]
+    users = [set(half.users().tolist()) for half in halves]
+    assert not users[0] & users[1]
+    assert users[0] | users[1] == set(whole.users().tolist())
+    assert min(map(len, users)) > 15
+    for judged, fitted in (halves, halves[::-1]):
+        values = []
+        for users in (fitted.users(), judged.users(), whole.users()):
+            trained = whole.select(np.isin(whole["user"], users))
+            policy = registry.learner("item-knn").fit(trained, n_items=20, seed=derive_seed(0, "fit"))
+            values.append(replay(judged, policy))
+        np.testing.assert_array_equal(judged["item-knn"], values[0])
+        assert not np.array_equal(values[0], values[1], equal_nan=True)
+        assert not np.array_equal(values[0], values[2], equal_nan=True)
+    assert [half.provenance["fitted_on"]["half"] for half in halves] == [1, 2]
+    assert "trained_on_log" not in findings(capsys, tmp_path / "halves-half-1.parquet", "item-knn", tmp_path)
+    both = ("replay", log, "--policy", "random", "--split-users", "--train", log, "--out", tmp_path / "x.parquet")
+    assert "leave --train away" in run(capsys, *both)[2]
+    folder = ("replay", log, "--policy", "random", "--split-users", "--out", f"{tmp_path}/folder/")
+    assert "two files" in run(capsys, *folder)[2]

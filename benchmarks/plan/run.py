@@ -1,6 +1,7 @@
-"""Whether plans come true: widths in held-out settings, the cost of exploration, and the power of A/B tests.
+"""Whether plans come true: widths in held-out settings, cost of exploration, power of A/B tests, rows until trust.
 
-    python benchmarks/plan/run.py [widths] [exploration] [power] [--quick] [--first N] [--settings N] [--development]
+    python benchmarks/plan/run.py [widths] [exploration] [power] [estimate] [--quick] [--first N] [--settings N]
+        [--development]
 
 Each setting's result is written as it is done, under ``runs/`` beside this file, and not done again; ``results.json``
 is made of them at the end, and a table printed.
@@ -18,6 +19,7 @@ from typing import Any
 import experiments
 import generator
 import numpy as np
+import trusted_rows
 from generator import Rows, Setting
 from scipy.special import ndtri
 
@@ -181,6 +183,8 @@ def steps(part: str, numbers: list[int], make: Callable[[int], Result], out: Pat
 
 
 def _said(result: Result) -> str:
+    if "shares" in result:
+        return trusted_rows.said(result)
     if "width_ratio" in result:
         return f"power {result['real']:.3f} for {result['planned']}"
     more = f", cost {result['uniform']['ratio']:.2f} of uniform" if "uniform" in result else ""
@@ -215,6 +219,8 @@ def summary(parts: dict[str, list[Result]]) -> Result:
             "at_most_70_percent": float(np.mean(ratio <= 0.7)),
             "largest": float(ratio.max()),
         }
+    if parts.get("estimate"):
+        out["estimate"] = {found["name"]: trusted_rows.summary(found) for found in parts["estimate"]}
     if parts.get("power"):
         off = np.array([each["real"] - each["planned"] for each in parts["power"]])
         out["power"] = {
@@ -225,23 +231,39 @@ def summary(parts: dict[str, list[Result]]) -> Result:
     return out
 
 
+KEPT = ("number", "kind", "planned", "real", "cost", "ratio", "within_range", "growth_ratio")
+
+
+def _short(result: Result) -> str:
+    """What is kept of a setting, in a line; the rest is drawn again from its number."""
+    short = {key: result[key] for key in KEPT if key in result}
+    if "uniform" in result:
+        short["cost_ratio"] = result["uniform"]["ratio"]
+    if "shares" in result:
+        short = {key: result[key] for key in ("name", "pilot_rows", "shares")}
+    return ", ".join(f"{key} {f'{value:.4g}' if isinstance(value, float) else value}" for key, value in short.items())
+
+
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", default=["widths", "scarce", "exploration", "power"])
+    parser.add_argument("parts", nargs="*", default=["widths", "scarce", "exploration", "power", "estimate"])
     parser.add_argument("--quick", action="store_true", help="two settings of development, few repeats")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--settings", type=int, default=None)
     parser.add_argument("--development", action="store_true", help="the settings that plans were developed on")
     options = parser.parse_args()
     begin = (generator.DEVELOPMENT if options.development or options.quick else generator.HELD_OUT) + options.first
-    sizes = {"widths": 200, "scarce": 40, "exploration": 20, "power": 20}
+    sizes = {"widths": 200, "scarce": 40, "exploration": 20, "power": 20, "estimate": len(trusted_rows.SETTINGS)}
     repeats, tests = (4, 200) if options.quick else (20, 2000)
     makers = {
         "widths": lambda number: widths_of(number, repeats),
         "scarce": lambda number: widths_of(number, repeats, scarce=True),
         "exploration": lambda number: widths_of(number, max(repeats // 2, 4), exploration=True),
         "power": lambda number: power_of(number, tests),
+        "estimate": lambda number: trusted_rows.judged(
+            number - begin, quick=options.quick, development=options.development
+        ),
     }
     out = HERE / "runs" / ("quick" if options.quick else "development" if options.development else "held-out")
     if options.quick:
@@ -250,14 +272,15 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     found = {}
     for part in options.parts:
-        number = 2 if options.quick else options.settings or sizes[part]
+        number = min(2 if options.quick else options.settings or sizes[part], sizes[part])
         found[part] = steps(part, list(range(begin, begin + number)), makers[part], out)
     told = summary(found)
     print(json.dumps(told, indent=1))
     if not (options.quick or options.development or options.settings or options.first):
         kept = HERE / "results.json"
         before = json.loads(kept.read_text()) if kept.exists() else {"summary": {}, "settings": {}}
-        write_json(kept, {"summary": before["summary"] | told, "settings": before["settings"] | found})
+        lines = {part: [_short(each) for each in results] for part, results in found.items()}
+        write_json(kept, {"summary": before["summary"] | told, "settings": before["settings"] | lines})
 
 
 if __name__ == "__main__":

@@ -20,11 +20,13 @@ from recsim_mnar.cli.replayed import (
     digest_of_log,
     fitted_policy,
     given_logs,
+    halves_of,
     least_bytes,
     logging_policy,
     n_items_of,
     replay_at_once,
     replay_in_blocks,
+    split_destinations,
 )
 from recsim_mnar.cli.shared import (
     NEW_PATH,
@@ -38,7 +40,7 @@ from recsim_mnar.cli.shared import (
     names_of,
     writing,
 )
-from recsim_mnar.cli.training_log import check_training
+from recsim_mnar.cli.training_log import TWO_POLICIES, check_training, fitted_on, learned
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, printable
 
@@ -56,6 +58,12 @@ UNMET = 3
 @click.argument("log", type=READ_PATH)
 @click.option("--policy", required=True, help="Names of target policies, with commas.")
 @click.option("--train", type=READ_PATH, default=None, help="A log of other users to fit them on.")
+@click.option(
+    "--split-users",
+    is_flag=True,
+    help="Fit on one half of LOG's users and judge on the other, both ways: two files, FILE-half-1 and FILE-half-2, "
+    "and two values of two policies, neither of them the one fitted on all users.",
+)
 @click.option(
     "--items",
     type=WHOLE,
@@ -78,6 +86,7 @@ def replay(
     log: Path,
     policy: str,
     train: Path | None,
+    split_users: bool,
     items: int | None,
     seed: int,
     workers: int | None,
@@ -96,16 +105,25 @@ def replay(
     from recsim_mnar.replay import learns_online
 
     json_output.check(log, train, Path(out))
-    target = destination_of(out, resume)
+    if split_users and train is not None:
+        raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
+    targets = split_destinations(out, resume) if split_users else [destination_of(out, resume)]
     refuse_both(workers, scheduler)
-    checked_seed(seed)
+    seed = checked_seed(seed)
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
     given = given_logs(log, train, reading_of(own), max_memory, json_output)
     if given.n_rows == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
-    check_training(log, given, train, given.training, learners)
+    digest = digest_of_log(log if split_users else train)
+    if train is not None and digest == digest_of_log(log):
+        raise UserError(
+            f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
+            "log of other users, or --split-users"
+        )
+    parts = halves_of(given, seed, max_memory) if split_users else [given]
+    check_training(log, given, log if split_users else train, parts[0].training, learners)
     if given.shared:
         warn(
             f"--train: {given.shared:,} of its users are in LOG too, so agents know the future of those they are "
@@ -124,21 +142,28 @@ def replay(
         progress() as report,
     ):
         logging = logging_policy(given, found)
-        fitted = {}
-        for name, learner in learners.items():
-            report(f"fit {name}")
-            fitted[name] = fitted_policy(log, learner, name, given, n_items, checked_seed(seed), train is not None)
-        report(f"replay {', '.join(names)}")
-        with writing(Path(out), "--out"):
-            if given.blocks is None or any(learns_online(given.provenance, each) for each in fitted.values()):
-                replay_at_once(given.whole(max_memory), fitted, logging, target, found)
-            else:
-                asked = {"replayed": names, "n_items": n_items, "seed": seed, "train": digest_of_log(train)}
-                kept = replay_in_blocks(given, fitted, logging, target, found, asked)
-    record.write(target.path / RUN if target.form is None else Path(f"{target.path}.{RUN}"))
-    parts = f" ({kept} parts were there already)" if kept else ""
-    json_output.say(f"{given.n_rows:,} rows with {', '.join(names)} over {n_items:,} items in {out}{parts}")
-    json_output.write({"file": out, "rows": given.n_rows, "policies": names, "items": n_items, "parts_kept": kept})
+        for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1):
+            fitted = {}
+            for name, learner in learners.items():
+                report(f"fit {name}")
+                fitted[name] = fitted_policy(log, learner, name, part, n_items, seed, digest is not None)
+            report(f"replay {', '.join(names)}")
+            taught = [name for name, each in fitted.items() if learned(learners[name], each, n_items)]
+            story = fitted_on(part, taught, digest, half if split_users else None)
+            with writing(target.path, "--out"):
+                if part.blocks is None or any(learns_online(part.provenance, each) for each in fitted.values()):
+                    replay_at_once(part.whole(max_memory), fitted, logging, target, found, story)
+                else:
+                    asked = {"replayed": names, "n_items": n_items, "seed": seed, "train": digest}
+                    kept = replay_in_blocks(part, fitted, logging, target, found, asked, story)
+    files = [str(target.path) if split_users else out for target in targets]
+    for target in targets:
+        record.write(target.path / RUN if target.form is None else Path(f"{target.path}.{RUN}"))
+    there = f" ({kept} parts were there already)" if kept else ""
+    said = f"{given.n_rows:,} rows with {', '.join(names)} over {n_items:,} items in {' and '.join(files)}{there}"
+    json_output.say(said + (": " + TWO_POLICIES if split_users else ""))
+    content = {"file": files[0], "rows": given.n_rows, "policies": names, "items": n_items, "parts_kept": kept}
+    json_output.write(content | ({"files": files} if split_users else {}))
 
 
 @click.command(short_help="What other policies would have earned on a log.")

@@ -15,7 +15,6 @@ from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
     from recsim_mnar.own_log.plan import ABPlan, EstimatePlan, LoggingPlan
-    from recsim_mnar.own_log.plan.turning import Turn
 
 
 @click.group(short_help="Users, exploration and rows that you need.")
@@ -93,16 +92,21 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
         json_output.say(f"written to {out}: recsim-mnar simulate --policy {out} ... logs under it")
 
 
-@plan.command(short_help="Rows until a verdict turns.")
+@plan.command(short_help="Rows until logs are trusted.")
 @click.argument("log", type=READ_PATH)
 @click.option(
     "--target", "--targets", required=True, help="Columns of the policies' probabilities of the logged actions."
 )
+@click.option("--trusted", type=NUMBER, default=0.5, show_default=True, help="Share of fresh logs to be trusted.")
 @click.option("--rows", type=WHOLE, default=None, help="Adds the width and the verdict from so many rows.")
 @click.option(
-    "--estimator", "--estimators", default="clipped_ips", show_default=True, help="ips, clipped_ips or snips."
+    "--estimator",
+    "--estimators",
+    default="auto",
+    show_default=True,
+    help="ips, clipped_ips or snips; auto: the one that leads.",
 )
-@click.option("--clip", type=NUMBER, default=15.0, show_default=True, help="Largest weight of clipped_ips.")
+@click.option("--clip", type=NUMBER, default=None, help="Largest weight of clipped_ips; none unless named.")
 @click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the interval.")
 @click.option("--full-support", is_flag=True, help="States that the logging policy can take what the target can.")
 @click.option("--unsupported", default=None, help="Column of the target's mass where the logging probability is 0.")
@@ -113,7 +117,10 @@ def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: Jso
 @own_log_options("reward", "propensity", "user")
 @json_option("the plan")
 def estimate(log: Path, target: str, json_output: JsonOutput, **options: Any) -> None:
-    """How many rows until `estimate`'s verdict on LOG turns, finding by finding, and what more rows never mend."""
+    """How many rows until `estimate` trusts half of the logs of that size, and what no number of rows mends.
+
+    Fresh logs are made of LOG's users and judged as `estimate` judges; --trusted asks for another share than a half.
+    """
     from recsim_mnar.own_log.plan import plan_estimate
 
     json_output.check(log)
@@ -194,50 +201,47 @@ def _logging_lines(found: LoggingPlan) -> list[str]:
     return [*lines, gap, *(f"note: {note}" for note in found.notes)]
 
 
-def _open(rows: int, found: EstimatePlan) -> str:
-    return f"the log leaves open {rows * found.low:,.0f} to {rows * found.high:,.0f}"
-
-
 def _estimate_lines(found: EstimatePlan) -> list[str]:
     unit = f"{found.rows:,} rows" + (f" of {found.users:,} users" if found.users != found.rows else "")
     lines = [
         f"{found.target} by {found.estimator}: {found.value:.4g} +-{found.half_width:.3g} from {unit}",
         f"  verdict today: {_words(found.verdict)}",
+        f"  trust: {_rows_of(found)}",
     ]
-    for wanted, rows in (("caution", found.caution), ("trust", found.trust)):
-        if wanted == "caution" and found.verdict != "do_not_use":
-            continue
-        if rows is None:
-            lines.append(f"  {wanted}: more rows never suffice")
-        elif rows > found.rows:
-            lines.append(
-                f"  {wanted}: from {rows:,} rows on, {rows / found.rows:,.3g} times as many ({_open(rows, found)})"
-            )
+    if found.caution is not None and found.verdict == "do_not_use":
+        lines.append(f"  caution or better: {_share(found)} from {found.caution:,} rows on")
     if found.ahead is not None:
         ahead = found.ahead
-        lines.append(f"  from {ahead['rows']:,} rows: +-{ahead['half_width']:.3g}, {_words(ahead['verdict'])}")
+        lines.append(
+            f"  from {ahead['rows']:,} rows: +-{ahead['half_width']:.3g}, {_words(ahead['verdict'])} or better in half "
+            f"of fresh logs, trust in {_percent(ahead['trusted'])}"
+        )
     for turn in found.turns:
         when = f"{_words(turn.level)} today" if turn.level != "trust" else "no objection today"
         lines.append(f"  - {turn.code}, {when}: {turn.message}")
-        lines.append(f"      {_outcome(turn)}")
-        if turn.last != "trust":
-            lines.append(f"      what to do: {turn.action}")
+        if turn.clears is None:
+            lines += ["      no number of rows turns that", f"      what to do: {turn.action}"]
+        else:
+            lines.append(f"      {_share(found)} without it from {turn.clears:,} rows on")
     return lines
+
+
+def _rows_of(found: EstimatePlan) -> str:
+    """How many rows trust takes, in words."""
+    low, high = found.trust_range
+    if found.trust is not None:
+        times = f", {found.trust / found.rows:,.3g} times these" if found.trust > found.rows else ""
+        return f"{_share(found)} from {found.trust:,} rows on{times} (the pilot leaves open {low:,} to {high:,})"
+    if found.says:
+        never = ", ".join(found.never)
+        return f"no number of rows turns: {never}" if never else "not within a thousand times these rows"
+    ends = f"{low:,} rows" if high is None else f"{low:,} and {high:,} rows"
+    return f"this pilot does not say: {'more than' if high is None else 'between'} {ends}; ask again with a longer one"
+
+
+def _share(found: EstimatePlan) -> str:
+    return f"{_percent(found.trusted)} of fresh logs"
 
 
 def _words(level: str) -> str:
     return level.replace("_", " ")
-
-
-def _outcome(turn: Turn) -> str:
-    """What more rows do to a finding in the end, and whether they do so in one direction."""
-    from recsim_mnar.estimators.verdict import LEVELS
-
-    if not turn.changes:
-        return "no number of rows changes that"
-    rows, last = turn.changes[-1]
-    said = f"from {rows:,} rows on: " + ("no objection" if last == "trust" else _words(last))
-    ranks = [LEVELS.index(level) for level in (turn.level, *(level for _, level in turn.changes))]
-    if len(ranks) > 2 and ranks not in (sorted(ranks), sorted(ranks, reverse=True)):
-        said += " (with fewer it changes to and fro)"
-    return said

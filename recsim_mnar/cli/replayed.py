@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.cli.shared import new_file
-from recsim_mnar.cli.training_log import unfitted
+from recsim_mnar.cli.training_log import halves, unfitted
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,6 +52,18 @@ def destination_of(out: str, resume: bool) -> Destination:
     return Destination(path, form, resume)
 
 
+def split_destinations(out: str, resume: bool) -> list[Destination]:
+    """The two files of users that are split.
+
+    Raises:
+        UserError: a folder; or as :func:`destination_of`.
+    """
+    path = Path(out)
+    if destination_of(out, resume).form is None:
+        raise UserError(f"--out {out}: --split-users writes two files; name one that ends in .parquet, .arrow or .csv")
+    return [destination_of(str(path.with_stem(f"{path.stem}-half-{half}")), False) for half in (1, 2)]
+
+
 def fitted_policy(log: Path, learner: Any, name: str, given: Given, n_items: int, seed: int, has_train: bool) -> Any:
     """A policy of a name, fitted; what it lacks is said."""
     from recsim_mnar.rng import derive_seed
@@ -68,7 +80,13 @@ def fitted_policy(log: Path, learner: Any, name: str, given: Given, n_items: int
 
 
 def replay_in_blocks(
-    given: Given, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, asked: dict[str, Any]
+    given: Given,
+    fitted: dict[str, Any],
+    logging: Any,
+    target: Destination,
+    executor: Any,
+    asked: dict[str, Any],
+    story: dict[str, Any],
 ) -> int:
     """Write the replayed log block by block; returns how many parts of a folder were there already."""
     from recsim_mnar.policy.adapting import as_policy
@@ -80,15 +98,17 @@ def replay_in_blocks(
     assert given.survey is not None
     logging = None if logging is None else as_policy(logging)
     replayed = [Replayed(name, as_policy(each), logging) for name, each in fitted.items()]
-    run = ReplayRun(given.blocks, given.survey, replayed, executor, counted(given.n_rows, "rows"))
+    run = ReplayRun(given.blocks, given.survey, replayed, executor, counted(given.n_rows, "rows"), story)
     if target.form is None:
         return run.to_folder(target.path, asked, resume=target.resume)
     run.to_file(target.path, target.form)
     return 0
 
 
-def replay_at_once(data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any) -> None:
-    """Write the replayed log from all of its rows."""
+def replay_at_once(
+    data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
+) -> None:
+    """Write the replayed log from all of its rows; its provenance says the story of what policies were fitted on."""
     from recsim_mnar.log.packing import packed, write_part
     from recsim_mnar.log.parts import write_file
     from recsim_mnar.replay import UNSUPPORTED, replay_with_support
@@ -110,7 +130,7 @@ def replay_at_once(data: Any, fitted: dict[str, Any], logging: Any, target: Dest
         result.write_csv(target.path)
     else:
         rows = [packed(result.columns, target.form)]
-        write_file(target.path, len(result), lambda path: write_part(path, rows, result.provenance))
+        write_file(target.path, len(result), lambda path: write_part(path, rows, {**result.provenance, **story}))
 
 
 @dataclass(frozen=True)
@@ -146,6 +166,11 @@ class Given:
     def n_rows(self) -> int:
         """Of the log."""
         return int(self.survey.n_rows) if self.data is None else len(self.data)
+
+    @property
+    def n_users(self) -> int:
+        """Of the log."""
+        return int(self.survey.n_users) if self.data is None else len(self.data.users())
 
     @property
     def n_items(self) -> int:
@@ -212,6 +237,12 @@ def given_logs(log: Path, train: Path | None, reading: Any, limit: MemoryLimit, 
     others = None if _of_other_seeds(blocks, training) else np.unique(training["user"])
     survey = blocks.survey(others)
     return Given(log, training, True, None, blocks, survey, survey.shared_users)
+
+
+def halves_of(given: Given, seed: int, limit: MemoryLimit) -> list[Given]:
+    """Each half of a log's users, with the other to train on."""
+    one, other = halves(given.whole(limit), seed)
+    return [Given(given.path, other, given.ours, one), Given(given.path, one, given.ours, other)]
 
 
 def least_bytes(log: Path) -> float:

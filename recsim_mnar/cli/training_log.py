@@ -8,6 +8,48 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 
+TWO_POLICIES = "two values of two policies, each fitted on the other half; neither is the one fitted on all users"
+
+
+def learned(learner: Any, fitted: Any, n_items: int) -> bool:
+    """Whether a log made a policy what it is: without one it cannot be fitted, or is another."""
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.policy.adapting import as_policy
+    from recsim_mnar.replay import same_law
+
+    try:
+        return not same_law(as_policy(fitted), as_policy(learner.fit(Log({}), n_items=n_items, seed=0)))
+    except UserError:
+        return True
+
+
+def fitted_on(given: Any, policies: list[str], digest: str | None, half: int | None = None) -> dict[str, Any]:
+    """The entry of the provenance that says what these policies were fitted on; empty where they were on no log."""
+    from recsim_mnar.estimators.off_policy.adaptive import FITTED_ON
+
+    if digest is None or not policies:
+        return {}
+    entry = {"policies": policies, "digest": digest, "shared": given.shared, "users": given.n_users}
+    return {FITTED_ON: entry | ({} if half is None else {"half": half})}
+
+
+def halves(log: Any, seed: int) -> list[Any]:
+    """A log's users in two, each by a draw of its own.
+
+    Raises:
+        UserError: all of them are in one.
+    """
+    import numpy as np
+
+    from recsim_mnar.rng import Stream, derive_seed, uniforms
+
+    users = log.users()
+    first = users[uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0) < 0.5]
+    if len(first) in (0, len(users)):
+        raise UserError(f"--split-users: {len(users)} users are too few to be split; give a log of more users")
+    inside = np.isin(log["user"], first)
+    return [log.select(inside), log.select(~inside)]
+
 
 def check_training(log: Path, data: Any, train: Path | None, training: Any, learners: Mapping[str, Any]) -> None:
     """Look at the training log before any agent is fitted on it.
@@ -39,7 +81,8 @@ def unfitted(name: str, log: Path) -> UserError:
     """What to say of an agent that must be fitted and has no log to be fitted on."""
     return UserError(
         f"{name} is fitted on a log: name one with --train, of the same items and of other users; {log} itself is not "
-        "used, for an agent must not have seen those whom it is judged on"
+        "used, for an agent must not have seen those whom it is judged on (--split-users fits on one half of them and "
+        "judges on the other)"
     )
 
 

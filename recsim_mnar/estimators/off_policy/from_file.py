@@ -14,7 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
 from recsim_mnar.estimators.off_policy.from_blocks import BlockQuestion, Gathered, gather_blocks, needs_all_rows
-from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows
+from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows, level_of_best
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
@@ -293,16 +293,17 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
                 continue
             of_it = {} if other is None else {"baseline": other}
             called = name if other is None else f"{name} - {other}"
-            estimate = with_adaptive_findings(estimate, asked.made)
+            estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
             records.append(_record(called, estimate, (other or name) in asked.today) | of_it)
             again[called, other] = functools.partial(ask, name)
     records = leading(records)
     best, number = best_record(records), len(candidates(records))
     if best is not None and number > 1:
-        at = 1.0 - (1.0 - asked.level) / number
+        at = level_of_best(asked.level, number)
         estimate = again[best["policy"], best.get("baseline")](best["estimator"], level=at)
         assert estimate is not None
-        estimate = with_adaptive_findings(estimate, asked.made)
+        names = best["policy"].split(" - ") if "baseline" in best else [best["policy"]]
+        estimate = with_adaptive_findings(estimate, asked.made, *names)
         ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
         best["best_of"] = ends | estimate.verdict.to_dict()
     return records

@@ -8,7 +8,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, refuse_rows
-from recsim_mnar.numerics.checks import level_of
+from recsim_mnar.numerics.checks import level_of, whole_number
 
 HIGHEST_TARGET = 1.0 + 1e-6
 """A softmax in float32 may pass 1 by a rounding."""
@@ -69,3 +69,16 @@ def check_clip(clip: float | None) -> float:
     if isinstance(clip, bool) or not isinstance(clip, (int, float, np.number)) or not float(clip) > 0.0:
         raise UserError(f"clip must be a positive number (weights are cut there), got {clip!r}; None means no clipping")
     return float(clip)
+
+
+def level_of_best(level: float, k: int) -> float:
+    """The level at which each of k intervals is made, so that what is said of the best of them holds at ``level``.
+
+    The best of k estimates is the luckiest too; all k intervals hold together at ``level`` if each holds at
+    1 - (1 - level) / k (Bonferroni), and then so does the winner's, whoever it is.
+
+    Args:
+        level: in (0, 1).
+        k: how many policies the best is one of, 1 and more.
+    """
+    return 1.0 - (1.0 - check_level(level)) / whole_number(k, "k", least=1)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +27,10 @@ _POWER_NAMES = (
     *("xxx", "lxx", "llx", "yyy", "lyy", "lly", "lll", "wxx", "wwx", "www"),
 )
 _POWERS = {name: i for i, name in enumerate(_POWER_NAMES)}
+_LEAST = np.array([True, False, True, False, False, False, False, False])
+"""Which of the extremes are minima."""
+_SEEN = ("_counts", "_extremes")
+_TOPS = ("top_weights",)
 
 
 def _start_extremes() -> NDArray[np.float64]:
@@ -189,8 +197,8 @@ class Moments:
         """The moments of the same rows without clipping: every product of a clipped weight is that of the weight."""
         if math.isinf(self.clip):
             return self
-        same = self.scaled(1.0)
-        same.clip = math.inf
+        same = copy.deepcopy(self)
+        same.clip, same._numbers = math.inf, None
         for pairs, places in ((same._sums, _SUMS), (same._powers, _POWERS)):
             for name, place in places.items():
                 pairs[:, place] = pairs[:, places[name.replace("c", "w").replace("y", "x")]]
@@ -257,36 +265,9 @@ class Moments:
             each.least_propensity_rows for each in (self, other) if each.propensity_min == least
         )
         low, high = np.minimum(self._extremes, other._extremes), np.maximum(self._extremes, other._extremes)
-        merged._extremes = np.where([True, False, True, False, False, False, False, False], low, high)
+        merged._extremes = np.where(_LEAST, low, high)
         merged.top_weights = _largest(np.concatenate([self.top_weights, other.top_weights]), N_TOP)
         return merged
-
-    def scaled(self, factor: float) -> Moments:
-        """The moments of a log of ``factor`` times as many users like these.
-
-        Sums and numbers grow by it; the largest weight, reward and user stay as they are, and so do the tails.
-
-        Raises:
-            UserError: the factor is not positive and finite.
-        """
-        if not (math.isfinite(factor) and factor > 0.0):
-            raise UserError(f"factor must be positive and finite, got {factor!r}")
-        sums, powers = self._sums * factor, self._powers * factor
-        grown = Moments(self.clip, self.clustered, self.shift, sums, powers)
-        grown._counts = np.maximum(np.rint(self._counts * factor), np.minimum(self._counts, 1)).astype(np.int64)
-        grown._extremes = self._extremes.copy()
-        grown.top_weights = self.top_weights.copy()
-        grown._missing = None if self._missing is None else self._missing * factor
-        grown.denied = self.denied
-        grown.least_propensity_rows = round(self.least_propensity_rows * factor)
-        return grown
-
-    def with_sums_of(self, other: Moments) -> Moments:
-        """These rows, users and extremes with the sums of other moments: of the same rows, weighted."""
-        mixed = self.scaled(1.0)
-        mixed._sums, mixed._powers = other._sums.copy(), other._powers.copy()
-        mixed._missing = None if other._missing is None else other._missing.copy()
-        return mixed
 
     def _totals(self) -> tuple[list[float], list[float]]:
         """Sums and powers as numbers, made once: nothing changes them after they were gathered."""
@@ -349,7 +330,7 @@ class Moments:
     def binary(self) -> bool:
         """Whether every reward is 0 or 1."""
         least, largest = self.reward_min, self.reward_max
-        return self.shift == 0.0 and least in (0.0, 1.0) and largest in (0.0, 1.0) and self.sum("r") == self.rewarded
+        return self.shift == 0.0 and least in (0.0, 1.0) and largest in (0.0, 1.0) and self.sum("r") == self.sum("rr")
 
     @property
     def x_max(self) -> float:  # noqa: D102
@@ -386,3 +367,46 @@ class Moments:
         """Kish's effective sample size (sum w)^2 / sum w^2; 0 where every weight is 0."""
         squares = self.sum("ww")
         return self.sum("w") ** 2 / squares if squares > 0.0 else 0.0
+
+
+class Shards:
+    """Moments of the parts of a log, for logs in which each part is met so and so many times.
+
+    Args:
+        parts: moments that could be merged, each of users of its own.
+    """
+
+    def __init__(self, parts: Sequence[Moments]) -> None:
+        self.whole, self.parts = functools.reduce(operator.add, parts), parts
+        self._summed = {name: np.array([getattr(part, name).sum(axis=0) for part in parts]) for name in self._names()}
+        self._counts, self._extremes = (np.array([getattr(part, name) for part in parts]) for name in _SEEN)
+        self._tops = {name: _downwards(np.array([getattr(part, name) for part in parts])) for name in _TOPS}
+
+    def _names(self) -> list[str]:
+        return ["_sums", "_powers", *(["_missing"] if self.whole.missing is not None else [])]
+
+    def met(self, times: Floats) -> Moments:
+        """The moments of a log that has each part's users so many times.
+
+        Sums and numbers grow; the largest weight, reward and user are those of the parts that are met, as are tails.
+
+        Args:
+            times: (n_parts,) 0 and more, not all 0; whole or not.
+        """
+        whole, seen = self.whole, times > 0.0
+        log = Moments(whole.clip, whole.clustered, whole.shift, denied=whole.denied)
+        for name, sums in self._summed.items():
+            total = times @ sums
+            setattr(log, name, np.stack([total, np.zeros_like(total)]))
+        counts, extremes = self._counts, self._extremes[seen]
+        log._counts = np.maximum(np.rint(times @ counts), counts[seen].max(axis=0) > 0).astype(np.int64)
+        log._extremes = np.where(_LEAST, extremes.min(axis=0), extremes.max(axis=0))
+        for name, (values, of) in self._tops.items():
+            setattr(log, name, values[np.flatnonzero(seen[of])[: len(getattr(whole, name))]])
+        return log
+
+
+def _downwards(tops: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """The entries of parts' (n_parts, k) largest values, downwards, and the part of each."""
+    order = np.argsort(-tops.ravel(), kind="stable")
+    return tops.ravel()[order], order // tops.shape[1]

@@ -1,4 +1,4 @@
-"""How many users an A/B test needs, how to log from here on, and how many rows until a verdict turns (docs/plan.md)."""
+"""How many users an A/B test needs, how to log from here on, how many rows until logs are trusted (docs/plan.md)."""
 
 from recsim_mnar.own_log.plan.experiment import ABPlan, plan_ab
 from recsim_mnar.own_log.plan.exploration import LoggingPlan, plan_logging

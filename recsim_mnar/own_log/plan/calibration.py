@@ -25,7 +25,6 @@ LEAST, MOST = 0.2, 3.0
 """Factors are kept between."""
 DIFFERENCE = 0.15
 """Standard deviation of the logarithm of k between policies."""
-_STRATA = 16
 _FEW = 30
 """Users with another sum than most, below which it is no control."""
 
@@ -76,11 +75,3 @@ def _log_spread(reward: Floats, weights: Floats, clusters: Clusters | None) -> t
     influence = weights * (reward**2 / second + 1.0 / total - 2.0 * reward / first)
     sums = user_sums(influence, clusters)
     return math.log(second * total / first**2), math.sqrt(float(sums @ sums))
-
-
-def strata(factors: Floats, clusters: Clusters | None) -> list[tuple[NDArray[np.bool_], float]]:
-    """(n,) rows of users with much the same factors, and the mean of these; together all rows."""
-    edges = np.unique(np.quantile(factors, np.linspace(0.0, 1.0, _STRATA + 1)))
-    place = np.clip(np.searchsorted(edges, factors, side="right") - 1, 0, max(len(edges) - 2, 0))
-    rows = of_rows(place, clusters)
-    return [(rows == each, float(factors[place == each].mean())) for each in np.unique(place)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -66,13 +67,22 @@ def test_logging_writes_a_policy(shop, capsys, tmp_path):
 
 
 def test_estimate_by_finding(shop, capsys):
-    status, out, _ = run(capsys, "estimate", shop, "--target", "right,left", "--estimators", "ips", "--rows", 50_000)
+    status, out, _ = run(capsys, "estimate", shop, "--target", "right,left", "--rows", 50_000)
     assert status == 0
     assert "- support_unstated, caution today: " in out
-    assert "no number of rows changes that" in out
+    assert "no number of rows turns that" in out
     assert "verdict today: " in out
-    assert "trust: more rows never suffice" in out
+    assert "trust: no number of rows turns: " in out
     assert "from 50,000 rows: +-" in out
+
+
+def test_estimate_names_the_rows_at_which_logs_are_trusted(shop, capsys):
+    stated = ("--full-support", "--propensity-min", "0.3", "--reward-max", "1", "--trusted", "0.8")
+    status, out, _ = run(capsys, "estimate", shop, "--target", "left", *stated)
+    assert status == 0
+    assert re.search(
+        r"trust: 80 % of fresh logs from [0-9,]+ rows on \(the pilot leaves open [0-9,]+ to [0-9,]+\)", out
+    )
 
 
 @pytest.mark.parametrize("command", ["ab", "logging", "estimate"])
