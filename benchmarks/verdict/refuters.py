@@ -256,7 +256,7 @@ def share(values: list[bool]) -> float | None:
 
 def main() -> None:
     quick = "--quick" in sys.argv
-    counts = {"right": 20 if quick else 500} | dict.fromkeys((*FAULTS, *UNSEEN), 3 if quick else 100)
+    counts = {"right": 4 if quick else 500} | dict.fromkeys((*FAULTS, *UNSEEN), 1 if quick else 100)
     table = {}
     names = (*KEPT, "any", "trusted", "wrong", "found_if_wrong", *TRIED)
     print("fault".ljust(22), *(name[:12].rjust(13) for name in names))
