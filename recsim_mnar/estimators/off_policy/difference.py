@@ -14,7 +14,15 @@ from recsim_mnar.estimators.intervals.limits import (
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, clip_part, diagnostics, leading, spread_facts
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.pairs import PairMoments
-from recsim_mnar.estimators.off_policy.sampling import Bounds, largest_weight, one_reward_above, ratio_base, unit
+from recsim_mnar.estimators.off_policy.sampling import (
+    Bounds,
+    expected_ess,
+    largest_weight,
+    luck_of_weights,
+    one_reward_above,
+    ratio_base,
+    unit,
+)
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import support_of
 from recsim_mnar.estimators.off_policy.verdict import judge
@@ -80,6 +88,7 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         "expected_half": expected,
         "value_outside": outside,
         "denied": max(m.denied for m in both),
+        "expected_ess": expected_ess(ours),
         "same": same,
         "range": bounds.range,
         "bias_part": part,
@@ -90,7 +99,8 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
     verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)
     other = judge(
         diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / theirs.rows}
-        | {"same": True, "range": bounds.range, "low": low, "high": high, "denied": theirs.denied},
+        | {"same": True, "range": bounds.range, "low": low, "high": high, "denied": theirs.denied}
+        | {"expected_ess": expected_ess(theirs)},
         estimator,
     )  # fmt: skip
     verdict = _joined(verdict, other)
@@ -128,7 +138,9 @@ class _Limits:
             rewards -= (pair.ours.sum("r") / n) ** 2
             one = one_reward_above(pair.ours, self.stated, ratio_base(pair.ours, self.stated))
         apart = (0.0, 0.0, 1.0, 0.0)
-        variance = max(pair.ratio.of(apart, apart) * rewards, 0.0) / n**2
+        squares = pair.ratio.of(apart, apart)
+        squares += sum(m.sum("ww") * (luck_of_weights(m) - 1.0) for m in (pair.ours, pair.theirs))
+        variance = max(squares * rewards, 0.0) / n**2
         variance *= small_sample_factor(pair.ours.users, self.level)
         step = max(largest_weight(m, self.stated, clip) for m in (pair.ours, pair.theirs)) * one / n
         mean = max(pair.ours.sum("r") / n, 0.0)

@@ -18,6 +18,7 @@ from recsim_mnar.estimators.off_policy.moments import N_TOP, Moments
 from recsim_mnar.estimators.off_policy.sampling import (
     Bounds,
     delta_limits,
+    expected_ess,
     expected_half,
     expected_variance,
     largest_weight,
@@ -175,6 +176,7 @@ def assemble(
     scale = moments.sum("r") / moments.rows - bounds.nothing(moments)
     judged = facts | verdict_facts(known, bounds, low, high, scale) | extras
     judged["denied"] = moments.denied
+    judged["expected_ess"] = expected_ess(moments)
     judged["bias_part"] = part
     return Estimate(
         value + base,

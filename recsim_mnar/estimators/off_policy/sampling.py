@@ -151,7 +151,7 @@ def expected_half(moments: Moments, stated: Stated, estimator: str, variance: fl
     """Half the width that logs of these weights give on average, whatever luck this one had with its rewards.
 
     The variance is that of the sum of w r where rewards do not follow the weights, ``mean w^2`` times ``mean r^2`` of
-    the log; what users' dependence adds is taken from the log itself.
+    the log (see :func:`luck_of_weights`); what users' dependence adds is taken from the log itself.
 
     Args:
         moments: of the log.
@@ -194,7 +194,23 @@ def expected_variance(moments: Moments, estimator: str, deviations: Deviations) 
         rewards -= (moments.sum("r") / n) ** 2
         rows = moments.sum("xx") - 2.0 * value * moments.sum("wx") + value**2 * moments.sum("ww")
     together = deviations.second / rows if rows > ROUNDING * moments.sum(above * 2) else 1.0
+    squares *= luck_of_weights(moments)
     return max(squares * max(rewards, 0.0), 0.0) * max(together, 1.0)
+
+
+def luck_of_weights(moments: Moments) -> float:
+    """Factor on sums of squared weights: (rows less missing mass) / sum w, 1 on average.
+
+    A log that happens to meet few of its heaviest rows has both, a small sum of squares and a low estimate; per sum of
+    weights the squares are those of any log.
+    """
+    total = moments.sum("w")
+    return max(moments.rows - (moments.missing or 0.0), 0.0) / total if total > 0.0 else 1.0
+
+
+def expected_ess(moments: Moments) -> float:
+    """Effective rows that logs of these weights have on average."""
+    return min(moments.ess * luck_of_weights(moments), float(moments.rows))
 
 
 def delta_limits(moments: Moments, above: str, below: str, level: float) -> Interval:

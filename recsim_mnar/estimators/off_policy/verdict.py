@@ -217,7 +217,9 @@ def _weights(facts: dict[str, Any], estimator: str) -> list[Finding]:
     if ess < n * (1.0 - 1e-9):
         message = f"the effective sample is {ess:.3g} of {n:,} rows"
         action = f"log about {max(math.ceil(2.0 * LEAST_ESS / max(ess, 1.0)), 2):,} times more rows"
-        found.append(Finding("effective_sample", scaled(ess, LEAST_ESS, min(FEW_ESS, n)), ess, message, action))
+        # As many as logs of these weights have, however many of the heavy rows this one met.
+        severity = scaled(facts.get("expected_ess", ess), LEAST_ESS, min(FEW_ESS, n))
+        found.append(Finding("effective_sample", severity, ess, message, action))
     share = facts.get("max_weight_share", 0.0)
     message = f"one row carries {100 * share:.0f} % of the weight"
     found.append(
