@@ -234,7 +234,10 @@ def of_log(family: Family, log: Log, mode: str, also: list[Finding] | None = Non
     """
     stated = {"full_support": True} | (family.facts if mode == "facts" else {})
     also = of_items(log) if also is None else also
-    users = Clusters.of(log.user, log.reward.size)
+    users = log.user
+    if users is None and mode == "facts" and family.honest:  # that rows are independent is a fact, and stated so
+        users = np.arange(log.reward.size)
+    users = Clusters.of(users, log.reward.size)
     try:
         value = estimate_value(log.reward, log.propensity, log.target, cluster=users, **stated)
         records = _records(log, users, value.estimator, stated, also)
