@@ -17,10 +17,9 @@ from recsim_mnar.estimators.off_policy.written import (
     per_cent,
     target_of,
 )
-from recsim_mnar.estimators.verdict import LEVELS
+from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
 
 STATES = "in the states that the log's policy met"
-ASSUMES = "This assumes that the policy was fixed without this log."
 EXPLORE = "log with exploration where the target acts"
 
 
@@ -121,7 +120,7 @@ class _Said:
 
 def _finished(said: _Said) -> Sentence:
     record = said.record
-    assumes = "" if said.answer in ("same_policy", "no_reward", "not_covered", "do_not_use") else f" {ASSUMES}"
+    assumes = "" if said.answer in ("same_policy", "no_reward", "not_covered", "do_not_use") else f" This {ASSUMES}."
     change, low, high = said.shares or (None, None, None)
     return Sentence(
         answer=said.answer,
