@@ -119,7 +119,7 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
     outside, second = _second_file(question, policies, file)
     inside = [name for name in policies if (name not in outside and name != "propensity") or name in file.names]
     names = [name for name in policies if name in inside or name in outside or name == "propensity"]
-    reading = replace(reading, key=question.on, today=question.baseline)
+    reading = replace(reading, key=question.on, today=question.baseline, times=question.refute)
     if second is not None:
         names += [name for name in second.names if name not in names]
     targets = [name for name in names if name != question.baseline or name in question.targets]
@@ -141,7 +141,7 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
     if question.refute and log.propensity is None:
         raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
     made = provenance_of(Path(path)) if not file.is_text else {}
-    bound = known_bound(made, question.stated, log.columns.get("propensity", ""))
+    bound = known_bound(made, question.stated, log.columns["propensity"] if log.propensity is not None else "")
     if bound is not None:
         question = replace(question, stated={**question.stated, "propensity_min": bound})
     stated = Stated(**question.stated)
@@ -172,7 +172,8 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
 def _shown(log: BanditFile, bound: float | None) -> Shown:
     """What refuters use beside the columns of an estimate."""
     context = next(iter(log.context.values()), None)
-    return Shown(None if log.action is None else _values(log.action), _values(context), log.others.get("time"), bound)
+    time = log.others.get(log.columns["time"]) if "time" in log.columns else None
+    return Shown(_values(log.action), _values(context), time, bound)
 
 
 def _values(column: Any) -> Any:

@@ -19,6 +19,8 @@ from recsim_mnar.estimators.off_policy.refuted import Shown, with_refuters
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
+from recsim_mnar.estimators.off_policy.tolerance import weight_tolerance
+from recsim_mnar.estimators.off_policy.tolerated import ByRows, tolerated, with_tolerance
 from recsim_mnar.estimators.off_policy.written import Record
 from recsim_mnar.log.column_files import LogColumns, LogFile, column_names, provenance_of
 from recsim_mnar.log.parts import Parts
@@ -261,8 +263,11 @@ def estimate_columns(
             unsupported=missing.get(name), baseline_unsupported=missing.get(baseline), **common,
         )  # fmt: skip
 
+    def off_by(name: str, **ends: Any) -> float:
+        return weight_tolerance(log.reward, log.propensity, log.others[name], **ends)
+
     compared = [] if baseline is None else [name for name in targets if name != baseline]
-    return records_of(Asked(policies, estimators, level, baseline, compared, set(today), made), value, apart)
+    return records_of(Asked(policies, estimators, level, baseline, compared, set(today), made, off_by), value, apart)
 
 
 @dataclass(frozen=True)
@@ -277,6 +282,7 @@ class Asked:
         compared: policies whose differences from the baseline are estimated.
         today: names of the policy that logged the rows.
         made: provenance of the log.
+        off_by: where rows are at hand, the tolerance of a policy by them.
     """
 
     policies: Sequence[str]
@@ -286,6 +292,7 @@ class Asked:
     compared: Sequence[str] = ()
     today: Collection[str] = ()
     made: Mapping[str, Any] = field(default_factory=dict)
+    off_by: ByRows | None = None
 
 
 def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -> list[Record]:
@@ -312,7 +319,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
             records.append(_record(called, estimate, (other or name) in asked.today) | of_it)
             again[called, other] = functools.partial(ask, name)
-    records = leading(records)
+    records = [with_tolerance(record, asked.off_by) for record in leading(records)]
     best, number = best_record(records), len(candidates(records))
     if best is not None and number > 1:
         at = level_of_best(asked.level, number)
@@ -321,7 +328,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
         names = best["policy"].split(" - ") if "baseline" in best else [best["policy"]]
         estimate = with_adaptive_findings(estimate, asked.made, *names)
         ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
-        best["best_of"] = ends | estimate.verdict.to_dict()
+        best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
     return records
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from recsim_mnar.estimators.off_policy.tolerated import unless
 from recsim_mnar.estimators.off_policy.written import (
     Amounts,
     Record,
@@ -237,11 +238,12 @@ class _Difference:
         }[answer]
         change, span = self._sizes(sign)
         if sure == "trust":
-            text = f"{_who(record)} earns {change} {more} than {self.other} ({_level(record)} {span} {more}), {STATES}."
+            text = f"{_who(record)} earns {change} {more} than {self.other} ({_level(record)} {span} {more})"
+            text += f", {STATES}{unless(record)}."
         else:
             answer = f"looks_{answer}"
             text = f"{_who(record)} {answer.replace('_', ' ')} than {self.other}, by {change} ({_level(record)} {span})"
-            text += f", {STATES}, but: {_because(record, sure)}."
+            text += f", {STATES}{unless(record)}, but: {_because(record, sure)}."
         return _Said(record, answer, text, sure, _next(record, sure, trusted), self.shares)
 
     def _untold(self) -> _Said:
