@@ -22,6 +22,7 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_decisions, spot_check_probabilities
+from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.policy.storage import Stored
 from recsim_mnar.progress import counted
@@ -211,14 +212,27 @@ def same_law(policy: Policy, logging: Policy) -> bool:
     )
 
 
+def least_propensity(policy: Policy) -> float | None:
+    """The least probability that a policy gives any action in any state, by what kind of policy it is.
+
+    None where it may be 0, and where nobody knows.
+    """
+    if isinstance(policy, EpsilonMixture):
+        least = (1.0 - policy.epsilon) * (least_propensity(policy.inner) or 0.0) + policy.epsilon / policy.n_items
+    elif isinstance(policy, MixturePolicy):
+        parts = zip(policy.policies, policy.weights, strict=True)
+        least = float(sum(weight * (least_propensity(each) or 0.0) for each, weight in parts))
+    elif policy.is_uniform:
+        least = 1.0 / policy.n_items
+    else:
+        fixed = policy.fixed_distribution()
+        least = 0.0 if fixed is None else float(np.min(fixed))
+    return least if least > 0.0 else None
+
+
 def supports_every_action(policy: Policy) -> bool:
     """Whether a policy takes every action with some probability, by what kind of policy it is."""
-    if isinstance(policy, EpsilonMixture) and policy.epsilon > 0.0:
-        return True
-    if isinstance(policy, EpsilonMixture):
-        return supports_every_action(policy.inner)
-    fixed = policy.fixed_distribution()
-    return fixed is not None and bool(np.all(fixed > 0.0))
+    return least_propensity(policy) is not None
 
 
 def user_blocks(user: NDArray[np.int64], size: int = SHARD_USERS) -> list[tuple[int, int]]:

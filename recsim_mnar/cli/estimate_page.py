@@ -72,6 +72,7 @@ def write_estimate_page(
     log: Path,
     asked: dict[str, Any],
     records: Sequence[dict[str, Any]],
+    lines: Sequence[str],
     clip: float | None,
     answer: Answer | None,
 ) -> None:
@@ -82,6 +83,7 @@ def write_estimate_page(
         log: the file that was read.
         asked: the command's options as they were given.
         records: the estimates.
+        lines: what was said of the log.
         clip: of the clipped estimators.
         answer: what was made of a file of one's own; None for a log of ours.
     """
@@ -93,6 +95,6 @@ def write_estimate_page(
         weighed = weighed_file(log, policies, cluster=asked["cluster"])
     else:
         weighed = weighed_own_log(answer.log)
-    found = Estimates(str(log), records, [] if answer is None else answer.lines, weighed, clip)
+    found = Estimates(str(log), records, lines, weighed, clip)
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
     write_estimates(out, found, {"command": "estimate", "log": str(log), **made_by})

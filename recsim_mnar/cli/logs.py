@@ -16,6 +16,7 @@ from recsim_mnar.cli.json_output import JsonOutput, json_option
 from recsim_mnar.cli.output import warn
 from recsim_mnar.cli.own_log_options import own_log_options, reading_of
 from recsim_mnar.cli.replayed import (
+    bound_of,
     destination_of,
     digest_of_log,
     fitted_policy,
@@ -149,7 +150,7 @@ def replay(
                 fitted[name] = fitted_policy(log, learner, name, part, n_items, seed, digest is not None)
             report(f"replay {', '.join(names)}")
             taught = [name for name, each in fitted.items() if learned(learners[name], each, n_items)]
-            story = fitted_on(part, taught, digest, half if split_users else None)
+            story = fitted_on(part, taught, digest, half if split_users else None) | bound_of(logging)
             with writing(target.path, "--out"):
                 if part.blocks is None or any(learns_online(part.provenance, each) for each in fitted.values()):
                     replay_at_once(part.whole(max_memory), fitted, logging, target, found, story)
@@ -218,6 +219,11 @@ def replay(
     help="No action has a smaller propensity: epsilon / number of items, where an epsilon-greedy policy logged.",
 )
 @click.option(
+    "--refute",
+    is_flag=True,
+    help="Run what can prove the log wrong beyond the verdict, on all rows at once; what it finds joins the verdict.",
+)
+@click.option(
     "--require",
     type=click.Choice(["trust", "caution"]),
     default=None,
@@ -261,7 +267,7 @@ def estimate(
         for line in lines:
             json_output.say(line)
         if out is not None:
-            write_estimate_page(out, source, asked, records, clip, answer)
+            write_estimate_page(out, source, asked, records, lines, clip, answer)
             json_output.say(f"Report: {out / 'report.html'}")
     json_output.write([{"sentence": sentence.to_dict(), **records[0]}, *records[1:]])
     if require is not None:
@@ -331,10 +337,13 @@ def _estimates(
     log: Path, options: dict[str, Any], limit: MemoryLimit, gather: Any
 ) -> tuple[list[dict[str, Any]], list[str], Answer | None]:
     """The records of a log, what is said of a file that is not one of our own, and all that was made of that."""
+    from recsim_mnar.estimators.off_policy.adaptive import bound_lines
     from recsim_mnar.estimators.off_policy.from_file import estimate_file
+    from recsim_mnar.estimators.off_policy.refuted import refuter_lines
     from recsim_mnar.own_log.own_schema import is_own_schema
 
     context = options.pop("context_columns")
+    refute = options.pop("refute")
     own = {key: options[key] for key in ("target_file", "on", "fit_reward_model", "drop_missing", "deduplicate")}
     named = [options[key] for key in options if key.endswith("_column")]
     reading = reading_of(options, context)
@@ -359,7 +368,9 @@ def _estimates(
     for key in ("target_file", "on", "fit_reward_model"):
         options.pop(key)
     if ours:
-        return estimate_file(log, targets, cluster=cluster, limit=limit, gather=gather, **common, **options), [], None
+        asked = {"cluster": cluster, "limit": limit, "gather": gather, "refute": refute}
+        records = estimate_file(log, targets, **asked, **common, **options)
+        return records, bound_lines(records) + refuter_lines(records), None
     from recsim_mnar.own_log.estimating import Question, estimate_own_log
 
     limit.hold(least_bytes(log), f"{log}: a file of your own is read at once and")
@@ -369,6 +380,7 @@ def _estimates(
         on=own["on"],
         fit_reward_model=own["fit_reward_model"],
         stated=options,
+        refute=refute,
         **common,
     )
     answer = estimate_own_log(log, question, reading=reading)

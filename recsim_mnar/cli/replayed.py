@@ -306,6 +306,16 @@ def logging_policy(log: Any, executor: Any = None) -> Any:
         return None
 
 
+def bound_of(logging: Any) -> dict[str, Any]:
+    """For a replayed log's provenance: the least propensity of its policy, where both are known."""
+    from recsim_mnar.estimators.off_policy.adaptive import PROPENSITY_MIN
+    from recsim_mnar.policy.adapting import as_policy
+    from recsim_mnar.replay import least_propensity
+
+    least = None if logging is None else least_propensity(as_policy(logging))
+    return {} if least is None else {PROPENSITY_MIN: least}
+
+
 def _runs_nothing(name: str) -> bool:
     """Whether what a name stands for is announced by an installed package, or of a module that is loaded already."""
     head = name.partition("+")[0].strip()

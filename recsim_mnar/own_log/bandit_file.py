@@ -36,6 +36,7 @@ class Reading:
         deduplicate: keep the first of rows that are equal in every column that is read.
         today: the policy that may be the logging policy itself, its column that of the propensities; None: no policy's
             column is taken for it.
+        times: read the column of times, where there is one, into ``others``.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Reading:
     drop_missing: bool = False
     deduplicate: bool = False
     today: str | None = None
+    times: bool = False
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,8 @@ def _checked(
         bad = ~((values[name] >= 0.0) & (values[name] <= HIGHEST)) & ~np.isnan(values[name])
         rows.note("outside", name, bad, "is outside [0, 1]", values=values[name], advice=_why(values[name]))
     further = {name: rows.numbers(name) for name in others}
+    if reading.times and "time" in columns:
+        further[columns["time"]] = rows.times(columns["time"])
     ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
     if "action" in columns:
         shown = rows.ids(columns["action"]) if "action" in needs else ids_or_none(rows, columns["action"])

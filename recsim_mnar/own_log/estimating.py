@@ -13,6 +13,7 @@ import numpy as np
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.off_policy.adaptive import bound_lines, known_bound, taken
 from recsim_mnar.estimators.off_policy.from_file import (
     UNSUPPORTED,
     Asked,
@@ -23,12 +24,13 @@ from recsim_mnar.estimators.off_policy.from_file import (
 )
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
+from recsim_mnar.estimators.off_policy.refuted import Shown, refuter_lines, with_findings, with_refuters
 from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
 from recsim_mnar.estimators.off_policy.written import Record
 from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
+from recsim_mnar.estimators.verdict import Finding, scaled
 from recsim_mnar.log.column_files import LogColumns, provenance_of
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, kept_rows, read_bandit_file
@@ -57,6 +59,7 @@ class Question:
         q_target: column of its mean under the target.
         unsupported: columns of the policies' missing mass.
         stated: full_support, reward_min, ..., as :func:`recsim_mnar.estimators.estimate_value`.
+        refute: run the refuters, with the columns of actions, times and the first of the context that there are.
     """
 
     targets: Sequence[str] = ()
@@ -71,6 +74,7 @@ class Question:
     q_target: str | None = None
     unsupported: Sequence[str] = ()
     stated: Mapping[str, Any] = field(default_factory=dict)
+    refute: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
     outside, second = _second_file(question, policies, file)
     inside = [name for name in policies if (name not in outside and name != "propensity") or name in file.names]
     names = [name for name in policies if name in inside or name in outside or name == "propensity"]
-    reading = replace(reading, key=question.on, today=question.baseline)
+    reading = replace(reading, key=question.on, today=question.baseline, times=question.refute)
     if second is not None:
         names += [name for name in second.names if name not in names]
     targets = [name for name in names if name != question.baseline or name in question.targets]
@@ -134,13 +138,20 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
         today = [name for name in names if name == log.columns["propensity"] or name not in log.policies]
         log.policies.update(dict.fromkeys(today, log.propensity))
     lines = [*log.lines, *found.lines]
+    if question.refute and log.propensity is None:
+        raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
+    made = provenance_of(Path(path)) if not file.is_text else {}
+    bound = known_bound(made, question.stated, log.columns["propensity"] if log.propensity is not None else "")
+    if bound is not None:
+        question = replace(question, stated={**question.stated, "propensity_min": bound})
     stated = Stated(**question.stated)
     refuse_outside(log.reward, stated.reward_min, stated.reward_max, log.columns["reward"], log.row_numbers)
     if log.propensity is None:
         return Answer(_without_propensities(log, targets, question, lines), lines, log, False)
     models_of = _models(log, found, names, question, lines)
+    columns = _columns_of(log)
     records = estimate_columns(
-        _columns_of(log),
+        columns,
         targets,
         baseline=question.baseline,
         estimators=question.estimators,
@@ -148,10 +159,26 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
         level=question.level,
         models=models_of,
         missing={name: log.others[column] for name, column in lost.items()},
-        made=provenance_of(Path(path)) if not file.is_text else {},
+        made=made,
         **question.stated,
     )
-    return Answer(_with_findings(records, log, targets, lines), lines, log, True)
+    records = _with_findings(taken(records, bound), log, targets, lines)
+    if question.refute:
+        records = with_refuters(records, targets, columns, _shown(log, bound))
+    lines += bound_lines(records) + refuter_lines(records)
+    return Answer(records, lines, log, True)
+
+
+def _shown(log: BanditFile, bound: float | None) -> Shown:
+    """What refuters use beside the columns of an estimate."""
+    context = next(iter(log.context.values()), None)
+    time = log.others.get(log.columns["time"]) if "time" in log.columns else None
+    return Shown(_values(log.action), _values(context), time, bound)
+
+
+def _values(column: Any) -> Any:
+    """Ids or numbers (n,) of a column."""
+    return column.ids[column.codes] if isinstance(column, Ids) else column
 
 
 def _policies(question: Question) -> list[str]:
@@ -328,9 +355,7 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     found = []
     for record in records:
         more = [*every, *by_policy.get(record["policy"].split(" - ")[0], [])]
-        before = [Finding(**{k: v for k, v in each.items() if k != "level"}) for each in record["findings"]]
-        verdict = Verdict(record["verdict_level"], [*before, *more])
-        found.append(record | verdict.to_dict())
+        found.append(with_findings(record, more))
     return found
 
 
@@ -340,8 +365,7 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
         return []
     shown, users = np.asarray(log.action.ids)[log.action.codes], _clusters(log)
     for name, values in [("", None), *log.context.items()]:
-        context = values.ids[values.codes] if isinstance(values, Ids) else values
-        found = item_findings(shown, log.propensity, users, context=context, context_name=name)
+        found = item_findings(shown, log.propensity, users, context=_values(values), context_name=name)
         if found:
             return found
     return []

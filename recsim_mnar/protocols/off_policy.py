@@ -16,6 +16,7 @@ from recsim_mnar.estimators import Estimate, Moments, estimate_value
 from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.registry import check_name
+from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, WeightTally
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Clusters
@@ -29,6 +30,7 @@ from recsim_mnar.replay import (
     Columns,
     Replayed,
     learns_online,
+    least_propensity,
     replay,
     replay_blocks,
     replay_with_support,
@@ -92,13 +94,14 @@ def _judged(
     if not log.is_bandit.any():
         raise UserError("the log has no bandit rows: off-policy evaluation needs recommendations with propensities")
     known = None if logging is None or not logging.replayable else logging
+    stated = Stated(propensity_min=None if known is None else least_propensity(known))
     records, weights = [], []
     for name, policy in policies.items():
         began = time.perf_counter()
         if replayed is None:
-            seen = _seen(log, policy, known, estimators, clip, executor)
+            seen = _seen(log, policy, known, estimators, clip, stated, executor)
         else:
-            seen = _Decisions.made(log, replayed[name].probability, replayed[name].missing, clip)
+            seen = _Decisions.made(log, replayed[name].probability, replayed[name].missing, clip, stated)
         weights.append(seen.weights.distribution(name))
         took = time.perf_counter() - began
         for estimator in estimators:
@@ -133,15 +136,21 @@ def _judged(
 
 
 def _seen(
-    log: Log, policy: Policy, logging: Policy | None, estimators: Sequence[str], clip: float, executor: Executor | None
+    log: Log,
+    policy: Policy,
+    logging: Policy | None,
+    estimators: Sequence[str],
+    clip: float,
+    stated: Stated,
+    executor: Executor | None,
 ) -> _Moments | _Decisions:
     """What estimates of a policy are made of: moments where they suffice, else its probability of every decision."""
     user, reward = log["user"], log["reward"]
     in_order = not np.any(user[1:] < user[:-1]) and not np.any(reward[log.is_bandit] < 0.0)
     suffice = all(check_name(each).from_moments for each in estimators)
     if in_order and suffice and not learns_online(log.provenance, policy):
-        return _Moments.of(log, policy, logging, clip, executor)
-    return _Decisions.of(log, policy, logging, clip, executor)
+        return _Moments.of(log, policy, logging, clip, stated, executor)
+    return _Decisions.of(log, policy, logging, clip, stated, executor)
 
 
 @dataclass(frozen=True)
@@ -150,9 +159,12 @@ class _Moments:
 
     clipped: Moments
     weights: WeightTally
+    stated: Stated
 
     @staticmethod
-    def of(log: Log, policy: Policy, logging: Policy | None, clip: float, executor: Executor | None) -> _Moments:
+    def of(
+        log: Log, policy: Policy, logging: Policy | None, clip: float, stated: Stated, executor: Executor | None
+    ) -> _Moments:
         replayed = Replayed("target", policy, logging)
         replayed.check(max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))))
         moments, weights = Moments(clip, clustered=True), WeightTally(clip)
@@ -160,8 +172,9 @@ class _Moments:
         for found in replay_blocks(blocks, [replayed], _shown, executor):
             users, missing = Clusters(found["user"], None), found.get("target" + UNSUPPORTED)
             moments.extend(found["reward"], found["propensity"], found["target"], users, missing=missing)
+            moments.denied += stated.denied(found["target"], found["propensity"])
             weights.extend(found["target"] / found["propensity"])
-        return _Moments(moments, weights)
+        return _Moments(moments, weights, stated)
 
     @property
     def share_supported(self) -> float:
@@ -173,7 +186,7 @@ class _Moments:
         n, squares = moments.rows, moments.sum("cc")
         spread = math.sqrt(max(moments.sum("yy") / n - (moments.sum("y") / n) ** 2, 0.0))
         rows = {"row_sd": spread, "kish": moments.sum("c") ** 2 / squares if squares > 0 else 0.0}
-        return estimate_from_moments(moments, estimator, level=level), rows
+        return estimate_from_moments(moments, estimator, level=level, stated=self.stated), rows
 
 
 def _shown(columns: Columns) -> Columns:
@@ -193,22 +206,25 @@ class _Decisions:
     target: NDArray[np.float64]
     lost: NDArray[np.float64] | None
     clip: float
+    stated: Stated
 
     @staticmethod
-    def of(log: Log, policy: Policy, logging: Policy | None, clip: float, executor: Executor | None) -> _Decisions:
+    def of(
+        log: Log, policy: Policy, logging: Policy | None, clip: float, stated: Stated, executor: Executor | None
+    ) -> _Decisions:
         if logging is None:
-            return _Decisions.made(log, replay(log, policy, executor=executor), None, clip)
-        return _Decisions.made(log, *replay_with_support(log, policy, logging, executor=executor), clip)
+            return _Decisions.made(log, replay(log, policy, executor=executor), None, clip, stated)
+        return _Decisions.made(log, *replay_with_support(log, policy, logging, executor=executor), clip, stated)
 
     @staticmethod
     def made(
-        log: Log, probability: NDArray[np.float64], missing: NDArray[np.float64] | None, clip: float
+        log: Log, probability: NDArray[np.float64], missing: NDArray[np.float64] | None, clip: float, stated: Stated
     ) -> _Decisions:
         """Of columns (n,) beside those of the log."""
         shown = log.is_bandit
         reward, propensity, user = (log[name][shown] for name in ("reward", "propensity", "user"))
         lost = None if missing is None else missing[shown]
-        return _Decisions(reward, propensity, user, probability[shown], lost, clip)
+        return _Decisions(reward, propensity, user, probability[shown], lost, clip, stated)
 
     @property
     def share_supported(self) -> float:
@@ -232,6 +248,7 @@ class _Decisions:
             cluster=self.user,
             level=level,
             unsupported=self.lost,
+            propensity_min=self.stated.propensity_min,
         )
         return estimate, _by_row(self.reward, self.propensity, self.target, clip)
 

@@ -122,7 +122,7 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
 
 def _row_of(record: Record) -> Record:
     """A record as the page carries it: what only programs read is left out."""
-    return {name: plain(value) for name, value in record.items() if name not in ("findings", "best_of")}
+    return {name: plain(value) for name, value in record.items() if name not in ("findings", "best_of", "refuters")}
 
 
 def _facts(found: Estimates, amounts: Amounts) -> list[tuple[str, str]]:

@@ -1,8 +1,8 @@
-"""What a log's provenance says against an estimate: users who depend on each other, a policy fitted on its users."""
+"""What a log's provenance says of its estimates: dependent users, policies fitted on them, the least propensity."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from recsim_mnar.estimators.verdict import ASSUMES, CAUTION, GRAVE, Finding
 FITTED_ON = "fitted_on"
 """Key of a replayed log's provenance: ``policies`` that were fitted, on the log of ``digest``, which shares ``shared``
 of the log's ``users``; ``half`` of the users that are judged, where they were split."""
+PROPENSITY_MIN = "propensity_min"
+"""Key of a replayed log's provenance: no action has a smaller propensity under the ``policy`` that the log names."""
 MOST_SHARED = 0.1
 """Share of users that a policy may have been fitted on before its estimate is of no use."""
 
@@ -57,3 +59,32 @@ def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *p
     """The estimate of policies, its verdict told how the log was made and what they were fitted on."""
     findings = [*adaptive_findings(provenance), *fitted_findings(provenance, policies)]
     return replace(estimate, verdict=estimate.verdict.with_findings(findings)) if findings else estimate
+
+
+def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propensity: str) -> float | None:
+    """The least propensity that a log's provenance knows of the policy that it names; None where it knows none.
+
+    Args:
+        provenance: as :func:`adaptive_findings`.
+        stated: what the user states; nothing is taken beside ``propensity_min`` or ``weight_max``.
+        propensity: column of the propensities: nothing is known of another one than the log's own.
+    """
+    least = provenance.get(PROPENSITY_MIN)
+    if propensity != "propensity" or "policy" not in provenance or not isinstance(least, float):
+        return None
+    given = [stated.get(name) for name in ("propensity_min", "weight_max")]
+    return least if given == [None, None] and 0.0 < least <= 1.0 else None
+
+
+def taken(records: Sequence[dict[str, Any]], least: float | None) -> list[dict[str, Any]]:
+    """Records whose diagnostics say that this least propensity was taken from the provenance, where one was."""
+    said = {} if least is None else {"propensity_min_taken": least}
+    return [record | {"diagnostics": record["diagnostics"] | said} for record in records]
+
+
+def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is said of a bound that was taken from the provenance."""
+    least = records[0]["diagnostics"].get("propensity_min_taken") if records else None
+    if least is None:
+        return []
+    return [f"the log's policy gives every action at least {least:.3g}: taken from its provenance (--propensity-min)"]

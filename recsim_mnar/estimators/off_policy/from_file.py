@@ -12,14 +12,17 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
-from recsim_mnar.estimators.off_policy.adaptive import with_adaptive_findings
+from recsim_mnar.estimators.off_policy.adaptive import known_bound, taken, with_adaptive_findings
 from recsim_mnar.estimators.off_policy.from_blocks import BlockQuestion, Gathered, gather_blocks, needs_all_rows
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows, level_of_best
+from recsim_mnar.estimators.off_policy.refuted import Shown, with_refuters
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
+from recsim_mnar.estimators.off_policy.tolerance import weight_tolerance
+from recsim_mnar.estimators.off_policy.tolerated import ByRows, tolerated, with_tolerance
 from recsim_mnar.estimators.off_policy.written import Record
-from recsim_mnar.log.column_files import LogColumns, LogFile, column_names
+from recsim_mnar.log.column_files import LogColumns, LogFile, column_names, provenance_of
 from recsim_mnar.log.parts import Parts
 from recsim_mnar.numerics.memory import MemoryLimit
 
@@ -56,6 +59,7 @@ def estimate_file(
     unsupported: Sequence[str] = (),
     limit: MemoryLimit | None = None,
     gather: Gather | None = None,
+    refute: bool = False,
     **stated: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from a log file.
@@ -88,14 +92,19 @@ def estimate_file(
         limit: of the memory that the process may take; None for what the machine has left.
         gather: reads parts side by side where moments suffice, see
             :func:`recsim_mnar.estimators.off_policy.from_parts.gather_parts`.
+        refute: run the refuters for each target (:func:`recsim_mnar.estimators.off_policy.refuters.refute`), with the
+            columns ``action`` and ``time`` where the file has them; all rows are held in memory.
         **stated: full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, as
-            :func:`recsim_mnar.estimators.estimate_value`.
+            :func:`recsim_mnar.estimators.estimate_value`. Where neither of the bounds of the weights is given, the
+            least propensity that the provenance of a replayed log knows is taken (``propensity_min_taken`` in the
+            diagnostics).
 
     Returns:
         Records with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
         verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, today (whether the policy, or the
         baseline of a difference, logged the rows), leads (whether it is what a person reads first of its policy), and
-        baseline for a difference, whose policy reads "target - baseline"; JSON types only. The best of several policies
+        baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the leading
+        value of each target has refuters, a list of findings. The best of several policies
         has best_of too: policies, level, low, high, verdict, verdict_level and findings at a level corrected for the
         choice. :func:`recsim_mnar.estimators.off_policy.sentence.sentence_of` says what they come to.
 
@@ -108,21 +117,26 @@ def estimate_file(
     check_clip(clip)
     known = Stated(**stated)
     parts = Parts.of(path)
+    bound = known_bound(provenance_of(parts), stated, propensity)
+    if bound is not None:
+        stated |= {"propensity_min": bound}
+        known = Stated(**stated)
     baseline = todays(baseline, column_names(parts), propensity) if baseline is not None else None
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
     extra = [name for name in (q_logged, q_target) if name is not None]
+    extra += [name for name in ("action", "time") if refute and name in column_names(parts) and name not in extra]
     lost = _missing_columns(parts, policies, unsupported)
     file = LogFile.open(
         parts, [*policies, *extra, *lost.values()], cluster=cluster, reward=reward, propensity=propensity
     )
     limit = limit or MemoryLimit()
-    reason = _why_whole(file, estimators, interval)
+    reason = _why_whole(file, estimators, interval) or ("--refute" if refute else "")
     if not reason:
         compared = [] if baseline is None else [name for name in targets if name != baseline]
         question = BlockQuestion(
             reward, propensity, policies, baseline, compared, check_clip(clip), lost, known, file.cluster is not None
         )
-        return _from_blocks(file, question, estimators, level, interval, limit, gather)
+        return taken(_from_blocks(file, question, estimators, level, interval, limit, gather), bound)
     limit.hold(_bytes_of_all(file), f"{path}: {reason} needs all rows in memory, and")
     log = file.read()
     for name in policies:
@@ -130,7 +144,7 @@ def estimate_file(
     refuse_outside(log.reward, known.reward_min, known.reward_max, reward, log.numbers)
     named = {"q_logged": q_logged, "q_target": q_target}
     models = {key: log.others[name] for key, name in named.items() if name is not None}
-    return estimate_columns(
+    records = estimate_columns(
         log,
         targets,
         baseline=baseline,
@@ -143,6 +157,10 @@ def estimate_file(
         made=file.provenance,
         **stated,
     )
+    if refute:
+        shown = Shown(log.others.get("action"), time=log.others.get("time"), least=bound)
+        records = with_refuters(records, targets, log, shown)
+    return taken(records, bound)
 
 
 def _why_whole(file: LogFile, estimators: Sequence[str], interval: str) -> str:
@@ -245,8 +263,11 @@ def estimate_columns(
             unsupported=missing.get(name), baseline_unsupported=missing.get(baseline), **common,
         )  # fmt: skip
 
+    def off_by(name: str, **ends: Any) -> float:
+        return weight_tolerance(log.reward, log.propensity, log.others[name], **ends)
+
     compared = [] if baseline is None else [name for name in targets if name != baseline]
-    return records_of(Asked(policies, estimators, level, baseline, compared, set(today), made), value, apart)
+    return records_of(Asked(policies, estimators, level, baseline, compared, set(today), made, off_by), value, apart)
 
 
 @dataclass(frozen=True)
@@ -261,6 +282,7 @@ class Asked:
         compared: policies whose differences from the baseline are estimated.
         today: names of the policy that logged the rows.
         made: provenance of the log.
+        off_by: where rows are at hand, the tolerance of a policy by them.
     """
 
     policies: Sequence[str]
@@ -270,6 +292,7 @@ class Asked:
     compared: Sequence[str] = ()
     today: Collection[str] = ()
     made: Mapping[str, Any] = field(default_factory=dict)
+    off_by: ByRows | None = None
 
 
 def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -> list[Record]:
@@ -296,7 +319,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
             records.append(_record(called, estimate, (other or name) in asked.today) | of_it)
             again[called, other] = functools.partial(ask, name)
-    records = leading(records)
+    records = [with_tolerance(record, asked.off_by) for record in leading(records)]
     best, number = best_record(records), len(candidates(records))
     if best is not None and number > 1:
         at = level_of_best(asked.level, number)
@@ -305,7 +328,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
         names = best["policy"].split(" - ") if "baseline" in best else [best["policy"]]
         estimate = with_adaptive_findings(estimate, asked.made, *names)
         ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
-        best["best_of"] = ends | estimate.verdict.to_dict()
+        best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
     return records
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from recsim_mnar.estimators.off_policy.tolerated import unless
 from recsim_mnar.estimators.off_policy.written import (
     Amounts,
     Record,
@@ -17,10 +18,9 @@ from recsim_mnar.estimators.off_policy.written import (
     per_cent,
     target_of,
 )
-from recsim_mnar.estimators.verdict import LEVELS
+from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
 
 STATES = "in the states that the log's policy met"
-ASSUMES = "This assumes that the policy was fixed without this log."
 EXPLORE = "log with exploration where the target acts"
 
 
@@ -121,7 +121,7 @@ class _Said:
 
 def _finished(said: _Said) -> Sentence:
     record = said.record
-    assumes = "" if said.answer in ("same_policy", "no_reward", "not_covered", "do_not_use") else f" {ASSUMES}"
+    assumes = "" if said.answer in ("same_policy", "no_reward", "not_covered", "do_not_use") else f" This {ASSUMES}."
     change, low, high = said.shares or (None, None, None)
     return Sentence(
         answer=said.answer,
@@ -238,11 +238,12 @@ class _Difference:
         }[answer]
         change, span = self._sizes(sign)
         if sure == "trust":
-            text = f"{_who(record)} earns {change} {more} than {self.other} ({_level(record)} {span} {more}), {STATES}."
+            text = f"{_who(record)} earns {change} {more} than {self.other} ({_level(record)} {span} {more})"
+            text += f", {STATES}{unless(record)}."
         else:
             answer = f"looks_{answer}"
             text = f"{_who(record)} {answer.replace('_', ' ')} than {self.other}, by {change} ({_level(record)} {span})"
-            text += f", {STATES}, but: {_because(record, sure)}."
+            text += f", {STATES}{unless(record)}, but: {_because(record, sure)}."
         return _Said(record, answer, text, sure, _next(record, sure, trusted), self.shares)
 
     def _untold(self) -> _Said:
