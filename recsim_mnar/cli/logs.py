@@ -282,7 +282,8 @@ def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOut
     for line in partly_covered(records, said):
         json_output.sentence(line)
     for reason in reasons(records):
-        json_output.sentence(reason.line)
+        if len(reason.of) > 1 or reason.message not in said:
+            json_output.sentence(reason.line)
 
 
 def _refuse_below(require: str, records: list[dict[str, Any]]) -> None:
