@@ -158,7 +158,7 @@ def estimate_file(
         **stated,
     )
     if refute:
-        shown = Shown(log.others.get("action"), time=log.others.get("time"), least=bound)
+        shown = Shown(_ids(log.others.get("action")), time=log.others.get("time"), least=bound)
         records = with_refuters(records, targets, log, shown)
     return taken(records, bound)
 
@@ -359,6 +359,11 @@ def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: 
             f"no difference from the baseline {baseline!r} with {', '.join(estimators)}: "
             f"it is known for {', '.join(known_to_differ())}; name one of these too, or no baseline"
         )
+
+
+def _ids(values: Any) -> Any:
+    """Numbers as the ids that they are, where all of them are whole."""
+    return values if values is None or np.any(values != np.rint(values)) else values.astype(np.int64)
 
 
 def _missing_columns(parts: Parts, policies: Sequence[str], named: Sequence[str]) -> dict[str, str]:

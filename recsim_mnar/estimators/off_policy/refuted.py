@@ -48,7 +48,9 @@ def with_refuters(
     written = []
     for record in records:
         of_it = found.get(target_of(record), [])
-        record = with_findings(record, [_joining(each) for each in of_it if each.severity >= CAUTION])
+        known = {each["code"] for each in record["findings"]}
+        new = [_joining(each) for each in of_it if each.severity >= CAUTION and each.code not in known]
+        record = with_findings(record, new)
         if of_it and record["leads"] and "baseline" not in record:
             record |= {"refuters": [each.to_dict() for each in of_it]}
         written.append(record)
@@ -69,10 +71,9 @@ def _joining(finding: Finding) -> Finding:
 
 
 def with_findings(record: Record, findings: Sequence[Finding]) -> Record:
-    """A record whose verdict has more findings; one that it has already counts once."""
+    """A record whose verdict has more findings."""
     before = [Finding(**{k: v for k, v in each.items() if k != "level"}) for each in record["findings"]]
-    new = [each for each in findings if each not in before]
-    return record | Verdict(record["verdict_level"], [*before, *new]).to_dict()
+    return record | Verdict(record["verdict_level"], [*before, *findings]).to_dict()
 
 
 def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,0 +1,161 @@
+"""The least propensity that a logging policy is known to have: in comparisons, and in the provenance of replays."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from recsim_mnar import cli
+from recsim_mnar.estimators.off_policy.adaptive import known_bound
+from recsim_mnar.log.column_files import provenance_of
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.mixture import MixturePolicy
+from recsim_mnar.policy.softening import EpsilonMixture
+from recsim_mnar.protocols.off_policy import off_policy
+from recsim_mnar.replay import least_propensity, supports_every_action
+from recsim_mnar.simulate.items import simulate
+from recsim_mnar.worlds import make_world
+
+SMALL = ("n_items=20", "n_flips=5")
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+@pytest.fixture(scope="module")
+def made():
+    world = make_world("sessions", "quick", SMALL)
+    uniform = registry.learner("random").fit(Log({}), n_items=20, seed=0)
+    train = simulate(world, uniform, 50, 1)
+    return world, train, {name: registry.learner(name).fit(train, n_items=20, seed=1) for name in
+                          ("random", "popularity", "user-popularity", "item-knn")}  # fmt: skip
+
+
+def kinds(policies):
+    """Policies, and whether their least propensity is known."""
+    users, random = policies["user-popularity"], policies["random"]
+    return [
+        (random, True),
+        (users, False),
+        (EpsilonMixture(users, 0.0), False),
+        (EpsilonMixture(users, 0.2), True),
+        (EpsilonMixture(EpsilonMixture(users, 0.3), 0.2), True),
+        (EpsilonMixture(random, 0.3), True),
+        (MixturePolicy([users, random], [0.9, 0.1]), True),
+        (MixturePolicy([EpsilonMixture(users, 0.1), random], [0.5, 0.5]), True),
+        (MixturePolicy([users, EpsilonMixture(users, 0.0)], [0.5, 0.5]), False),
+    ]
+
+
+@pytest.mark.parametrize("which", range(9))
+def test_no_logged_propensity_is_below_what_is_known(made, which):
+    """And it is attained: user-popularity shows new items never, so that exploration alone does."""
+    world, _, policies = made
+    policy, known = kinds(policies)[which]
+    least = least_propensity(policy)
+    assert (least is not None) == known == supports_every_action(policy)
+    if least is None:
+        return
+    log = simulate(world, policy, 60, 3)
+    shown = log["propensity"][log.is_bandit]
+    assert np.all(shown >= least * (1.0 - 1e-9))
+    assert shown.min() == pytest.approx(least, rel=1e-12)
+
+
+def test_a_fixed_distribution_is_known_by_its_minimum(made):
+    popular = made[2]["popularity"]
+    fixed = popular.fixed_distribution()
+    assert fixed is not None
+    assert least_propensity(popular) == (fixed.min() if fixed.min() > 0.0 else None)
+
+
+@pytest.mark.parametrize("estimators", [["ips", "snips"], ["ips", "beta_ips"]])
+def test_a_comparison_bounds_the_weights_where_it_knows_the_policy(made, estimators):
+    """From moments and from rows."""
+    world, train, policies = made
+    logging = EpsilonMixture(policies["user-popularity"], 0.5)
+    log = simulate(world, logging, 400, 5)
+    target = {"knn": registry.learner("item-knn").fit(train, n_items=20, seed=1)}
+    known = off_policy(log, target, estimators=estimators, logging=logging)
+    unknown = off_policy(log, target, estimators=estimators)
+    for record in known:
+        assert record.details["full_support"]
+        codes = {each["code"] for each in record.details["findings"] if each["level"] != "trust"}
+        assert not codes & {"weights_unbounded", "support_unstated", "bound_denied"}
+    assert all("support_unstated" in str(record.details["findings"]) for record in unknown)
+    # A log that was made otherwise contradicts the bound.
+    wrong = log["propensity"].copy()
+    wrong[np.flatnonzero(log.is_bandit)[:50]] = 0.001
+    other = Log({**log.columns, "propensity": wrong}, dict(log.provenance))
+    always = {"random": policies["random"]}
+    (record, *_) = off_policy(other, always, estimators=estimators, logging=logging)
+    assert "bound_denied" in {each["code"] for each in record.details["findings"]}
+
+
+def test_replay_writes_it_and_estimate_takes_it(capsys, tmp_path):
+    sets = [option for each in SMALL for option in ("--set", each)]
+    base = ["simulate", "--world", "sessions", *sets, "--users", 300, "--train-users", 60]
+    for name, policy in (("blind", "user-popularity"), ("open", "user-popularity+epsilon=0.5")):
+        run(capsys, *base, "--policy", policy, "--out", tmp_path / name)
+        asked = ["replay", tmp_path / name / "log", "--policy", "random"]
+        assert run(capsys, *asked, "--out", tmp_path / f"{name}.parquet")[0] == 0
+    made = provenance_of(tmp_path / "open.parquet")
+    assert made["propensity_min"] == 0.5 / 20
+    assert "propensity_min" not in provenance_of(tmp_path / "blind.parquet")
+    folder = tmp_path / "parts"
+    asked = ["replay", tmp_path / "open" / "log", "--policy", "random", "--out", f"{folder}/"]
+    assert run(capsys, *asked)[0] == 0
+    json_file = tmp_path / "found.json"
+
+    def estimated(file, *more):
+        status, out, err = run(capsys, "estimate", file, "--target", "random", "--json", json_file, *more)
+        assert status == 0, err
+        record = json.loads(json_file.read_text())[0]
+        return out, record, {each["code"] for each in record["findings"] if each["level"] != "trust"}
+
+    said = "the log's policy gives every action at least 0.025"
+    plain = estimated(tmp_path / "open.parquet")[1]
+    # In blocks and from folders, whole (a bootstrap), and read as a file of one's own: the same fact, the same numbers.
+    for file, more in (
+        (tmp_path / "open.parquet", []),
+        (folder, []),
+        (tmp_path / "open.parquet", ["--estimators", "ips,beta_ips"]),
+        (tmp_path / "open.parquet", ["--user-column", "user"]),
+    ):
+        out, record, codes = estimated(file, *more)
+        assert said in out
+        assert record["diagnostics"]["propensity_min_taken"] == 0.025
+        assert record["diagnostics"]["full_support"]
+        assert not codes & {"weights_unbounded", "bound_denied"}
+        assert (record["value"], record["high"]) == (plain["value"], plain["high"])
+    # Whoever states a bound is not overruled, and of another policy nothing is taken.
+    for file, more in (
+        (tmp_path / "open.parquet", ["--propensity-min", "0.02"]),
+        (tmp_path / "open.parquet", ["--weight-max", "50"]),
+        (tmp_path / "blind.parquet", []),
+    ):
+        out, record, codes = estimated(file, *more)
+        assert said not in out
+        assert "propensity_min_taken" not in record["diagnostics"]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "stated", "column", "bound"),
+    [
+        ({"propensity_min": 0.1, "policy": {"name": "x"}}, {}, "propensity", 0.1),
+        ({"propensity_min": 0.1}, {}, "propensity", None),
+        ({"propensity_min": "0.1", "policy": {"name": "x"}}, {}, "propensity", None),
+        ({"propensity_min": 2.0, "policy": {"name": "x"}}, {}, "propensity", None),
+        ({"propensity_min": 0.1, "policy": {"name": "x"}}, {"weight_max": 5.0}, "propensity", None),
+        ({"propensity_min": 0.1, "policy": {"name": "x"}}, {}, "estimated", None),
+    ],
+)
+def test_when_a_bound_is_taken(provenance, stated, column, bound):
+    assert known_bound(provenance, stated, column) == bound
