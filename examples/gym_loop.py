@@ -29,7 +29,7 @@ for _ in range(USERS):
 
 log = env.log()
 shown = log.is_bandit
-target = registry.learner("user-popularity-greedy").fit(log, n_items=20, seed=0)
+target = registry.learner("user-popularity-greedy").fit(Log({}), n_items=20, seed=0)
 print(f"{len(log):,} events of {len(log.users())} users; CTR of the logging policy {log['reward'][shown].mean():.5f}")
 print(
     "user-popularity-greedy,",
@@ -37,7 +37,7 @@ print(
         log["reward"][shown],
         log["propensity"][shown],
         replay(log, target)[shown],
-        clip=15.0,
         cluster=log["user"][shown],
+        propensity_min=0.5 / 20,
     ),
 )

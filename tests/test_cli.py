@@ -368,4 +368,4 @@ def test_other_separators_are_read_and_said(capsys, tmp_path, sign, words):
     log.write_text("\n".join([sign.join(["propensity", "reward", "t"]), *[sign.join([".5", "1", ".5"])] * 2]))
     status, out, _ = run(capsys, "estimate", log, "--target", "t")
     assert status == 0
-    assert out.startswith(f"{log}: 2 rows (separated by {words})\ntaken: reward: reward; propensity: propensity\n")
+    assert f"\n{log}: 2 rows (separated by {words})\ntaken: reward: reward; propensity: propensity\n" in out

@@ -103,7 +103,7 @@ COMMANDS = {
         ["rewards", "propensities", "mean weight", "what to type", "recsim-mnar estimate"],
     ),
     "plan ab": (("plan", "ab", "sim", "--lift", "5%"), ["users an arm", "the log leaves open"]),
-    "plan estimate": (("plan", "estimate", "rep.parquet", "--target", "svd"), ["svd by clipped_ips", r"\+-", LEVEL]),
+    "plan estimate": (("plan", "estimate", "rep.parquet", "--target", "svd"), ["svd by ips", r"\+-", LEVEL]),
     "verify": (("verify", "sim"), ["all are what their receipts say"]),
     "check": (("check", "constant"), ["constant keeps the"]),
     "worlds": (("worlds",), ["campaigns", "sessions", r"Jeunen\s+et\s+al."]),

@@ -164,7 +164,7 @@ def _further(world: World, options: dict[str, Any]) -> list[tuple[str, str]]:
                 "then each agent's probability of what was shown:",
             ),
             (
-                ["estimate", str(replayed), "--target", targets, "--baseline", "propensity"],
+                ["estimate", str(replayed), "--target", targets, "--baseline", "today"],
                 "and what each would have earned, with an interval and whether to believe it:",
             ),
         ]

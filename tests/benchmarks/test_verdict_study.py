@@ -35,6 +35,7 @@ def summary(trusted, right, *, logs=400, honest=True, **more):
     return (
         own
         | {"rmse_ratio": 1.0, "clipped_ratio": 1.0, "relative_rmse": 0.05, "estimators": "ips", "reasons": ""}
+        | {"said": []}
         | more
     )
 
@@ -75,7 +76,7 @@ def test_a_summary_counts_what_was_trusted_and_right(study):
     truth, rows = family.value, []
     for gap, level in ((0.001, 0), (-0.001, 0), (0.03, 0), (0.03, 1)):
         one = {"estimate": truth + gap, "low": truth + gap - 0.01, "high": truth + gap + 0.01, "level": level}
-        one |= {"codes": "wide_interval" if level else "", "estimator": "ips", "clipped": truth - 0.02}
+        one |= {"codes": "wide_interval" if level else "", "estimator": "ips", "clipped": truth - 0.02, "truth": truth}
         rows.append({f"value.{key}": x for key, x in (one | {"ips": truth + gap, "snips": truth + 2 * gap}).items()})
     found = study["analysis"].summary(family, "facts", "value", rows)
     assert (found["trusted"], found["right_given_trust"], found["right"]) == (3, 2, 2)
@@ -86,10 +87,27 @@ def test_a_summary_counts_what_was_trusted_and_right(study):
     assert found["reasons"] == "wide_interval .250"
 
 
+def test_first_sentences_are_counted_by_what_they_claim(study):
+    """One that must not be used claims nothing; what is doubtful is not among what is trusted."""
+    family = study["families"].named("p13-bucket-k10")
+    one = dict.fromkeys(("estimate", "low", "high", "truth", "ips", "snips", "clipped"), 0.1)
+    one |= {"level": 0, "codes": "", "estimator": "ips"}
+    rows = [
+        {f"{quantity}.{key}": x for quantity in ("value", "difference") for key, x in one.items()}
+        | {"sentence.answer": answer, "sentence.sure": sure, "sentence.false": false, "sentence.sign": sign}
+        for answer, sure, false, sign in (
+            ("better", "trust", 0, 0), ("better", "trust", 1, 1), ("worse", "trust", 1, 0),
+            ("cannot_tell", "caution", 1, 0), ("looks_worse", "caution", 1, 1), ("do_not_use", "do_not_use", 0, 0),
+        )
+    ]  # fmt: skip
+    assert study["analysis"].summary(family, "facts", "difference", rows)["said"] == [3, 2, 5, 4, 2, 1, 1, 1]
+
+
 def test_results_are_read_as_they_were_written(study, tmp_path, monkeypatch):
     analysis = study["analysis"]
     monkeypatch.setattr(analysis, "HERE", tmp_path)
     before = {"rules": "a", "families": [summary(40, 30), summary(80, 79, width=None)]}
+    before["families"][0]["said"] = [40, 1, 50, 2, 30, 0, 10, 1]
     now = {"rules": "b", "families": [summary(40, 40), summary(80, 79), summary(20, 0, honest=False)]}
     now["families"][0]["family"] = "f40"
     kept = {"before": before, "now": now, "uplift": study["uplift_worlds"].judge_all(2)}

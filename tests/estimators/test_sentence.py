@@ -14,6 +14,7 @@ from recsim_mnar.estimators.off_policy.sentence import leading, sentence_of
 from recsim_mnar.estimators.off_policy.written import Amounts, cells, covered_share, identified, lacks, reasons
 from recsim_mnar.estimators.verdict import Finding, Verdict
 from recsim_mnar.log.column_files import LogColumns
+from recsim_mnar.log.columns import Clusters
 
 CLICKS = {"reward_min": 0.0, "reward_max": 1.0, "n": 1000, "clicks": 50, "mean_reward": 0.05}
 DOUBT = Finding("wide_interval", 1.0, 0.6, "the interval is wide", "log more rows")
@@ -166,13 +167,20 @@ def test_the_same_caution_is_said_once():
 
 
 @pytest.mark.parametrize(
-    ("estimators", "leader"), [(("snips", "ips"), "ips"), (("dr", "snips"), "snips"), (("dr", "dm"), "dr")]
+    ("estimators", "of_the_log", "leader"),
+    [
+        (("snips", "ips"), "ips", "ips"),
+        (("ips", "snips"), "snips", "snips"),
+        (("dr", "snips"), "ips", "snips"),
+        (("clipped_ips", "ips"), "snips", "ips"),
+        (("dr", "dm"), "snips", "dr"),
+    ],
 )
-def test_one_estimator_leads_in_all_rows(estimators, leader):
-    """Of doubly robust estimators no difference is known."""
-    records = [{"policy": "a", "estimator": name} for name in estimators]
-    if "snips" in estimators:
-        records += [{"policy": "a - b", "estimator": name} for name in estimators if name in ("ips", "snips")]
+def test_one_estimator_leads_in_all_rows(estimators, of_the_log, leader):
+    """That of the log's rewards where it was asked for. Of doubly robust estimators no difference is known."""
+    records = [{"policy": "a", "estimator": name, "diagnostics": {"leading": of_the_log}} for name in estimators]
+    if leader != "dr":
+        records += [r | {"policy": "a - b"} for r in records if r["estimator"] != "dr"]
     led = [r for r in leading(records) if r["leads"]]
     assert {r["estimator"] for r in led} == {leader}
     assert [r["policy"] for r in led] == list(dict.fromkeys(r["policy"] for r in records))
@@ -189,10 +197,10 @@ def answers_of(laws, rates, n, seeds, reward=None, logging=LOGGING):
         paid = (rng.random(n) < rates[action]) * (1.0 if reward is None else reward(rng, n))
         propensity = logging[action]
         columns = {f"p{i}": law[action] for i, law in enumerate(laws)} | {"propensity": propensity}
-        log = LogColumns(paid, propensity, None, columns, np.arange(n))
+        log = LogColumns(paid, propensity, Clusters.of(np.arange(n), n, "user"), columns, np.arange(n))
         names = [name for name in columns if name != "propensity"]
-        yield estimate_columns(log, names, baseline="propensity", estimators=("ips",), full_support=True,
-                               reward_max=1.0 if reward is None else 2.0)  # fmt: skip
+        stated = {"propensity_min": float(logging.min()), "reward_max": 1.0 if reward is None else 2.0}
+        yield estimate_columns(log, names, baseline="propensity", estimators=("ips",), **stated)
 
 
 def most(logs, share):

@@ -345,7 +345,7 @@ def test_the_command_and_its_json(tmp_path, capsys):
     assert left.value.code == 0
     out = capsys.readouterr().out
     assert "nothing wrong was found" in out
-    assert f"  recsim-mnar estimate {file} --target target_new --baseline propensity\n" in out
+    assert f"  recsim-mnar estimate {file} --target target_new --baseline today\n" in out
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["rows"] == N
     assert found["columns"]["reward"] == {"column": "clicks", "how": "recognised"}

@@ -32,12 +32,14 @@ N = 3000
 
 def table(seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
+    law = 0.2 + 0.4 * rng.dirichlet(np.ones(3), N)
+    shown = (rng.random((N, 1)) > law.cumsum(axis=1)[:, :2]).sum(axis=1)
     frame = pd.DataFrame(
         {
             "visitor": [f"v{u}" for u in rng.integers(0, 300, N)],
             "row_key": rng.permutation(np.arange(10_000, 10_000 + N)),
-            "arm": rng.choice(["red", "green", "blue"], N),
-            "pscore": rng.uniform(0.1, 0.5, N),
+            "arm": np.array(["red", "green", "blue"])[shown],
+            "pscore": law[np.arange(N), shown],
             "clicks": (rng.random(N) < 0.2).astype(int),
         }
     )
@@ -314,7 +316,9 @@ def test_the_shop_with_two_loggers(capsys, monkeypatch, tmp_path):
     assert "2 loggers (column logging_policy) are pooled" in said
     assert not any(each["code"] == "logger_propensities" for each in records[0]["findings"])
     _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "wrong-logger")
-    assert "among the rows of logger v2 the mean weight is" in records[0]["verdict"]
+    (found,) = [each for each in records[0]["findings"] if each["code"] == "logger_propensities"]
+    assert "among the rows of logger v2 the mean weight is" in found["message"]
+    assert "the propensities of" in records[0]["verdict"]  # item by item they are proved wrong
 
 
 def test_the_shop_with_users_under_another_name(capsys, monkeypatch, tmp_path):

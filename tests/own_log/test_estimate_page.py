@@ -104,7 +104,8 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(tmp_path):
     """Today's policy earns .5 * .1 + .3 * .2 + .2 * .4 = .19, the target .1 * .1 + .2 * .2 + .7 * .4 = .33."""
     file = foreign_file(tmp_path / "log.csv")
     out = tmp_path / "page"
-    assert run("estimate", file, "--target", "better", "--baseline", "propensity", "--full-support", "--out", out) == 0
+    asked = ("--target", "better", "--baseline", "today", "--propensity-min", "0.2")
+    assert run("estimate", file, *asked, "--out", out) == 0
     records = json.loads((out / "results.json").read_text())["records"]
     by = {(r["policy"], r["estimator"]): r for r in records}
     for key, truth in (
@@ -133,7 +134,8 @@ def test_what_is_doubtful_stands_there_with_what_to_do(tmp_path):
     page = (tmp_path / "page" / "report.html").read_text()
     results = json.loads((tmp_path / "page" / "results.json").read_text())
     assert "support is not stated" in page
-    assert "state full_support" in page
+    assert "state the least propensity (--propensity-min P; epsilon / number of actions" in page
+    assert "the least in the log is 0.2, in 613 rows: if that is a rule, state it" in page
     assert page.count("support is not stated") == 2  # the sentence, and what speaks against it, once for all estimators
     assert "taken: reward: clicks; propensity: pscore; user: shopper_id" in page
     assert results["read"]["counts"]["rows"] == 3000

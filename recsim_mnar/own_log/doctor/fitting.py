@@ -107,7 +107,7 @@ def _estimate(found: Examination) -> Fit:
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
     if found.targets and "propensity" in found.columns:
-        words += ["--baseline", "propensity"]
+        words += ["--baseline", "today"]
         says = "what these policies would have earned, and their difference to today's policy"
     elif found.targets:
         says = "what these policies would have earned, under estimated propensities"
