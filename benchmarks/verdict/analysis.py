@@ -234,9 +234,9 @@ def save(kept: dict[str, Any]) -> None:
     parts = [f' "columns": {json.dumps(COLUMNS)}']
     for label in ("before", "now"):
         if label in kept:
-            rows = ",\n".join(
-                "   " + json.dumps([s.get(name, []) for name in COLUMNS]) for s in kept[label]["families"]
-            )
+            gone = {"reasons": ""} if label == "before" else {}  # reasons are shown of the present rules alone
+            families = [[gone.get(name, s.get(name, [])) for name in COLUMNS] for s in kept[label]["families"]]
+            rows = ",\n".join("   " + json.dumps(row) for row in families)
             rules = json.dumps(kept[label]["rules"])
             parts.append(f' "{label}": {{\n  "rules": {rules},\n  "families": [\n{rows}\n  ]\n }}')
     if "uplift" in kept:
