@@ -236,7 +236,7 @@ def save(kept: dict[str, Any]) -> None:
         if label in kept:
             gone = {"reasons": ""} if label == "before" else {}  # reasons are shown of the present rules alone
             families = [[gone.get(name, s.get(name, [])) for name in COLUMNS] for s in kept[label]["families"]]
-            rows = ",\n".join("   " + json.dumps(row) for row in families)
+            rows = ",\n".join("   " + json.dumps(row, separators=(",", ":")) for row in families)
             rules = json.dumps(kept[label]["rules"])
             parts.append(f' "{label}": {{\n  "rules": {rules},\n  "families": [\n{rows}\n  ]\n }}')
     if "uplift" in kept:
