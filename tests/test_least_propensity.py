@@ -120,7 +120,7 @@ def test_replay_writes_it_and_estimate_takes_it(capsys, tmp_path):
         record = json.loads(json_file.read_text())[0]
         return out, record, {each["code"] for each in record["findings"] if each["level"] != "trust"}
 
-    said = "the log's policy gives every action at least 0.025"
+    said = "--propensity-min 0.025: from the log's provenance"
     plain = estimated(tmp_path / "open.parquet")[1]
     # In blocks and from folders, whole (a bootstrap), and read as a file of one's own: the same fact, the same numbers.
     for file, more in (

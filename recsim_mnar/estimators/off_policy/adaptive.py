@@ -87,4 +87,4 @@ def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
     least = records[0]["diagnostics"].get("propensity_min_taken") if records else None
     if least is None:
         return []
-    return [f"the log's policy gives every action at least {least:.3g}: taken from its provenance (--propensity-min)"]
+    return [f"--propensity-min {least:.3g}: from the log's provenance"]
