@@ -74,10 +74,11 @@ def test_commands_read_and_write_it(tmp_path):
 
     found = []
     for form in ("parquet", "arrow"):
-        log, file = tmp_path / f"log-{form}", tmp_path / f"replayed.{form}"
-        run("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 50,
-            "--format", form, "--out", log)  # fmt: skip
-        run("replay", log, "--policy", "popularity,random", "--train", log, "--out", file)
+        log, train, file = tmp_path / f"log-{form}", tmp_path / f"train-{form}", tmp_path / f"replayed.{form}"
+        for seed, folder in enumerate((log, train)):
+            run("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 50,
+                "--seed", seed, "--format", form, "--out", folder)  # fmt: skip
+        run("replay", log, "--policy", "popularity,random", "--train", train, "--out", file)
         run("estimate", file, "--target", "popularity", "--baseline", "random", "--json", tmp_path / f"{form}.json")
         found.append(json.loads((tmp_path / f"{form}.json").read_text()))
     assert found[0] == found[1]
