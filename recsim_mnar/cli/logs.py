@@ -282,19 +282,20 @@ def _show_records(records: list[dict[str, Any]], said: str, json_output: JsonOut
     for line in partly_covered(records, said):
         json_output.sentence(line)
     for reason in reasons(records):
-        if len(reason.of) > 1 or reason.message not in said:
+        if reason.message not in said:
             json_output.sentence(reason.line)
 
 
 def _refuse_below(require: str, records: list[dict[str, Any]]) -> None:
     """Exit where the verdict on a leading estimate, also as the best of several, is below what is required."""
+    from recsim_mnar.estimators.off_policy.written import label
     from recsim_mnar.estimators.verdict import LEVELS
 
     below = False
     for record in (record for record in records if record["leads"]):
         for verdict in (record.get("best_of", record), record):
             if LEVELS.index(verdict["verdict_level"]) > LEVELS.index(require):
-                line = f"--require {require}: {record['policy']}, {record['estimator']}: {verdict['verdict']}"
+                line = f"--require {require}: {label(record)}, {record['estimator']}: {verdict['verdict']}"
                 click.echo(printable(line), err=True)
                 below = True
                 break

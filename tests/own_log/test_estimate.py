@@ -391,7 +391,8 @@ def test_today_is_the_policy_that_logged(capsys, tmp_path, ours):
     assert (
         run(capsys, "estimate", other, "--target", "new", "--baseline", "today", "--json", tmp_path / "f.json")[0] == 0
     )
-    assert "the same policy" in json.loads((tmp_path / "f.json").read_text())[0]["sentence"]["text"]
+    (same,) = (r for r in json.loads((tmp_path / "f.json").read_text()) if "baseline" in r and r["leads"])
+    assert "the same policy" in same["method"]
 
 
 def test_today_by_its_own_column_where_rows_are_left_out(tmp_path):

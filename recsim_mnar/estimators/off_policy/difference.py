@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -50,10 +51,11 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
     value = values[0] - values[1]
     same = pair.differing == 0
     sampling = whole = _whole_range(bounds, ours)
-    part, unclipped_half, outside, expected = 0.0, 0.0, 0.0, math.inf
+    part, unclipped_half, outside, expected, expected_at = 0.0, 0.0, 0.0, math.inf, None
     if ours.users > 1 and math.isfinite(bounds.range):
         limits = _Limits(pair, stated, level, bounds.one_reward(ours))
-        expected = limits.expected_half(estimator)
+        expected_at = functools.partial(limits.expected_half, estimator)
+        expected = expected_at()
         sampling = whole = limits.of_ratios() if estimator == "snips" else limits.of_means(clipped=False)
         if math.isfinite(clip):
             unclipped_half = (whole.high - whole.low) / 2.0
@@ -69,8 +71,9 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         sampling, part, gaps = Interval(0.0, 0.0, "no interval: the same policy"), 0.0, [0.0, 0.0]
         whole = sampling
     lost = [k.entering * v if estimator == "snips" else 0.0 for k, v in zip(known, values, strict=True)]
-    low = max(whole.low - gaps[1] - lost[0], -bounds.range)
-    high = min(whole.high + gaps[0] + lost[1], bounds.range)
+    most = bounds.range
+    low = min(max(whole.low - gaps[1] - lost[0], -most), most)
+    high = max(min(whole.high + gaps[0] + lost[1], most), -most)
     if outside == 0.0:  # a point whose bias is proved does not stretch the interval
         low, high = min(low, value), max(high, value)
     method = sampling.method + (" + clip part" if part > 0.0 else "") + (" + missing mass" if max(gaps) > 0.0 else "")
@@ -86,8 +89,11 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         "high": high,
         "scale": ours.sum("r") / ours.rows - bounds.nothing(ours),
         "expected_half": expected,
+        "expected_half_at": expected_at,
         "value_outside": outside,
         "denied": max(m.denied for m in both),
+        "bounds_stated": stated.bounds,
+        "reward_base": bounds.least + (ours.sum("r") / ours.rows if estimator == "snips" else 0.0),
         "expected_ess": expected_ess(ours),
         "same": same,
         "range": bounds.range,
@@ -100,7 +106,7 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
     other = judge(
         diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / theirs.rows}
         | {"same": True, "range": bounds.range, "low": low, "high": high, "denied": theirs.denied}
-        | {"expected_ess": expected_ess(theirs)},
+        | {"expected_ess": expected_ess(theirs), "bounds_stated": stated.bounds},
         estimator,
     )  # fmt: skip
     verdict = _joined(verdict, other)
@@ -128,10 +134,9 @@ class _Limits:
     level: float
     one_reward: float
 
-    def expected_half(self, estimator: str) -> float:
+    def expected_half(self, estimator: str, times: float = 1.0) -> float:
         """As :func:`recsim_mnar.estimators.off_policy.sampling.expected_half`, of the difference."""
         pair, n = self.pair, self.pair.ours.rows
-        clip = pair.ours.clip if estimator == "clipped_ips" else math.inf
         rewards = pair.ours.sum("rr") / n
         one = self.one_reward
         if estimator == "snips":
@@ -140,11 +145,11 @@ class _Limits:
         apart = (0.0, 0.0, 1.0, 0.0)
         squares = pair.ratio.of(apart, apart)
         squares += sum(m.sum("ww") * (luck_of_weights(m) - 1.0) for m in (pair.ours, pair.theirs))
-        variance = max(squares * rewards, 0.0) / n**2
+        variance = max(squares * rewards, 0.0) / (n**2 * times)
         variance *= small_sample_factor(pair.ours.users, self.level)
-        step = max(largest_weight(m, self.stated, clip) for m in (pair.ours, pair.theirs)) * one / n
+        step = max(largest_weight(m, self.stated) for m in (pair.ours, pair.theirs)) * one / (n * times)
         mean = max(pair.ours.sum("r") / n, 0.0)
-        low, high = positive_limits(mean, Spread(variance, 0.0, step, mean / n), self.level)
+        low, high = positive_limits(mean, Spread(variance, 0.0, step, mean / (n * times)), self.level)
         return (high - low) / 2.0
 
     def of_ratios(self) -> Interval:

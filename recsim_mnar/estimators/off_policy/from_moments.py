@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -23,7 +24,6 @@ from recsim_mnar.estimators.off_policy.sampling import (
     expected_variance,
     largest_weight,
     mean_limits,
-    of_letters,
     ratio_limits,
 )
 from recsim_mnar.estimators.off_policy.stated import Stated
@@ -87,10 +87,11 @@ def estimate_from_moments(
     total = moments.rows if below == "l" else moments.sum("w")
     value = moments.sum(above) / total if total > 0.0 else 0.0
     reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
-    deviations = of_letters(moments, above, below, value)
     extras: dict[str, Any] = spread_facts(moments, stated)
-    variance = expected_variance(moments, estimator, deviations)
-    extras["expected_half"] = expected_half(moments, stated, estimator, variance, level)
+    expected = functools.partial(
+        expected_half, moments, stated, estimator, expected_variance(moments, estimator), level
+    )
+    extras["expected_half"], extras["expected_half_at"] = expected(), expected
     if reason:
         sampling = whole = Interval(0.0, bounds.range, f"no interval: {reason}")
     else:
@@ -175,7 +176,8 @@ def assemble(
     facts |= identified(moments, known, stated, value, sampling, estimator, level)
     scale = moments.sum("r") / moments.rows - bounds.nothing(moments)
     judged = facts | verdict_facts(known, bounds, low, high, scale) | extras
-    judged["denied"] = moments.denied
+    judged["denied"], judged["bounds_stated"] = moments.denied, stated.bounds
+    judged["reward_base"] = base + (value if estimator == "snips" else 0.0)
     judged["expected_ess"] = expected_ess(moments)
     judged["bias_part"] = part
     return Estimate(

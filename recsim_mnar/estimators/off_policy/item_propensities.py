@@ -18,7 +18,7 @@ from recsim_mnar.log.columns import Clusters, Floats, Ints, column
 MOST_LEVELS = 10
 """Levels of a context column: more values than that are cut at their quantiles or, if they are no numbers, pooled."""
 TABLES, TOTALS = ("x", "xx", "xl"), ("rows", "users", "ll")
-OTHERS = "any other value"
+OTHERS, MISSING = "any other value", "no value"
 ACTION = "log the propensities of the policy as it acted, after rules and stock changed what could be shown"
 
 
@@ -29,7 +29,8 @@ class Levels:
     Attributes:
         name: of the column; "" without one.
         names: of the levels.
-        edges: (k - 1,) of a column of numbers, a value at an edge belongs above it; None of any other.
+        edges: of a column of numbers, a value at an edge belongs above it; None of any other. Numbers that are missing
+            have a level of their own, the last.
         values: the levels' values of any other column, those that are none of them being the last level.
     """
 
@@ -45,13 +46,15 @@ class Levels:
 
         array = np.asarray(values)
         if array.dtype.kind in "iuf":
-            found = np.unique(array[np.isfinite(array)]).astype(np.float64)
-            if found.size <= MOST_LEVELS:
-                return Levels(name, tuple(f"{value:g}" for value in found) or ("",), found[1:])
-            edges = np.unique(np.quantile(array[np.isfinite(array)], np.arange(MOST_LEVELS) / MOST_LEVELS))[1:]
+            found = np.unique(array[~np.isnan(array)]).astype(np.float64)
+            last = (MISSING,) if np.isnan(array).any() else ()
+            if found.size + len(last) <= MOST_LEVELS:
+                return Levels(name, (*(f"{value:g}" for value in found), *last) or ("",), found[1:])
+            most = MOST_LEVELS - len(last)
+            edges = np.unique(np.quantile(array[np.isfinite(array)], np.arange(most) / most))[1:]
             ends = [f"{edge:.3g}" for edge in edges]
             between = [f"{a} to {b}" for a, b in itertools.pairwise(ends)]
-            return Levels(name, (f"below {ends[0]}", *between, f"above {ends[-1]}"), edges.astype(np.float64))
+            return Levels(name, (f"below {ends[0]}", *between, f"above {ends[-1]}", *last), edges.astype(np.float64))
         common = pd.Series(array.astype(str)).value_counts().index[: MOST_LEVELS - 1]
         chosen = tuple(sorted(common))
         return Levels(name, (*chosen, OTHERS), None, chosen)
@@ -64,7 +67,8 @@ class Levels:
         if array.shape != (rows,):
             raise UserError(f"column {self.name!r} has shape {array.shape} and there are {rows} rows; give one each")
         if self.edges is not None:
-            return np.searchsorted(self.edges, array, side="right").astype(np.int64)
+            level = np.searchsorted(self.edges, array, side="right").astype(np.int64)
+            return np.where(np.isnan(array), len(self.names) - 1, level) if self.names[-1] == MISSING else level
         found = pd.Index(self.values).get_indexer(array.astype(str))
         return np.where(found < 0, len(self.values), found).astype(np.int64)
 

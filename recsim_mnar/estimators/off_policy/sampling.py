@@ -147,7 +147,9 @@ def one_reward_above(moments: Moments, stated: Stated, base: float) -> float:
     return (moments.sum("rr") - 2.0 * base * moments.sum("r") + base**2 * moments.rows) / total
 
 
-def expected_half(moments: Moments, stated: Stated, estimator: str, variance: float, level: float) -> float:
+def expected_half(
+    moments: Moments, stated: Stated, estimator: str, variance: float, level: float, times: float = 1.0
+) -> float:
     """Half the width that logs of these weights give on average, whatever luck this one had with its rewards.
 
     The variance is that of the sum of w r where rewards do not follow the weights, ``mean w^2`` times ``mean r^2`` of
@@ -156,45 +158,44 @@ def expected_half(moments: Moments, stated: Stated, estimator: str, variance: fl
     Args:
         moments: of the log.
         stated: what is known of it.
-        estimator: "snips" leaves the variance of the rewards in place of their mean square.
+        estimator: "snips" leaves the variance of the rewards in place of their mean square. A clip changes nothing:
+            what it takes from the variance it may hide.
         variance: of sum w r over users, without what rewards and weights have in common.
         level: nominal coverage.
+        times: of a log of so many times the rows.
     """
     n, mean = moments.rows, moments.sum("r") / moments.rows
     bounds = Bounds.of(moments, stated)
     base = ratio_base(moments, stated) if estimator == "snips" else 0.0
     one = one_reward_above(moments, stated, base)
-    clip = moments.clip if estimator == "clipped_ips" else math.inf
-    step = heaviest_step(moments, stated, one, clip)
+    step = heaviest_step(moments, stated, one)
     if math.isinf(bounds.range) or moments.users < 2:
         return bounds.range
-    spread = Deviations(variance, 0.0, 0.0, moments.users, moments.rewarded_users, False).spread(
-        n, step, max(mean - base, 0.0), level
+    spread = Deviations(variance * times, 0.0, 0.0, moments.users, moments.rewarded_users, False).spread(
+        n * times, step, max(mean - base, 0.0), level
     )
     low, high = positive_limits(max(mean - base, 0.0), spread, level)
     return (high - low) / 2.0
 
 
-def expected_variance(moments: Moments, estimator: str, deviations: Deviations) -> float:
+def expected_variance(moments: Moments, estimator: str) -> float:
     """Of the sum of a value's parts over users, as :func:`expected_half` takes it.
 
     Args:
         moments: of the log.
         estimator: "ips", "clipped_ips" or "snips".
-        deviations: of the estimate, for what users' dependence adds.
     """
-    clipped = estimator == "clipped_ips" and math.isfinite(moments.clip)
-    above, squares = ("y", moments.sum("cc")) if clipped else ("x", moments.sum("ww"))
-    n, value = moments.rows, moments.sum(above) / moments.rows
+    n, value, below = moments.rows, moments.sum("x") / moments.rows, "l"
     rewards = moments.sum("rr") / n
-    rows = moments.sum(above * 2) - n * value**2
+    rows = moments.sum("xx") - n * value**2
     if estimator == "snips":
-        total = moments.sum("w")
+        total, below = moments.sum("w"), "w"
         value = moments.sum("x") / total if total > 0.0 else 0.0
         rewards -= (moments.sum("r") / n) ** 2
         rows = moments.sum("xx") - 2.0 * value * moments.sum("wx") + value**2 * moments.sum("ww")
-    together = deviations.second / rows if rows > ROUNDING * moments.sum(above * 2) else 1.0
-    squares *= luck_of_weights(moments)
+    second = of_letters(moments, "x", below, value).second
+    together = second / rows if rows > ROUNDING * moments.sum("xx") else 1.0
+    squares = moments.sum("ww") * luck_of_weights(moments)
     return max(squares * max(rewards, 0.0), 0.0) * max(together, 1.0)
 
 

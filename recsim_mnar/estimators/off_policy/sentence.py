@@ -21,6 +21,8 @@ from recsim_mnar.estimators.off_policy.written import (
 from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
 
 STATES = "in the states that the log's policy met"
+SAME = "the same policy"
+"""In the method of a difference of two policies that do the same on every row."""
 EXPLORE = "log with exploration where the target acts"
 
 
@@ -87,6 +89,7 @@ def best_record(records: Sequence[Record]) -> Record | None:
     It is the one that an answer was corrected for, where that was done.
     """
     covered = [record for record in candidates(records) if not _uncovered(record, records)]
+    covered = [record for record in covered if SAME not in record["method"]] or covered
     usable = [record for record in covered if record["verdict_level"] != "do_not_use"] or covered
     chosen = [record for record in records if "best_of" in record] or usable
     return max(chosen, key=lambda record: float(record["value"]), default=None)
@@ -214,12 +217,12 @@ class _Difference:
 
     def said(self) -> _Said:
         record = self.record
-        if "the same policy" in record["method"]:
-            text = f"{target_of(record)} and {self.other} are the same policy on every row of the log."
-            return _Said(record, "same_policy", text, _sure(record), "compare a policy that differs")
         unusable = _unusable(record, f" against {self.other}")
         if unusable is not None:
             return unusable
+        if SAME in record["method"]:
+            text = f"{target_of(record)} and {self.other} are the same policy on every row of the log."
+            return _Said(record, "same_policy", text, _sure(record), "compare a policy that differs")
         limits = _limits(record)
         if limits["low"] > 0.0:
             return self._told("better")

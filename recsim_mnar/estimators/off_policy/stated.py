@@ -65,6 +65,12 @@ class Stated:
             bounds.append(1.0 / float(self.propensity_min))
         return None if not bounds else min(bounds) if min(bounds) <= LARGEST_WEIGHT else math.inf
 
+    @property
+    def bounds(self) -> list[str]:
+        """In words, the bounds that rows may contradict."""
+        given = {"least propensity": self.propensity_min, "largest weight": self.weight_max}
+        return [words for words, value in given.items() if value is not None]
+
     def denied(self, target: Floats, propensity: Floats) -> int:
         """How many rows contradict ``propensity_min`` or ``weight_max``.
 

@@ -140,6 +140,8 @@ def estimate_value(
     shifted = rewards - moments.shift if moments.shift else rewards
     rows = Rows(shifted, p, t, t / p, q[0], q[1], clusters, check_clip(used_clip))
     found = _from_rows(rows, moments, info, level, interval, stated, parameters, given)
+    if action is None and "context" in info.takes:
+        context = None  # it is the estimator's
     return _checked(found, rewards, p, t, clusters, action, context)
 
 
@@ -151,9 +153,15 @@ def _own_context(info: EstimatorInfo, parameters: dict[str, Any], context: Any) 
 def _checked(
     estimate: Estimate, reward: Floats, p: Floats, target: Floats, clusters: Clusters | None, action: Any, context: Any
 ) -> Estimate:
-    """The estimate, its verdict told what the rows in their order, and item by item, say against it."""
+    """The estimate, its verdict told what the rows in their order, and item by item, say against it.
+
+    Raises:
+        UserError: a context without the items shown.
+    """
     half = (estimate.high - estimate.low) / 2.0
     found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
+    if action is None and context is not None:
+        raise UserError("context is read with the items shown: give action too, or leave context away")
     if action is not None:
         found += item_findings(action, p, clusters, context=context)
     return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate

@@ -78,8 +78,9 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
             message = f"the interval reaches {100.0 * ratio:.0f} % of the log's mean reward to either side"
         else:
             message = "the interval is far wider than the log's mean reward"
-        more = math.ceil(min((ratio / WIDE) ** 2, 1e9))
-        action = f"log about {max(more, 2):,} times more {unit}" if more < 1000 else f"log far more {unit}"
+        more = math.ceil(_times(facts, ratio, scale))
+        action = f"log about {max(more, 2):,} times as many {unit}" if more < 1000 else f"log far more {unit}"
+        action = action if severity >= CAUTION else f"more {unit} make it narrower"
         if facts.get("bias_part", 0.0) > half:
             action = _against_bias(facts, estimator) or action
         elif facts.get("gap_part", 0.0) > half:
@@ -125,6 +126,16 @@ def _relative_width(facts: dict[str, Any], half: float, scale: float) -> tuple[f
     if half / scale > 2.0 * max(expected, WIDE):
         return half / scale, scaled(half / scale, 2.0 * WIDE, 2.0 * USELESS)
     return expected, scaled(expected, WIDE, USELESS)
+
+
+def _times(facts: dict[str, Any], ratio: float, scale: float) -> float:
+    """How many times the rows make the interval narrow enough: its step falls with them, the rest with their root."""
+    low, high = 1.0, min(max((ratio / WIDE) ** 2, 1.0), 1e9)
+    at = facts.get("expected_half_at")
+    while at is not None and high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if at(times=middle) <= WIDE * scale else (middle, high)
+    return high
 
 
 def _unbiased(estimator: str) -> str:
@@ -178,7 +189,8 @@ def _support(facts: dict[str, Any]) -> list[Finding]:
         severity = scaled(support.known, OFF_BY, 2.0 * OFF_BY)
         found.append(Finding("support_gap", severity, support.known, message, action))
     if facts.get("denied"):
-        message = f"{facts['denied']:,} rows contradict the least propensity or the largest weight that is stated"
+        what = " or the ".join(facts.get("bounds_stated") or ("bound",))
+        message = f"{facts['denied']:,} rows contradict the {what} that is stated"
         action = "check the propensities, or state the true bound"
         found.append(Finding("bound_denied", GRAVE, float(facts["denied"]), message, action))
     if support.excess > 0.0:
@@ -234,13 +246,21 @@ def _range(facts: dict[str, Any]) -> list[Finding]:
     if not missing or facts.get("clicks", 1) == 0 or facts.get("same"):
         return []
     half = (facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0
-    most = half * facts["n"] / (UNSEEN_EVENTS * max(facts.get("weight_max", 1.0), 1e-300))
-    which = " and ".join("least" if name == "reward_min" else "largest" for name in missing)
+    apart = half * facts["n"] / (UNSEEN_EVENTS * max(facts.get("weight_max", 1.0), 1e-300))
+    base = facts.get("reward_base", 0.0)
+    which, be = "largest reward possible", "is"
+    ends = f"rewards of {base + apart:.3g} or more"
+    if "reward_min" in missing:
+        ends = f"rewards of {base - apart:.3g} or less"
+        which = "least reward possible"
+    if len(missing) == 2:
+        which, be = "least and largest rewards possible", "are"
+        ends += f", or of {base + apart:.3g} or more,"
     flags = " and ".join("--" + name.replace("_", "-") for name in missing)
-    message = f"the {which} reward possible is not stated: rewards of {most:.3g} or more that the log happens not to "
-    message += "show could carry the value out of the interval"
+    message = f"the {which} {be} not stated: {ends} that the log happens not to show could carry the value out of the "
+    message += "interval"
     action = f"state {flags}, if no reward lies beyond"
-    return [Finding("range_unstated", CAUTION, most, message, action)]
+    return [Finding("range_unstated", CAUTION, base + apart, message, action)]
 
 
 def _less_bias(estimator: str) -> str:

@@ -63,7 +63,7 @@ def per_cent(share: float) -> str:
 def label(record: Record) -> str:
     """How a person calls the policy of a record, or its difference."""
     if "baseline" not in record:
-        return TODAY if record["today"] else str(record["policy"])
+        return TODAY if record.get("today") else str(record["policy"])
     return f"{target_of(record)} - {baseline_of(record)}"
 
 
