@@ -62,14 +62,13 @@ def wrong(n_items: int, n: int, strength: float, number: int) -> bool:
 
 
 def right(n_items: int, number: int) -> tuple[bool, bool]:
-    """Of a right log: whether items are flagged, and whether items and contexts (up to 100 items) are; the least
-    propensity is given."""
+    """Of a right log: whether items are flagged, and whether items and contexts are; the least propensity is given."""
     rng = np.random.default_rng([2, n_items, number])
     kind = ("uniform", "softmax", "epsilon", "held")[number % 4]
     logged = policy(rng, n_items, kind.replace("held", "softmax"))
     columns = log(rng, logged, logged, 20_000, kind)
     least = float(logged.min())
-    return flagged(columns, least), n_items <= 100 and flagged(columns, least, by_context=True)
+    return flagged(columns, least), flagged(columns, least, by_context=True)
 
 
 def averaging_out(n: int, strength: float, number: int) -> tuple[bool, bool]:
