@@ -239,7 +239,7 @@ def judged(kind: str, make: Callable[[World], Columns], number: int) -> dict[str
     columns = make(world)
     estimate = estimate_value(
         *(columns[name] for name in ("reward", "propensity", "target")),
-        estimator="snips", cluster=columns["cluster"], full_support=True,
+        estimator="snips", cluster=columns["cluster"], propensity_min=float(columns["propensity"].min()),
     )  # fmt: skip
     found = refute(**columns, complete=True)
     refuted = {finding.code: finding.severity >= 1.0 for finding in found}
