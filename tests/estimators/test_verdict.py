@@ -592,3 +592,14 @@ def test_sums_of_parts_leave_clicks_what_they_are():
     assert all(Shards(parts).met(rng.gamma(1.0, 1.0, 40)).binary for _ in range(50))
     dwell = [Moments.of(np.r_[0.0, 1.0, rng.random(97)], np.full(99, 0.5), np.full(99, 0.5)) for _ in range(40)]
     assert not Shards(dwell).met(rng.gamma(1.0, 1.0, 40)).binary
+
+
+def test_weights_that_are_not_those_of_the_log_are_no_effect_of_what_was_shown():
+    """Scores taken for probabilities: their mean weight is 2, and w - 1 is on average 1 whoever goes on."""
+    rng = np.random.default_rng(12)
+    n = 3000
+    log = {"reward": (rng.random(n) < 0.1) * 1.0, "propensity": np.full(n, 0.25), "target": rng.random(n)}
+    found = estimate_value(**log, cluster=np.arange(n) // 5, propensity_min=0.25)
+    codes = {f.code for f in found.verdict.findings if f.level != "trust"}
+    assert "propensities" in codes
+    assert not codes & {"staying", "carry_over"}

@@ -137,10 +137,6 @@ class Deviations:
         third = self.third / self.second if skewed and self.second > 0.0 else 0.0
         return Spread(variance, third / scale, max(up, third) / scale, down / scale)
 
-    def resting(self) -> float | None:
-        """On how many equal users the variance rests, (sum d^2)^2 / sum d^4; None where that is not known."""
-        return self.second**2 / self.fourth if self.grouped and self.fourth > 0.0 else None
-
 
 def positive_limits(value: float, spread: Spread, level: float) -> tuple[float, float]:
     """Limits of an estimate of a sum of parts that are not negative, as are weighted rewards above the least one.

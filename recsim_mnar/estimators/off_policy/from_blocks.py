@@ -16,7 +16,7 @@ from recsim_mnar.estimators.off_policy.inputs import check_rows
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.pairs import PairMoments
 from recsim_mnar.estimators.off_policy.registry import check_name
-from recsim_mnar.estimators.off_policy.row_order import OrderSums
+from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
 from recsim_mnar.estimators.off_policy.stated import Stated, missing_column, refuse_outside
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.log.column_files import Block
@@ -81,7 +81,7 @@ class Gathered:
 
     def _in_order(self, estimate: Estimate, policy: str) -> Estimate:
         """The estimate, its verdict told what the rows say in their order."""
-        if policy not in self.orders:
+        if policy not in self.orders or not weights_agree(estimate.verdict):
             return estimate
         found = self.orders[policy].findings((estimate.high - estimate.low) / 2.0, estimate.level)
         return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate

@@ -19,8 +19,7 @@ from recsim_mnar.estimators.off_policy.refuted import Shown, with_refuters
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
 from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
-from recsim_mnar.estimators.off_policy.tolerance import weight_tolerance
-from recsim_mnar.estimators.off_policy.tolerated import ByRows, tolerated, with_tolerance
+from recsim_mnar.estimators.off_policy.tolerance import ByRows, tolerated, weight_tolerance, with_tolerance
 from recsim_mnar.estimators.off_policy.written import Record
 from recsim_mnar.log.column_files import LogColumns, LogFile, column_names, provenance_of
 from recsim_mnar.log.parts import Parts

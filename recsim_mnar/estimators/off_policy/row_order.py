@@ -11,7 +11,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import Deviations
 from recsim_mnar.estimators.off_policy.pairs import Form, Products
 from recsim_mnar.estimators.off_policy.support import STRICT
-from recsim_mnar.estimators.verdict import CAUTION, LEAST_USERS, Finding
+from recsim_mnar.estimators.verdict import CAUTION, LEAST_USERS, Finding, Verdict
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.rows import user_starts
 
@@ -180,6 +180,11 @@ def _proved(limits: tuple[float, float, float]) -> bool:
 def _most(limits: tuple[float, float, float]) -> float:
     _, low, high = limits
     return max(abs(low), abs(high))
+
+
+def weights_agree(verdict: Verdict) -> bool:
+    """Whether the mean weight may be 1: where it is not, w - 1 is no effect of what was shown."""
+    return not any(f.code in ("propensities", "support_missing") and f.level != "trust" for f in verdict.findings)
 
 
 def order_findings(

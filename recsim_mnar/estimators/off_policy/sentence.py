@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.tolerated import unless
+from recsim_mnar.estimators.off_policy.tolerance import unless
 from recsim_mnar.estimators.off_policy.written import (
     Amounts,
     Record,

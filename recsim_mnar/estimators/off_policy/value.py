@@ -14,7 +14,7 @@ from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, mo
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name, known_to_differ
-from recsim_mnar.estimators.off_policy.row_order import order_findings
+from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree
 from recsim_mnar.estimators.off_policy.scores import Rows
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.result import Estimate
@@ -159,7 +159,9 @@ def _checked(
         UserError: a context without the items shown.
     """
     half = (estimate.high - estimate.low) / 2.0
-    found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
+    found = []
+    if weights_agree(estimate.verdict):
+        found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
     if action is None and context is not None:
         raise UserError("context is read with the items shown: give action too, or leave context away")
     if action is not None:
