@@ -14,13 +14,13 @@ __version__ = "0.2.0"
 
 # Where each public name is defined; it is imported when it is first asked for: `import recsim_mnar` stays light.
 _DEFINED_IN = {
-    "Advice": "advice",
-    "FittedWorld": "calibration",
+    "Advice": "fitting.advice",
+    "FittedWorld": "fitting.calibration",
     "Learner": "policy",
     "Log": "log",
     "Policy": "policy",
-    "advise_on": "advice",
-    "calibrate_world": "calibration",
+    "advise_on": "fitting.advice",
+    "calibrate_world": "fitting.calibration",
     "difference": "estimators",
     "estimate_value": "estimators",
     "make_world": "worlds",
@@ -29,11 +29,11 @@ _DEFINED_IN = {
     "plan_logging": "own_log.plan",
     "resumable": "resuming",
     "run_study": "studies",
-    "validate_world": "validation",
+    "validate_world": "fitting.validation",
 }
 _MODULES = (
     "agents",
-    "calibration",
+    "fitting",
     "datasets",
     "envs",
     "errors",

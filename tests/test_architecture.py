@@ -71,17 +71,15 @@ MAY = {
         "studies",
     },
     # Above the files that people bring, which it reads.
-    "calibration": GROUND | {"resuming", "log", "datasets", "worlds", "own_log"},
-    "validation": GROUND
-    | {"resuming", "log", "policy", "estimators", "worlds", "simulate", "protocols", "calibration"},
-    "advice": GROUND | {"resuming", "log", "worlds", "protocols", "studies", "calibration", "validation"},
-    "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "validation", "advice"},
+    "fitting": GROUND
+    | {"resuming", "log", "datasets", "policy", "estimators", "worlds", "simulate", "replay", "protocols", "own_log"}
+    | {"studies"},
+    "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
-    | {"calibration"}
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
     | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
     | {"cluster", "replayed_log"}
-    | {"_start", "resuming", "validation", "advice"},
+    | {"_start", "resuming", "fitting"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},

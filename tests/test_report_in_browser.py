@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsim_mnar.advice.findings import Advice, Ranked
 from recsim_mnar.estimators.off_policy.from_file import estimate_columns
 from recsim_mnar.estimators.off_policy.weights import weight_distribution
+from recsim_mnar.fitting.advice.findings import Advice, Ranked
+from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.column_files import LogColumns
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.own_log.weights import WeighedLog
@@ -26,7 +27,6 @@ from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.validation_page import write_validation
-from recsim_mnar.validation import Check, Validation
 
 LOOK = Path(__file__).parent / "browser" / "look.cjs"
 TITLES = ["leave-one-out", "clipped IPS", "the A/B test"]

@@ -19,8 +19,8 @@ import numpy as np
 from hidden import FAMILIES, hidden_world
 from run import write_table
 
-from recsim_mnar.advice import advise_on
-from recsim_mnar.advice.advising import Question
+from recsim_mnar.fitting.advice import advise_on
+from recsim_mnar.fitting.advice.advising import Question
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry

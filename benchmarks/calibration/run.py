@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from generator import FAMILIES, family_of, world_of
 
-from recsim_mnar.calibration import calibrate_world
-from recsim_mnar.calibration.functionals import functionals
 from recsim_mnar.errors import UserError
+from recsim_mnar.fitting.calibration import calibrate_world
+from recsim_mnar.fitting.calibration.functionals import functionals
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry

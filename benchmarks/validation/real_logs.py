@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.calibration import calibrate_world
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.datasets.open_bandit import CAMPAIGNS, POLICIES, OpenBanditLog, load
 from recsim_mnar.datasets.rating_studies import load_coat
+from recsim_mnar.fitting.calibration import calibrate_world
+from recsim_mnar.fitting.validation import Validation, log_of_ratings, validate_world
+from recsim_mnar.fitting.validation.checks import graded
+from recsim_mnar.fitting.validation.out_of_policy import other_policy, random_ratings
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.validation import Validation, log_of_ratings, validate_world
-from recsim_mnar.validation.checks import graded
-from recsim_mnar.validation.out_of_policy import other_policy, random_ratings
 from recsim_mnar.worlds.ratings.completion import complete
 from recsim_mnar.worlds.ratings.world import RatingsWorld
 

@@ -19,13 +19,13 @@ from typing import Any
 import families
 import numpy as np
 
-from recsim_mnar.calibration import calibrate_world
+from recsim_mnar.fitting.calibration import calibrate_world
+from recsim_mnar.fitting.validation import Validation, validate_world
+from recsim_mnar.fitting.validation.simulated import SharesPolicy
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.table import Log
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.simulate import simulate
-from recsim_mnar.validation import Validation, validate_world
-from recsim_mnar.validation.simulated import SharesPolicy
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
 HERE = Path(__file__).parent

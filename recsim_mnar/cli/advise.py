@@ -47,8 +47,8 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     Worlds are fitted to LOG and held against it; in each of them every protocol chooses, and the truth is known. Writes
     the worlds, the study and a page into a folder.
     """
-    from recsim_mnar.advice import advise_on
-    from recsim_mnar.calibration.reading import read_to_fit
+    from recsim_mnar.fitting.advice import advise_on
+    from recsim_mnar.fitting.calibration.reading import read_to_fit
     from recsim_mnar.log.files import write_json
     from recsim_mnar.protocols.records import plain
     from recsim_mnar.report.advice_page import write_advice
@@ -93,7 +93,7 @@ def _folder(out: Path | None, resume: bool) -> Path:
 
 
 def _question(options: dict[str, Any], n_items: int | None) -> Any:
-    from recsim_mnar.advice.advising import EXPLORING, LOGGING, Question
+    from recsim_mnar.fitting.advice.advising import EXPLORING, LOGGING, Question
 
     exploring = options["exploring"]
     none = exploring is not None and exploring.strip().lower() == "none"

@@ -14,7 +14,7 @@ from recsim_mnar.cli.shared import WHOLE, checked_seed, resumably, writing
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
-    from recsim_mnar.calibration import FittedWorld
+    from recsim_mnar.fitting.calibration import FittedWorld
 
 
 @click.command(short_help="Fit a world to a log; what is not identified.")
@@ -39,8 +39,8 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     file is a world: `simulate --world WORLD.toml`, `compare --world WORLD.toml`; `WORLD.toml#3` is the ensemble's
     third. Then `validate WORLD.toml LOG` says for which questions it may be used; `advise LOG` does the whole in one.
     """
-    from recsim_mnar.calibration import calibrate_world
-    from recsim_mnar.calibration.reading import read_to_fit
+    from recsim_mnar.fitting.calibration import calibrate_world
+    from recsim_mnar.fitting.calibration.reading import read_to_fit
 
     json_output.check(log, out)
     _check_out(out, log)

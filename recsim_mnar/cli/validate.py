@@ -49,8 +49,8 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     WORLD is a WORLD.toml of `calibrate`, which is fitted anew on half of the users and held against the others, or a
     world's name with --preset and --set.
     """
+    from recsim_mnar.fitting.validation import validate_world
     from recsim_mnar.report.validation_page import legend_lines, sentence_lines, table_lines, write_validation
-    from recsim_mnar.validation import validate_world
 
     out, other = options.pop("out"), options.pop("other_log")
     json_output.check(log)
@@ -99,7 +99,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
 
 def _world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any:
     """A fitted world of its file, or a world by its name."""
-    from recsim_mnar.calibration import FittedWorld
+    from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.worlds import make_world
 
     if not name.lower().endswith(".toml"):
@@ -111,7 +111,7 @@ def _world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any:
 
 def _logs(paths: list[Path], rates: bool, reading: Any) -> tuple[list[Any], int | None]:
     """Logs, and how many items there are where a source says; two of one's own with users number them alike."""
-    from recsim_mnar.calibration.reading import read_to_fit
+    from recsim_mnar.fitting.calibration.reading import read_to_fit
     from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
 
     own = len(paths) > 1 and not rates and all(path.is_file() and needs_numbering(path) for path in paths)
@@ -128,7 +128,7 @@ def _logs(paths: list[Path], rates: bool, reading: Any) -> tuple[list[Any], int 
 
 
 def _as_log(found: Any) -> Any:
+    from recsim_mnar.fitting.validation import log_of_ratings
     from recsim_mnar.log.ratings import Ratings
-    from recsim_mnar.validation import log_of_ratings
 
     return log_of_ratings(found) if isinstance(found, Ratings) else found

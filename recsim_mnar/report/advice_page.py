@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.advice import Advice
+from recsim_mnar.fitting.advice import Advice
 from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
 from recsim_mnar.report.template import write_from
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
 from recsim_mnar.report.template import write_from
-from recsim_mnar.validation import Check, Validation
 
 _REAL, _SIMULATED, _BAND = "#111827", "#e8590c", "#c7d2fe"
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}

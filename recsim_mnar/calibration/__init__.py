@@ -1,6 +1,0 @@
-"""A world fitted to a log: ``calibrate_world`` makes it, ``FittedWorld`` is it."""
-
-from recsim_mnar.calibration.calibrating import calibrate_world
-from recsim_mnar.calibration.fitted import FittedWorld
-
-__all__ = ["FittedWorld", "calibrate_world"]

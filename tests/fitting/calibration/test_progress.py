@@ -1,0 +1,91 @@
+"""calibrate, validate and advise say how far they have come and how long the rest takes; with --quiet, nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from recsim_mnar.cli import cli, console
+from recsim_mnar.fitting.calibration import calibrate_world
+from recsim_mnar.fitting.validation import validate_world
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.progress import counting, watched_by
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+
+
+class Watcher:
+    """Keeps what work was begun, and how much of it was done."""
+
+    def __init__(self):
+        self.works = []
+
+    def begins(self, total, unit):
+        self.works.append([unit, total, 0])
+
+    def advance(self, amount):
+        self.works[-1][2] += amount
+
+
+@pytest.fixture(scope="module")
+def log():
+    uniform = registry.learner("random").fit(Log({}), n_items=12, seed=0)
+    # Users differ much, so that factors are found and their strength is looked for.
+    return simulate(SessionsWorld(SessionsParams(n_items=12, n_factors=2, sigma_omega_initial=3.0)), uniform, 120, 3)
+
+
+def watched(work):
+    watcher = Watcher()
+    with watched_by(watcher):
+        work()
+    return watcher.works
+
+
+def test_things_that_a_break_leaves_out_count_as_done():
+    def work():
+        for i in counting(range(5), "things"):
+            if i == 2:
+                break
+        assert list(counting("ab", "letters")) == ["a", "b"]
+
+    assert watched(work) == [["things", 5, 5], ["letters", 2, 2]]
+
+
+def test_calibration_counts_all_that_it_announces(log):
+    works = watched(lambda: calibrate_world(log, ensemble=3))
+    assert all(done == total for _, total, done in works)
+    assert {"steps", "tries"} <= {unit for unit, *_ in works}
+    assert ["worlds", 3, 3] in works
+
+
+def test_validation_counts_all_that_it_announces(log):
+    world = SessionsWorld(SessionsParams(n_items=12, n_factors=2))
+    works = watched(lambda: validate_world(world, log, checks=["statistics", "ranking"]))
+    assert all(done == total for _, total, done in works)
+    assert {"checks", "logs"} <= {unit for unit, *_ in works}
+
+
+COMMANDS = {
+    "calibrate": (["calibrate", "LOG", "--ensemble", "2", "--out", "OUT/world.toml"], {"steps", "tries", "worlds"}),
+    "validate": (["validate", "sessions", "LOG", "--set", "n_items=12", "--checks", "statistics"], {"checks"}),
+    "advise": (["advise", "LOG", "--agents", "random,popularity", "--protocols", "ab_test", "--ensemble", "2",
+                "--users", "30", "--no-validate", "--workers", "1", "--out", "OUT/advice"], {"steps", "worlds"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_time_left_is_said_and_not_quietly(name, log, tmp_path, monkeypatch):
+    monkeypatch.setattr(console, "_EVERY_SECONDS", 0.0)
+    log.write(tmp_path / "log")
+    words, units = COMMANDS[name]
+    for i, quiet in enumerate(([], ["--quiet"])):
+        (tmp_path / str(i)).mkdir()
+        log_path, out = str(tmp_path / "log"), str(tmp_path / str(i))
+        done = CliRunner().invoke(cli, [*(w.replace("LOG", log_path).replace("OUT", out) for w in words), *quiet])
+        assert done.exit_code == 0, done.output
+        told = re.findall(r"\d+ of \d+ (\w+), \S+ a second, \S+ \w+ left", done.stderr)
+        assert set(told) >= units if not quiet else done.stderr == ""
+        assert name != "advise" or quiet or "done, 1 of 2" in done.stderr
