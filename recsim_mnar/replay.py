@@ -212,22 +212,27 @@ def same_law(policy: Policy, logging: Policy) -> bool:
     )
 
 
-def least_propensity(policy: Policy) -> float | None:
-    """The least probability that a policy gives any action in any state, by what kind of policy it is.
+def probability_range(policy: Policy) -> tuple[float, float]:
+    """The least and the largest probability that a policy gives any action in any state, by what kind of policy it is.
 
-    None where it may be 0, and where nobody knows.
+    0 and 1 where nobody knows.
     """
     if isinstance(policy, EpsilonMixture):
-        least = (1.0 - policy.epsilon) * (least_propensity(policy.inner) or 0.0) + policy.epsilon / policy.n_items
+        ends = np.multiply(1.0 - policy.epsilon, probability_range(policy.inner)) + policy.epsilon / policy.n_items
     elif isinstance(policy, MixturePolicy):
         parts = zip(policy.policies, policy.weights, strict=True)
-        least = float(sum(weight * (least_propensity(each) or 0.0) for each, weight in parts))
+        ends = sum(np.multiply(weight, probability_range(each)) for each, weight in parts)
     elif policy.is_uniform:
-        least = 1.0 / policy.n_items
+        return 1.0 / policy.n_items, 1.0 / policy.n_items
     else:
         fixed = policy.fixed_distribution()
-        least = 0.0 if fixed is None else float(np.min(fixed))
-    return least if least > 0.0 else None
+        ends = np.array([0.0, 1.0] if fixed is None else [np.min(fixed), np.max(fixed)])
+    return float(ends[0]), min(float(ends[1]), 1.0)
+
+
+def least_propensity(policy: Policy) -> float | None:
+    """The least of :func:`probability_range`; None where it may be 0, and where nobody knows."""
+    return probability_range(policy)[0] or None
 
 
 def supports_every_action(policy: Policy) -> bool:

@@ -15,7 +15,7 @@ from recsim_mnar.policy import registry
 from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replay import least_propensity, supports_every_action
+from recsim_mnar.replay import least_propensity, probability_range, supports_every_action
 from recsim_mnar.simulate.items import simulate
 from recsim_mnar.worlds import make_world
 
@@ -59,12 +59,15 @@ def test_no_logged_propensity_is_below_what_is_known(made, which):
     """And it is attained: user-popularity shows new items never, so that exploration alone does."""
     world, _, policies = made
     policy, known = kinds(policies)[which]
-    least = least_propensity(policy)
+    least, largest = least_propensity(policy), probability_range(policy)[1]
     assert (least is not None) == known == supports_every_action(policy)
-    if least is None:
-        return
     log = simulate(world, policy, 60, 3)
     shown = log["propensity"][log.is_bandit]
+    assert np.all(shown <= largest * (1.0 + 1e-9))
+    if isinstance(policy, EpsilonMixture) and policy.inner is policies["random"]:
+        assert largest == pytest.approx(1.0 / 20)
+    if least is None:
+        return
     assert np.all(shown >= least * (1.0 - 1e-9))
     assert shown.min() == pytest.approx(least, rel=1e-12)
 
@@ -74,6 +77,10 @@ def test_a_fixed_distribution_is_known_by_its_minimum(made):
     fixed = popular.fixed_distribution()
     assert fixed is not None
     assert least_propensity(popular) == (fixed.min() if fixed.min() > 0.0 else None)
+    assert probability_range(popular) == (fixed.min(), fixed.max())
+    softened = MixturePolicy([EpsilonMixture(popular, 0.2), made[2]["random"]], [0.75, 0.25])
+    ends = (0.8 * fixed.min() + 0.01, 0.8 * fixed.max() + 0.01)
+    assert probability_range(softened) == pytest.approx(tuple(0.75 * end + 0.25 * 0.05 for end in ends))
 
 
 @pytest.mark.parametrize("estimators", [["ips", "snips"], ["ips", "beta_ips"]])
@@ -90,6 +97,10 @@ def test_a_comparison_bounds_the_weights_where_it_knows_the_policy(made, estimat
         codes = {each["code"] for each in record.details["findings"] if each["level"] != "trust"}
         assert not codes & {"weights_unbounded", "support_unstated", "bound_denied"}
     assert all("support_unstated" in str(record.details["findings"]) for record in unknown)
+    # Where it knows the target's largest probability too, no weight is above the ratio of the two.
+    evenly = EpsilonMixture(policies["random"], 0.2)
+    (record, *_) = off_policy(log, {"evenly": evenly}, estimators=estimators, logging=logging)
+    assert record.details["weight_max"] == pytest.approx((1.0 / 20) / (0.5 / 20))
     # A log that was made otherwise contradicts the bound.
     wrong = log["propensity"].copy()
     wrong[np.flatnonzero(log.is_bandit)[:50]] = 0.001

@@ -17,7 +17,8 @@ class Log:
     target: (n,) the new policy's probability of the logged action. baseline: (n,) that of a policy the new one is
     compared with; equal to propensity where it is the policy that logged ("today's"). user: (n,) int codes, or None
     where rows are independent; a user's rows stand together, in time order. action: (n,) int codes. context: (n,) int
-    codes of what the policies looked at, or None.
+    codes of what the policies looked at, or None. reward_limit: (n,) the largest reward possible of each row's action
+    (its price, say), for whoever states the facts, or None.
     """
 
     reward: np.ndarray
@@ -27,6 +28,7 @@ class Log:
     user: np.ndarray | None
     action: np.ndarray
     context: np.ndarray | None = None
+    reward_limit: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Family:
     production settings. draw: seed -> Log, the same seed the same log. value, baseline_value: exact (or to 1e-4 of the
     value) expected reward per decision of the target and the baseline policy, in the states that the log's policy
     meets. facts: what a user who knows the logger could truly state: propensity_min (least probability of any action
-    the target can take), reward_max, reward_min. note: one or two sentences.
+    the target can take), reward_max, reward_min, weight_max. note: one or two sentences.
     """
 
     name: str

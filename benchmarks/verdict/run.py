@@ -233,6 +233,8 @@ def of_log(family: Family, log: Log, mode: str, also: list[Finding] | None = Non
         also: :func:`of_items`, which no mode changes.
     """
     stated = {"full_support": True} | (family.facts if mode == "facts" else {})
+    if mode == "facts":
+        stated |= {"reward_limit": getattr(log, "reward_limit", None)}
     also = of_items(log) if also is None else also
     users = log.user
     if users is None and mode == "facts" and family.honest:  # that rows are independent is a fact, and stated so

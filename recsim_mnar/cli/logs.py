@@ -211,6 +211,11 @@ def replay(
 )
 @click.option("--reward-min", type=NUMBER, default=None, help="Least reward possible.")
 @click.option("--reward-max", type=NUMBER, default=None, help="Largest reward possible.")
+@click.option(
+    "--reward-limit-column",
+    default=None,
+    help="Column of the largest reward possible of each row's action (its price, say); --reward-max bounds the others.",
+)
 @click.option("--weight-max", type=NUMBER, default=None, help="No weight target / propensity can be larger.")
 @click.option(
     "--propensity-min",
@@ -347,6 +352,7 @@ def _estimates(
     context = options.pop("context_columns")
     refute = options.pop("refute")
     own = {key: options[key] for key in ("target_file", "on", "fit_reward_model", "drop_missing", "deduplicate")}
+    reward_limit = options.pop("reward_limit_column")
     named = [options[key] for key in options if key.endswith("_column")]
     reading = reading_of(options, context)
     cluster = options.pop("cluster")
@@ -365,6 +371,7 @@ def _estimates(
         "q_logged": options.pop("q_logged"),
         "q_target": options.pop("q_target"),
         "unsupported": [] if unsupported is None else names_of(unsupported, "--unsupported"),
+        "reward_limit": reward_limit,
     }
     ours = not (any(own.values()) or any(named) or context) and is_own_schema(log)
     for key in ("target_file", "on", "fit_reward_model"):

@@ -26,7 +26,7 @@ from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.refuted import Shown, refuter_lines, with_findings, with_refuters
 from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
-from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
+from recsim_mnar.estimators.off_policy.stated import Stated, limit_column, refuse_outside
 from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
 from recsim_mnar.estimators.off_policy.written import Record
 from recsim_mnar.estimators.result import Estimate
@@ -58,6 +58,7 @@ class Question:
         q_logged: column of a reward model's value of the logged action.
         q_target: column of its mean under the target.
         unsupported: columns of the policies' missing mass.
+        reward_limit: column of the largest reward possible of each row's action.
         stated: full_support, reward_min, ..., as :func:`recsim_mnar.estimators.estimate_value`.
         refute: run the refuters, with the columns of actions, times and the first of the context that there are.
     """
@@ -73,6 +74,7 @@ class Question:
     q_logged: str | None = None
     q_target: str | None = None
     unsupported: Sequence[str] = ()
+    reward_limit: str | None = None
     stated: Mapping[str, Any] = field(default_factory=dict)
     refute: bool = False
 
@@ -125,10 +127,11 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
     targets = [name for name in names if name != question.baseline or name in question.targets]
     check_question(targets, question.estimators, question.baseline)
     lost = _missing_mass(question, names, file)
-    models = [name for name in (question.q_logged, question.q_target) if name is not None]
+    given = (question.q_logged, question.q_target, question.reward_limit)
+    others = [*(name for name in given if name is not None), *lost.values()]
     needs = ["action"] if question.fit_reward_model or (second is not None and second.by_action) else []
     needs += ["propensity"] if "propensity" in names else []
-    log = _read(path, inside, reading, needs, [*models, *lost.values()])
+    log = _read(path, inside, reading, needs, others)
     found = Targets({}, [], np.zeros(len(log), np.bool_))
     if second is not None:
         found = second.read(log, drop_missing=reading.drop_missing)
@@ -146,6 +149,10 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
         question = replace(question, stated={**question.stated, "propensity_min": bound})
     stated = Stated(**question.stated)
     refuse_outside(log.reward, stated.reward_min, stated.reward_max, log.columns["reward"], log.row_numbers)
+    limits = None
+    if question.reward_limit is not None:
+        columns_of_both = (log.columns["reward"], question.reward_limit)
+        limits = limit_column(log.others[question.reward_limit], log.reward, columns_of_both, log.row_numbers)
     if log.propensity is None:
         return Answer(_without_propensities(log, targets, question, lines), lines, log, False)
     models_of = _models(log, found, names, question, lines)
@@ -160,6 +167,8 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
         models=models_of,
         missing={name: log.others[column] for name, column in lost.items()},
         made=made,
+        largest={name: law.largest() for name, law in found.distributions.items()},
+        reward_limit=limits,
         **question.stated,
     )
     records = _with_findings(taken(records, bound), log, targets, lines)

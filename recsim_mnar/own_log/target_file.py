@@ -46,6 +46,10 @@ class Distributions:
         known = self.actions < len(self.candidates)
         return np.where(known, self.table[self.rows, np.where(known, self.actions, 0)], 0.0)
 
+    def largest(self) -> float:
+        """The largest probability that the policy gives any action in the decisions."""
+        return min(float(self.table[np.unique(self.rows)].max()), 1.0)
+
     def __call__(self, rows: NDArray[np.int64]) -> Floats:
         """(m, n_actions) probabilities of all actions in the decisions ``rows``."""
         found = self.table[self.rows[rows]]

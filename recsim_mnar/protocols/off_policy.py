@@ -31,6 +31,7 @@ from recsim_mnar.replay import (
     Replayed,
     learns_online,
     least_propensity,
+    probability_range,
     replay,
     replay_blocks,
     replay_with_support,
@@ -98,6 +99,7 @@ def _judged(
     records, weights = [], []
     for name, policy in policies.items():
         began = time.perf_counter()
+        stated = replace(stated, target_max=probability_range(policy)[1])
         if replayed is None:
             seen = _seen(log, policy, known, estimators, clip, stated, executor)
         else:
@@ -249,6 +251,7 @@ class _Decisions:
             level=level,
             unsupported=self.lost,
             propensity_min=self.stated.propensity_min,
+            target_max=self.stated.target_max,
         )
         return estimate, _by_row(self.reward, self.propensity, self.target, clip)
 

@@ -33,6 +33,7 @@ def table(n: int, *, users: int = 60, ordered: bool = True, negative: bool = Fal
             "t": target,
             "b": rng.uniform(0.0, 1.0, n),
             "t_unsupported": rng.uniform(0.0, 1.0, n) * (1.0 - target),
+            "price": 2.5 + rng.uniform(0.0, 1.0, n),
         }
     )
 
@@ -53,15 +54,17 @@ def written(path, rows: pa.Table, n_parts: int, ending: str = "parquet"):
 
 def at_once(path, targets, **question):
     """The plain twin: all rows in memory, every estimate from its columns."""
-    file = LogFile.open(path, [*NAMES, "t_unsupported"])
+    file = LogFile.open(path, [*NAMES, "t_unsupported", "price"])
     log = file.read()
     lost = {"t": log.others["t_unsupported"]}
     log.others["propensity"] = log.propensity
+    if "reward_limit" in question:
+        question["reward_limit"] = log.others[question["reward_limit"]]
     return estimate_columns(log, targets, missing=lost, **question)
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 7])
-@pytest.mark.parametrize("case", ["plain", "rows", "out of order", "negative", "arrow", "one user"])
+@pytest.mark.parametrize("case", ["plain", "rows", "out of order", "negative", "arrow", "one user", "limits"])
 def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
     n = 3 * CHUNK + 77 if case == "rows" else 6_000
     rows = table(n, users=1 if case == "one user" else 60, ordered=case != "out of order", negative=case == "negative")
@@ -71,8 +74,10 @@ def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
     monkeypatch.setattr(from_file, "_BLOCK_ROWS", 5_000 if case == "rows" else 97)
     monkeypatch.setattr(from_file, "_SORTED_BYTES", from_file._LEAST_ROWS)
     monkeypatch.setattr(from_file, "_LEAST_ROWS", 1)
-    expected = at_once(path, ["t", "propensity"], **QUESTION)
-    found = estimate_file(path, ["t", "propensity"], **QUESTION)
+    question = QUESTION | ({"reward_limit": "price", "propensity_min": 0.01} if case == "limits" else {})
+    expected = at_once(path, ["t", "propensity"], **question)
+    found = estimate_file(path, ["t", "propensity"], **question)
+    assert ("reward_limit" in found[0]["diagnostics"]) == (case == "limits")
     assert json.dumps(found) == json.dumps(expected)
     assert len(found) == 15
     assert found[0]["findings"]

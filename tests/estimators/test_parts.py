@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from recsim_mnar import cli
@@ -58,9 +59,14 @@ def test_the_bits_of_one_part_after_another(tmp_path, side_by_side, lowest):
     gather, asked = side_by_side
     rng = np.random.default_rng(3)
     for k in range(5):
-        write_table(log_of(1000 * k, 40 + 30 * k, rng, lowest).to_arrow(), tmp_path / f"p{k}.parquet")
+        rows = log_of(1000 * k, 40 + 30 * k, rng, lowest).to_arrow()
+        price = pa.array(np.full(len(rows), 1.1 + 0.1 * k))
+        write_table(rows.append_column("price", price), tmp_path / f"p{k}.parquet")
     assert estimates(tmp_path, gather) == estimates(tmp_path)
-    assert asked == [True]
+    limits = {"reward_limit": "price", "propensity_min": 0.05}
+    assert '"reward_limit": 1.5' in estimates(tmp_path, gather, **limits)  # the last part has it
+    assert estimates(tmp_path, gather, **limits) == estimates(tmp_path, **limits)
+    assert asked == [True] * 3
 
 
 @pytest.mark.parametrize("second", [5, 0])

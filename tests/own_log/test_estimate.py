@@ -127,6 +127,62 @@ def test_a_file_of_actions_is_looked_up_by_the_logged_action(tmp_path, key, pref
     )
 
 
+@pytest.mark.parametrize("left_out", [False, True])
+def test_a_known_target_bounds_the_weights_that_a_least_propensity_allows(tmp_path, left_out):
+    """By its largest probability in the rows that count; today's policy has weights of 1, and a column is not known."""
+    frame = table()
+    law = by_action(frame, key="visitor")
+    if left_out:
+        law = law.sort_values("red")[:-5]  # those that like red most
+    most = float(law[["red", "green", "blue"]].to_numpy().max())
+    facts = {"stated": {"propensity_min": 0.2}, "estimators": ("ips",), "on": "visitor"}
+    path = write(frame.drop(columns="new"), tmp_path / "log.csv")
+    targets = write(law, tmp_path / "law.csv")
+    reading = {"drop_missing": left_out}
+    answer = asked(path, (), reading, target_file=targets, baseline="pscore", **facts)
+    value, today, apart = answer.records
+    assert value["diagnostics"]["weight_max"] == pytest.approx(most / 0.2)
+    assert today["diagnostics"]["weight_max"] == 1.0
+    assert apart["diagnostics"]["weight_max"] == pytest.approx(most / 0.2)
+    log = answer.log
+    columns = {"reward": log.reward, "propensity": log.propensity, "target": log.policies["law"]}
+    same(value, estimate_value(**columns, cluster=log.user.codes, weight_max=most / 0.2, estimator="ips"))
+    # The probability of the logged action alone does not say how large the others are.
+    by_policy = pd.DataFrame({"row_key": frame.row_key, "law": frame.pscore * 0.9})
+    targets = write(by_policy, tmp_path / "policies.csv")
+    answer = asked(path, ["law"], target_file=targets, **facts | {"on": "row_key"})
+    assert answer.records[0]["diagnostics"]["weight_max"] == pytest.approx(1.0 / 0.2)
+
+
+def test_each_actions_price_is_read_from_a_column_that_is_named(capsys, tmp_path):
+    frame = table()
+    frame["price"] = frame.arm.map({"red": 3.0, "green": 2.0, "blue": 1.0})
+    frame["clicks"] = frame.clicks * frame.price
+    path, found = write(frame, tmp_path / "log.csv"), tmp_path / "found.json"
+    command = ("estimate", path, "--target", "new", "--baseline", "today", "--propensity-min", "0.2", "--json", found)
+    for more, limit in (((), None), (("--reward-limit-column", "price"), 3.0)):
+        assert run(capsys, *command, *more)[0] == 0
+        for record in json.loads(found.read_text()):
+            assert record["diagnostics"].get("reward_limit") == limit
+            unstated = any(each["code"] == "range_unstated" for each in record["findings"])
+            assert unstated == (limit is None)
+    frame.loc[7, "price"] = 0.5 if frame.clicks[7] else -1.0
+    write(frame, path)
+    status, _, err = run(capsys, *command, "--reward-limit-column", "price")
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert re.search(r"column 'clicks', row 8 .from 1, below the header.: \S+ is above the row's 'price' ", err)
+    status, _, err = run(capsys, *command, "--reward-limit-column", "prize")
+    assert status == 2
+    assert "no column 'prize'; did you mean 'price'" in err
+    # A log of ours, with the column named, is still read as one.
+    ours = frame.rename(columns={"visitor": "user", "pscore": "propensity", "clicks": "reward"})
+    ours["price"] = 3.0
+    path = write(ours, tmp_path / "ours.csv")
+    command = ("estimate", path, "--target", "new", "--json", found, "--reward-limit-column", "price")
+    assert run(capsys, *command)[0] == 0
+    assert json.loads(found.read_text())[0]["diagnostics"]["reward_limit"] == 3.0
+
+
 def test_a_reward_model_is_fitted_across_users(tmp_path):
     frame = table().drop(columns="new").assign(age=np.linspace(18, 80, N))
     targets = write(law := by_action(frame), tmp_path / "new.csv")

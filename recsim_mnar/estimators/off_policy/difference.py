@@ -66,19 +66,20 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
             whole = whole if low > high else Interval(low, high, sampling.method)
             part = max(whole.high - sampling.high, sampling.low - whole.low, 0.0)
     known = [support_of(m, stated, level) for m in both]
-    gaps = [k.entering * bounds.range if k.entering > 0.0 else 0.0 for k in known]
+    gaps = [k.entering * bounds.reach if k.entering > 0.0 else 0.0 for k in known]
     if same:
         sampling, part, gaps = Interval(0.0, 0.0, "no interval: the same policy"), 0.0, [0.0, 0.0]
         whole = sampling
     lost = [k.entering * v if estimator == "snips" else 0.0 for k, v in zip(known, values, strict=True)]
-    most = bounds.range
+    most = bounds.reach
     low = min(max(whole.low - gaps[1] - lost[0], -most), most)
     high = max(min(whole.high + gaps[0] + lost[1], most), -most)
     if outside == 0.0:  # a point whose bias is proved does not stretch the interval
         low, high = min(low, value), max(high, value)
     method = sampling.method + (" + clip part" if part > 0.0 else "") + (" + missing mass" if max(gaps) > 0.0 else "")
     facts = diagnostics(ours) | {"sampling_low": sampling.low, "sampling_high": sampling.high}
-    facts |= {"clip_part": part, "gap_part": max(gaps), "reward_min": bounds.least, "reward_max": bounds.largest}
+    facts |= {"clip_part": part, "gap_part": max(gaps), "reward_min": bounds.least, "reward_max": bounds.most}
+    facts |= {} if ours.reward_limit is None else {"reward_limit": ours.reward_limit}
     facts |= {"value_target": values[0] + bounds.least, "value_baseline": values[1] + bounds.least}
     facts["ess_baseline"] = theirs.ess
     for which, each in zip(NAMES, known, strict=True):
@@ -96,16 +97,17 @@ def estimate_difference(pair: PairMoments, estimator: str, *, level: float, stat
         "reward_base": bounds.least + (ours.sum("r") / ours.rows if estimator == "snips" else 0.0),
         "expected_ess": expected_ess(ours),
         "same": same,
-        "range": bounds.range,
+        "range": bounds.reach,
         "bias_part": part,
+        "unseen_mass": max(max(k.entering, k.hidden) for k in known),
     }
     extra["share_clipped"] = max(m.clipped / m.rows for m in (ours, theirs))
     extra["unclipped_half"] = unclipped_half
-    spread = spread_facts(ours, stated)
+    spread = spread_facts(ours, stated, theirs)
     verdict = judge(facts | extra | spread | {"support": known[0]}, estimator)
     other = judge(
         diagnostics(theirs) | {"support": known[1], "support_seen": theirs.supported / theirs.rows}
-        | {"same": True, "range": bounds.range, "low": low, "high": high, "denied": theirs.denied}
+        | {"same": True, "range": bounds.reach, "low": low, "high": high, "denied": theirs.denied}
         | {"expected_ess": expected_ess(theirs), "bounds_stated": stated.bounds},
         estimator,
     )  # fmt: skip
@@ -122,7 +124,7 @@ def _value(moments: Moments, estimator: str) -> float:
 
 def _whole_range(bounds: Bounds, moments: Moments) -> Interval:
     reason = "one user" if moments.users < 2 else "no range of rewards"
-    return Interval(-bounds.range, bounds.range, f"no interval: {reason}")
+    return Interval(-bounds.reach, bounds.reach, f"no interval: {reason}")
 
 
 @dataclass(frozen=True)

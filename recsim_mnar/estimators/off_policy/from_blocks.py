@@ -17,7 +17,7 @@ from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.pairs import PairMoments
 from recsim_mnar.estimators.off_policy.registry import check_name
 from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
-from recsim_mnar.estimators.off_policy.stated import Stated, missing_column, refuse_outside
+from recsim_mnar.estimators.off_policy.stated import Stated, limit_column, missing_column, refuse_outside
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.log.column_files import Block
 from recsim_mnar.log.columns import Clusters
@@ -44,6 +44,7 @@ class BlockQuestion:
         missing: by policy, the column of its mass where the logging probability is 0.
         stated: what is known of the log.
         clustered: whether blocks have users.
+        limit: column of the largest reward possible of each row's action, or None.
     """
 
     reward: str
@@ -55,6 +56,7 @@ class BlockQuestion:
     missing: Mapping[str, str]
     stated: Stated
     clustered: bool
+    limit: str | None = None
 
 
 @dataclass
@@ -143,10 +145,12 @@ def add_block(found: Gathered, block: Block) -> None:
     question, columns = found.question, block.columns
     r, p = columns[question.reward], columns[question.propensity]
     clusters = None if block.user is None else Clusters(block.user, None)
+    limits = None if question.limit is None else columns[question.limit]
     try:
         _check_stated(question, block)
         for name, moments in found.moments.items():
-            moments.extend(r, p, columns[name], clusters, missing=_missing(question, block, name))
+            missing = _missing(question, block, name)
+            moments.extend(r, p, columns[name], clusters, missing=missing, limit=limits)
             moments.denied += question.stated.denied(columns[name], p)
     except UserError:
         _refuse(question, block)
@@ -168,6 +172,9 @@ def _missing(question: BlockQuestion, block: Block, name: str) -> np.ndarray | N
 def _check_stated(question: BlockQuestion, block: Block) -> None:
     stated, columns = question.stated, block.columns
     refuse_outside(columns[question.reward], stated.reward_min, stated.reward_max, question.reward, block.numbers)
+    if question.limit is not None:
+        names = (question.reward, question.limit)
+        limit_column(columns[question.limit], columns[question.reward], names, block.numbers)
 
 
 def _refuse(question: BlockQuestion, block: Block) -> None:

@@ -18,7 +18,7 @@ from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, ch
 from recsim_mnar.estimators.off_policy.refuted import Shown, with_refuters
 from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
-from recsim_mnar.estimators.off_policy.stated import Stated, refuse_outside
+from recsim_mnar.estimators.off_policy.stated import Stated, limit_column, refuse_outside
 from recsim_mnar.estimators.off_policy.tolerance import ByRows, tolerated, weight_tolerance, with_tolerance
 from recsim_mnar.estimators.off_policy.written import Record
 from recsim_mnar.log.column_files import LogColumns, LogFile, column_names, provenance_of
@@ -56,6 +56,7 @@ def estimate_file(
     q_logged: str | None = None,
     q_target: str | None = None,
     unsupported: Sequence[str] = (),
+    reward_limit: str | None = None,
     limit: MemoryLimit | None = None,
     gather: Gather | None = None,
     refute: bool = False,
@@ -88,6 +89,7 @@ def estimate_file(
         unsupported: columns of the targets' mass where the logging probability is 0, in the order of the targets and
             then the baseline; without them a column named as the target with ``_unsupported`` behind it is taken where
             there is one (`recsim-mnar replay` writes it).
+        reward_limit: column of the largest reward possible of each row's action.
         limit: of the memory that the process may take; None for what the machine has left.
         gather: reads parts side by side where moments suffice, see
             :func:`recsim_mnar.estimators.off_policy.from_parts.gather_parts`.
@@ -122,7 +124,7 @@ def estimate_file(
         known = Stated(**stated)
     baseline = todays(baseline, column_names(parts), propensity) if baseline is not None else None
     policies = targets if baseline is None or baseline in targets else [*targets, baseline]
-    extra = [name for name in (q_logged, q_target) if name is not None]
+    extra = [name for name in (q_logged, q_target, reward_limit) if name is not None]
     extra += [name for name in ("action", "time") if refute and name in column_names(parts) and name not in extra]
     lost = _missing_columns(parts, policies, unsupported)
     file = LogFile.open(
@@ -133,14 +135,18 @@ def estimate_file(
     if not reason:
         compared = [] if baseline is None else [name for name in targets if name != baseline]
         question = BlockQuestion(
-            reward, propensity, policies, baseline, compared, check_clip(clip), lost, known, file.cluster is not None
-        )
+            reward, propensity, policies, baseline, compared, check_clip(clip), lost, known, file.cluster is not None,
+            reward_limit,
+        )  # fmt: skip
         return taken(_from_blocks(file, question, estimators, level, interval, limit, gather), bound)
     limit.hold(_bytes_of_all(file), f"{path}: {reason} needs all rows in memory, and")
     log = file.read()
     for name in policies:
         check_rows(log.reward, log.propensity, log.others[name], (reward, propensity, name), log.numbers)
     refuse_outside(log.reward, known.reward_min, known.reward_max, reward, log.numbers)
+    limits = None
+    if reward_limit is not None:
+        limits = limit_column(log.others[reward_limit], log.reward, (reward, reward_limit), log.numbers)
     named = {"q_logged": q_logged, "q_target": q_target}
     models = {key: log.others[name] for key, name in named.items() if name is not None}
     records = estimate_columns(
@@ -154,6 +160,7 @@ def estimate_file(
         models=dict.fromkeys(policies, models),
         missing={name: log.others[lost[name]] for name in lost},
         made=file.provenance,
+        reward_limit=limits,
         **stated,
     )
     if refute:
@@ -214,6 +221,7 @@ def estimate_columns(
     models: Mapping[str, Mapping[str, Any]] | None = None,
     missing: Mapping[str, Any] | None = None,
     made: Mapping[str, Any] | None = None,
+    largest: Mapping[str, float] | None = None,
     **stated: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from columns that were read and checked.
@@ -230,7 +238,8 @@ def estimate_columns(
             those without get no estimate that needs it.
         missing: by policy, its mass (n,) where the logging probability is 0.
         made: provenance of the log.
-        **stated: as :func:`estimate_file`.
+        largest: by policy, its largest probability of any action, where all of them are known.
+        **stated: as :func:`estimate_file`, and the column ``reward_limit`` (n,).
 
     Returns:
         As :func:`estimate_file`.
@@ -245,6 +254,12 @@ def estimate_columns(
     today = [name for name in policies if log.others[name] is log.propensity]
     missing = {**{name: np.zeros(len(log.reward)) for name in today}, **missing}
 
+    def most(*names: str) -> float | None:
+        """The largest probability of any action, where it is known of all policies; that of today has no weights."""
+        found = [(largest or {}).get(name) for name in names if name not in today]
+        known = [each for each in found if each is not None]
+        return max(known) if known and len(known) == len(found) else None
+
     def value(name: str, estimator: str, *, level: float) -> Estimate | None:
         needs = check_name(estimator).needs
         if needs and models and name not in models:
@@ -252,14 +267,15 @@ def estimate_columns(
         given: Mapping[str, Any] = models.get(name, {}) if needs else {}
         return estimate_value(
             log.reward, log.propensity, log.others[name], estimator=estimator, interval=interval, level=level,
-            unsupported=missing.get(name), **given, **common,
+            unsupported=missing.get(name), target_max=most(name), **given, **common,
         )  # fmt: skip
 
     def apart(name: str, estimator: str, *, level: float) -> Estimate:
         assert baseline is not None
         return difference(
             log.reward, log.propensity, log.others[name], log.others[baseline], estimator=estimator, level=level,
-            unsupported=missing.get(name), baseline_unsupported=missing.get(baseline), **common,
+            unsupported=missing.get(name), baseline_unsupported=missing.get(baseline),
+            target_max=most(name, baseline), **common,
         )  # fmt: skip
 
     def off_by(name: str, **ends: Any) -> float:

@@ -93,7 +93,7 @@ def estimate_from_moments(
     )
     extras["expected_half"], extras["expected_half_at"] = expected(), expected
     if reason:
-        sampling = whole = Interval(0.0, bounds.range, f"no interval: {reason}")
+        sampling = whole = Interval(0.0, bounds.reach, f"no interval: {reason}")
     else:
         one = bounds.one_reward(moments)
         plain = extras["ratio"] = estimator == "snips"
@@ -140,13 +140,13 @@ def assemble(
         extras: further facts for the verdict.
     """
     known = support_of(moments, stated, level)
-    cap = Interval(0.0, bounds.range, "")
+    cap = Interval(0.0, bounds.reach, "")
     sampling, whole = (i.within(cap.low, cap.high) for i in (sampling, whole))
-    gap = known.entering * bounds.range if known.entering > 0.0 else 0.0
+    gap = known.entering * bounds.reach if known.entering > 0.0 else 0.0
     # Ratios and control variates take the missing mass for mass that earns as the rest does.
     floor = whole.low * (1.0 - known.entering) if extras.get("ratio") else whole.low
     floor = max(floor - known.entering * extras.get("slope", 0.0), cap.low)
-    high = min(whole.high + gap, bounds.range)
+    high = min(whole.high + gap, bounds.reach)
     if not extras.get("value_outside"):  # a point whose bias is proved does not stretch the interval
         low, high = min(floor, value), max(high, value)
     else:
@@ -167,19 +167,20 @@ def assemble(
         "gap_part": gap,
         "missing_mass": known.entering if known.entering > 0.0 else known.hidden,
         "reward_min": base,
-        "reward_max": bounds.largest,
+        "reward_max": bounds.most,
         "range_given": [stated.reward_min is not None, stated.reward_max is not None],
         "weight_max_given": stated.largest_weight is not None,
         "weight_max": largest_weight(moments, stated),
         "full_support": known.stated,
     }
+    facts |= {} if moments.reward_limit is None else {"reward_limit": moments.reward_limit}
     facts |= identified(moments, known, stated, value, sampling, estimator, level)
     scale = moments.sum("r") / moments.rows - bounds.nothing(moments)
     judged = facts | verdict_facts(known, bounds, low, high, scale) | extras
     judged["denied"], judged["bounds_stated"] = moments.denied, stated.bounds
     judged["reward_base"] = base + (value if estimator == "snips" else 0.0)
     judged["expected_ess"] = expected_ess(moments)
-    judged["bias_part"] = part
+    judged["bias_part"], judged["unseen_mass"] = part, max(known.entering, known.hidden)
     return Estimate(
         value + base,
         low + base,
@@ -196,20 +197,28 @@ def assemble(
 
 def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, scale: float) -> dict[str, Any]:
     """What the verdict needs beside the diagnostics; ends above the least reward, and the size of the value."""
-    return {"support": known, "range": bounds.range, "low": low, "high": high, "scale": scale}
+    return {"support": known, "range": bounds.reach, "low": low, "high": high, "scale": scale}
 
 
-def spread_facts(moments: Moments, stated: Stated) -> dict[str, Any]:
-    """How much of the rows is one user's, and which ends of the rewards' range nobody states."""
+def spread_facts(moments: Moments, stated: Stated, *others: Moments) -> dict[str, Any]:
+    """How much of the rows is one user's, and which ends of the rewards' range nobody states.
+
+    Args:
+        moments: of the log.
+        stated: what is known of it.
+        others: of other policies that the estimate is of.
+    """
     facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows}
     if moments.clustered and moments.users < moments.rows:
         facts["longest_user_share"] = moments.user_rows_max / moments.rows
-    if not moments.binary:
+    bounds = [Bounds.of(each, stated) for each in (moments, *others)]
+    limited = moments.reward_limit is not None
+    if not moments.binary or (limited and bounds[0].most > 1.0):
         facts["range_unstated"] = [
             name
             for name, unknown in (
                 ("reward_min", stated.reward_min is None and moments.reward_min < 0.0),
-                ("reward_max", stated.reward_max is None),
+                ("reward_max", any(each.open for each in bounds) if limited else stated.reward_max is None),
             )
             if unknown
         ]
@@ -265,7 +274,7 @@ def intersected(sampling: Interval, above: float, unclipped: Interval) -> Interv
 
 def clip_part(moments: Moments, stated: Stated, level: float, bounds: Bounds) -> float:
     """How far the value may lie above that of min(w, clip) r, see :func:`clipping_bias_bound`."""
-    n, clip, reward_range = moments.rows, moments.clip, bounds.range
+    n, clip, reward_range = moments.rows, moments.clip, bounds.reach
     if math.isinf(clip):
         return 0.0
     inflate = small_sample_factor(moments.users, level)

@@ -116,7 +116,7 @@ def estimate_from_scores(
         elif interval in _GUARANTEED:
             sampling = _guaranteed(case, interval)
     whole = sampling
-    below, above = hidden_part(scores, rows, level, bounds.range, bounds.one_reward(moments))
+    below, above = hidden_part(scores, rows, level, bounds.reach, bounds.one_reward(moments))
     if max(below, above) > 0.0:
         extras["changed"] = True
         whole = Interval(sampling.low - below, sampling.high + above, sampling.method)
@@ -149,7 +149,7 @@ def _no_interval(case: Case, estimator: str, interval: str) -> Interval | None:
         reason = "one user"
     elif case.moments.supported == 0 and estimator != "dm":
         reason = "no support"
-    return Interval(0.0, case.bounds.range, f"no interval: {reason}") if reason else None
+    return Interval(0.0, case.bounds.reach, f"no interval: {reason}") if reason else None
 
 
 def _default(case: Case, value: float, influence: Floats, interval: str) -> Interval:
@@ -165,7 +165,7 @@ def _default(case: Case, value: float, influence: Floats, interval: str) -> Inte
     if scores.linear is None and scores.denominator is not None:
         n, mean = rows.reward.size, float(np.mean(scores.denominator))
         if mean <= 0.0:
-            return Interval(0.0, case.bounds.range, "no interval: no support")
+            return Interval(0.0, case.bounds.reach, "no interval: no support")
         heaviest = float(np.max(scores.denominator))
         if case.stated.largest_weight is not None and scores.denominator is rows.weight:
             heaviest = max(heaviest, case.stated.largest_weight)
@@ -233,7 +233,7 @@ def _guaranteed(case: Case, interval: str) -> Interval:
         provisos.append("no user can have more rows")
     if case.stated.largest_weight is None and not math.isfinite(scores.most):
         provisos.append("no larger weight is possible")
-    if not case.bounds.given:
+    if not case.bounds.given or case.bounds.open:
         provisos.append("no larger reward is possible")
     longest = float(given) if given is not None and moments.clustered else longest
     most = case.largest * case.bounds.range

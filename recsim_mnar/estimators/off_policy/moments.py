@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_rows
-from recsim_mnar.estimators.off_policy.stated import check_range, missing_column, refuse_outside
+from recsim_mnar.estimators.off_policy.stated import check_range, limit_column, missing_column, refuse_outside
 from recsim_mnar.log.columns import Clusters, Floats, column
 
 N_SUMS, N_POWERS, N_TOP = 13, 35, 8
@@ -88,6 +88,7 @@ class Moments:
         missing: sum over rows of the target's mass where the logging probability is 0, None where it was not given.
         denied: rows that contradict a stated bound of propensities or weights, as the caller counts them.
         least_propensity_rows: rows with the least propensity.
+        reward_limit: largest of the rows' own largest rewards possible, None where they were not given.
         top_weights: (8,) largest weights, downwards, -1 where there are fewer rows.
     """
 
@@ -101,6 +102,7 @@ class Moments:
     top_weights: NDArray[np.float64] = field(default_factory=lambda: np.full(N_TOP, -1.0), repr=False)
     denied: int = 0
     least_propensity_rows: int = 0
+    reward_limit: float | None = None
     _numbers: tuple[list[float], list[float]] | None = field(default=None, repr=False)
     _missing: NDArray[np.float64] | None = field(default=None, repr=False)
 
@@ -116,6 +118,7 @@ class Moments:
         reward_min: float | None = None,
         reward_max: float | None = None,
         unsupported: Any = None,
+        reward_limit: Any = None,
     ) -> Moments:
         """Gather the moments of rows.
 
@@ -130,6 +133,7 @@ class Moments:
                 these rows where that is negative (shards of such a log need it given, or they do not merge).
             reward_max: largest reward possible, checked; None where it is not known.
             unsupported: (n,) the target's mass in each row's state on actions whose logging probability is 0.
+            reward_limit: (n,) the largest reward possible of each row's action, checked.
 
         Raises:
             UserError: a range that is reversed or that a reward lies outside of, columns of different length, values
@@ -152,6 +156,8 @@ class Moments:
             refuse_outside(r, None, largest, names[0])
         if unsupported is not None:
             moments._add_missing(missing_column(unsupported, t), clusters)
+        if reward_limit is not None:
+            moments._add_limits(limit_column(reward_limit, r, (names[0], "reward_limit")))
         return moments
 
     def extend(
@@ -162,6 +168,7 @@ class Moments:
         clusters: Clusters | None,
         names: tuple[str, str, str] = ("reward", "propensity", "target"),
         missing: Floats | None = None,
+        limit: Floats | None = None,
     ) -> None:
         """Add further rows, (n,) columns that :func:`recsim_mnar.log.columns.column` has made, in place.
 
@@ -175,6 +182,7 @@ class Moments:
             clusters: users; given where the moments are ``clustered``.
             names: of the columns, for messages.
             missing: the target's mass on actions whose logging probability is 0.
+            limit: the largest reward possible of each row's action.
 
         Raises:
             UserError: as :meth:`of`; the moments are of no use then.
@@ -183,6 +191,12 @@ class Moments:
         self._numbers = None
         if missing is not None:
             self._add_missing(missing_column(missing, t), clusters)
+        if limit is not None:
+            self._add_limits(limit_column(limit, r))
+
+    def _add_limits(self, limit: Floats) -> None:
+        if limit.size:
+            self.reward_limit = max(float(np.max(limit)), -math.inf if self.reward_limit is None else self.reward_limit)
 
     def _add_missing(self, missing: Floats, clusters: Clusters | None) -> None:
         from recsim_mnar.estimators.off_policy import _moments_kernel as kernels
@@ -248,9 +262,15 @@ class Moments:
                 f"moments merge only with the same least reward, and these have {self.shift:g} and {other.shift:g}: "
                 "give every shard the same reward_min"
             )
-        if (self._missing is None) != (other._missing is None):
-            raise UserError("moments merge only where all shards have the column unsupported, or none")
+        limits = [each.reward_limit for each in (self, other) if each.reward_limit is not None]
+        for name, uneven in (
+            ("unsupported", (self._missing is None) != (other._missing is None)),
+            ("reward_limit", len(limits) == 1),
+        ):
+            if uneven:
+                raise UserError(f"moments merge only where all shards have the column {name}, or none")
         merged = Moments(self.clip, self.clustered, self.shift, self._sums.copy(), self._powers.copy())
+        merged.reward_limit = max(limits, default=None)
         if self._missing is not None and other._missing is not None:
             merged._missing = self._missing.copy()
             kernels.add_exactly(merged._missing[0], merged._missing[1], other._missing[0])
@@ -394,7 +414,7 @@ class Shards:
             times: (n_parts,) 0 and more, not all 0; whole or not.
         """
         whole, seen = self.whole, times > 0.0
-        log = Moments(whole.clip, whole.clustered, whole.shift, denied=whole.denied)
+        log = Moments(whole.clip, whole.clustered, whole.shift, denied=whole.denied, reward_limit=whole.reward_limit)
         for name, sums in self._summed.items():
             total = times @ sums
             setattr(log, name, np.stack([total, np.zeros_like(total)]))

@@ -15,6 +15,7 @@ from recsim_mnar.estimators.intervals.limits import (
 )
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.stated import Stated
+from recsim_mnar.estimators.off_policy.support import STRICT
 
 
 @dataclass(frozen=True)
@@ -23,26 +24,44 @@ class Bounds:
 
     Attributes:
         least: smallest reward possible, from which rewards are counted.
-        largest: largest reward possible; inf where none was given and every reward is the least one.
+        largest: largest reward that a row of the log can have; inf where none was given and every reward is the least
+            one.
         given: whether the largest was given.
+        most: largest reward of any action, also of those that the log never shows.
+        open: whether that is not known, where each shown action's largest is.
     """
 
     least: float
     largest: float
     given: bool
+    most: float
+    open: bool = False
 
     @staticmethod
     def of(moments: Moments, stated: Stated) -> Bounds:
-        """As given, or as the log shows them."""
-        if stated.reward_max is not None:
-            return Bounds(moments.shift, float(stated.reward_max), True)
-        seen = moments.reward_max if moments.rows and moments.reward_max > moments.shift else math.inf
-        return Bounds(moments.shift, seen, False)
+        """As given, or as the log shows them.
+
+        The limits of shown actions bound what rows can earn where no action is left that the log could have shown.
+        """
+        most, limit = None if stated.reward_max is None else float(stated.reward_max), moments.reward_limit
+        if limit is None:
+            seen = moments.reward_max if moments.rows and moments.reward_max > moments.shift else math.inf
+            top = seen if most is None else most
+            return Bounds(moments.shift, top, most is not None, top)
+        every = shows_every_action(moments, stated)
+        if most is None:
+            return Bounds(moments.shift, limit, True, limit, open=not every or bool(moments.missing))
+        return Bounds(moments.shift, min(limit, most) if every else most, True, most)
 
     @property
     def range(self) -> float:
-        """Largest minus least."""
+        """Largest minus least, of what rows can earn."""
         return self.largest - self.least
+
+    @property
+    def reach(self) -> float:
+        """Largest minus least, of what any action can earn."""
+        return self.most - self.least
 
     def nothing(self, moments: Moments) -> float:
         """What the size of a value is counted from, above the least: the least reward, or no reward where that is more.
@@ -64,6 +83,16 @@ class Bounds:
     def within(self, interval: Interval) -> Interval:
         """The part of an interval, in the reward's unit, that the rewards allow."""
         return interval.within(self.least, self.largest)
+
+
+def shows_every_action(moments: Moments, stated: Stated) -> bool:
+    """Whether a log that leaves out an action is met once in a thousand times, where each can be shown in every row.
+
+    A least propensity P leaves room for 1 / P actions, and U users, whose rows may share one draw, all miss one of them
+    with a probability of at most (1 - P)^U / P.
+    """
+    least = stated.propensity_min
+    return least is not None and moments.users * least >= -math.log((1.0 - STRICT) / 2.0 * least)
 
 
 def of_letters(moments: Moments, above: str, below: str, value: float) -> Deviations:

@@ -10,7 +10,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.inputs import HIGHEST_TARGET
-from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, row_in_words
+from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, refuse_rows, row_in_words
 
 LARGEST_REWARD = 1e100
 """Its square is still a number."""
@@ -27,6 +27,7 @@ class Stated:
         reward_min, reward_max: the range of rewards.
         weight_max: no weight target / propensity can be larger.
         propensity_min: no action that the target can take has a smaller propensity; states full support, too.
+        target_max: the target gives no action a larger probability, where its whole distribution is known.
         user_rows_max: no user has more rows (for the intervals with a guarantee).
     """
 
@@ -36,6 +37,7 @@ class Stated:
     weight_max: float | None = None
     propensity_min: float | None = None
     user_rows_max: float | None = None
+    target_max: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what can be no such fact.
@@ -46,7 +48,8 @@ class Stated:
         if not isinstance(self.full_support, (bool, np.bool_)):
             raise UserError(f"full_support must be True or False, got {self.full_support!r}")
         check_range(self.reward_min, self.reward_max)
-        for name, most in (("weight_max", math.inf), ("propensity_min", 1.0), ("user_rows_max", math.inf)):
+        shares, sizes = ("propensity_min", "target_max"), ("weight_max", "user_rows_max")
+        for name, most in (*((name, math.inf) for name in sizes), *((name, 1.0) for name in shares)):
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0.0 < float(value) <= most):
                 limit = "a positive number" if math.isinf(most) else f"a number in (0, {most:g}]"
@@ -59,20 +62,24 @@ class Stated:
 
     @property
     def largest_weight(self) -> float | None:
-        """The bound on weights that is given, directly or through the least propensity."""
+        """The bound on weights that is given, directly or through the least propensity.
+
+        No weight is above the largest probability of the target over the least propensity.
+        """
         bounds = [] if self.weight_max is None else [float(self.weight_max)]
         if self.propensity_min is not None:
-            bounds.append(1.0 / float(self.propensity_min))
+            bounds.append(float(self.target_max or 1.0) / float(self.propensity_min))
         return None if not bounds else min(bounds) if min(bounds) <= LARGEST_WEIGHT else math.inf
 
     @property
     def bounds(self) -> list[str]:
         """In words, the bounds that rows may contradict."""
         given = {"least propensity": self.propensity_min, "largest weight": self.weight_max}
+        given["largest target probability"] = self.target_max
         return [words for words, value in given.items() if value is not None]
 
     def denied(self, target: Floats, propensity: Floats) -> int:
-        """How many rows contradict ``propensity_min`` or ``weight_max``.
+        """How many rows contradict ``propensity_min``, ``weight_max`` or ``target_max``.
 
         Args:
             target: (n,) probabilities.
@@ -83,6 +90,8 @@ class Stated:
             denied |= (propensity < float(self.propensity_min) * (1 - 1e-9)) & (target > 0.0)
         if self.weight_max is not None:
             denied |= target > propensity * (float(self.weight_max) * (1 + 1e-9))
+        if self.target_max is not None and not np.array_equal(target, propensity):  # else it is the policy that logged
+            denied |= target > float(self.target_max) * HIGHEST_TARGET
         return int(np.count_nonzero(denied))
 
 
@@ -125,6 +134,33 @@ def refuse_outside(
         row = int(np.argmax(outside))
         what = f"below reward_min {least:g}; lower it" if low[row] else f"above reward_max {largest:g}; raise it"
         raise UserError(f"column {name!r}, {row_in_words(row, numbers)}: {reward[row]:g} is {what}")
+
+
+def limit_column(
+    values: Any,
+    reward: Floats,
+    names: tuple[str, str] = ("reward", "reward_limit"),
+    numbers: RowNumbers = None,
+) -> Floats:
+    """The largest reward possible of each row's action, (n,), checked.
+
+    Args:
+        values: (n,).
+        reward: (n,), none above its limit.
+        names: of the columns of rewards and limits, for messages.
+        numbers: rows in a file.
+
+    Raises:
+        UserError: a limit that is no number, or a reward above its own.
+    """
+    array = finite_column(values, names[1], reward.size, numbers)
+    refuse_rows(np.abs(array) > LARGEST_REWARD, array, names[1], "is too large; use larger units", numbers)
+    above = reward > array
+    if above.any():
+        row = int(np.argmax(above))
+        why = f"is above the row's {names[1]!r} {array[row]:g}; raise that, or mend the reward"
+        refuse_rows(above, reward, names[0], why, numbers)
+    return array
 
 
 def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> Floats:

@@ -21,7 +21,7 @@ from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.log.columns import Clusters, Floats, column
 
 _COMMON = ("replicates", "seed")
-_STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "user_rows_max")
+_STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "user_rows_max", "target_max")
 _MEANING = {
     "q_logged": "a reward model's value of each row's logged action",
     "q_target": "the reward model's mean under the target policy, for each row",
@@ -49,6 +49,8 @@ def estimate_value(
     weight_max: float | None = None,
     propensity_min: float | None = None,
     user_rows_max: float | None = None,
+    target_max: float | None = None,
+    reward_limit: Any = None,
     action: Any = None,
     context: Any = None,
     **parameters: Any,
@@ -89,6 +91,11 @@ def estimate_value(
         propensity_min: no action that the target can take has a smaller propensity: epsilon / number of actions under
             an epsilon-greedy policy. States full support and bounds the weights.
         user_rows_max: no user can have more rows; for the intervals with a guarantee.
+        target_max: the target gives no action a larger probability, for whoever knows all of its probabilities: with
+            ``propensity_min`` no weight is above the ratio of the two.
+        reward_limit: (n,) the largest reward possible of each row's action (its price, say). Rewards of actions that
+            the log never shows it does not bound: ``reward_max`` does or, if every action can be shown in every row,
+            ``propensity_min`` and enough rows to have shown them all. Else the verdict is at most caution.
         action: (n,) ids of the items shown; then the verdict says where the log proves propensities wrong item by item
             (:func:`recsim_mnar.estimators.off_policy.item_propensities.item_findings`).
         context: (n,) a column that was known before the item was chosen; then by item and level of it, too.
@@ -119,7 +126,7 @@ def estimate_value(
     rewards = column(reward, "reward")
     if rewards.size == 0:
         raise UserError("the log has no rows; give at least one")
-    stated = Stated(full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max)
+    stated = Stated(full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, target_max)
     clusters = Clusters.of(cluster, rewards.size)
     used_clip = clip if info.clips else None
     given: dict[str, Any] = {
@@ -128,6 +135,7 @@ def estimate_value(
         "reward_min": stated.reward_min,
         "reward_max": stated.reward_max,
         "unsupported": unsupported,
+        "reward_limit": reward_limit,
     }
     moments = Moments.of(rewards, propensity, target, **given)
     p, t = column(propensity, "propensity", rows=rewards.size), column(target, "target", rows=rewards.size)
@@ -229,6 +237,7 @@ def difference(
     level: float = 0.95,
     unsupported: Any = None,
     baseline_unsupported: Any = None,
+    reward_limit: Any = None,
     action: Any = None,
     context: Any = None,
     **stated: Any,
@@ -248,10 +257,11 @@ def difference(
         level: nominal coverage.
         unsupported: (n,) the target's mass on actions whose logging probability is 0.
         baseline_unsupported: (n,) the baseline's.
+        reward_limit: (n,) the largest reward possible of each row's action, as :func:`estimate_value`.
         action: (n,) ids of the items shown, as :func:`estimate_value`.
         context: (n,) likewise.
-        **stated: full_support (of both policies), reward_min, reward_max, weight_max and propensity_min, as
-            :func:`estimate_value`.
+        **stated: full_support (of both policies), reward_min, reward_max, weight_max, propensity_min and target_max (of
+            both; of the target where the baseline is the policy that logged), as :func:`estimate_value`.
 
     Raises:
         UserError: as :func:`estimate_value`.
@@ -283,6 +293,7 @@ def difference(
             reward_min=facts.reward_min,
             reward_max=facts.reward_max,
             unsupported=missing,
+            reward_limit=reward_limit,
         )
         for policy, missing, name in zip(policies, (unsupported, baseline_unsupported), NAMES, strict=True)
     ]

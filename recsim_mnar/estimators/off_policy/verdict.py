@@ -247,6 +247,9 @@ def _range(facts: dict[str, Any]) -> list[Finding]:
         return []
     half = (facts.get("high", 0.0) - facts.get("low", 0.0)) / 2.0
     apart = half * facts["n"] / (UNSEEN_EVENTS * max(facts.get("weight_max", 1.0), 1e-300))
+    limited = "reward_limit" in facts and "reward_max" in missing
+    if limited and facts.get("unseen_mass", 0.0) > 0.0:
+        apart = min(apart, half / facts["unseen_mass"])
     base = facts.get("reward_base", 0.0)
     which, be = "largest reward possible", "is"
     ends = f"rewards of {base + apart:.3g} or more"
@@ -256,10 +259,13 @@ def _range(facts: dict[str, Any]) -> list[Finding]:
     if len(missing) == 2:
         which, be = "least and largest rewards possible", "are"
         ends += f", or of {base + apart:.3g} or more,"
+    which += " of actions that the log never shows" if limited else ""
     flags = " and ".join("--" + name.replace("_", "-") for name in missing)
     message = f"the {which} {be} not stated: {ends} that the log happens not to show could carry the value out of the "
     message += "interval"
     action = f"state {flags}, if no reward lies beyond"
+    if limited and "least propensity" not in facts.get("bounds_stated", ()):
+        action += "; --propensity-min too, if every action can be shown in every row"
     return [Finding("range_unstated", CAUTION, base + apart, message, action)]
 
 
