@@ -18,6 +18,7 @@ from recsim_mnar.protocols.ratings.revealed import predictions, propensity_fit, 
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import weighted_leave_one_out
+from recsim_mnar.report import judged_figures
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.tables import comparison_table, grid, number
 from recsim_mnar.simulate.platform import platform_log, true_quality
@@ -282,6 +283,9 @@ def test_what_the_log_lacks_has_no_value_to_show_and_no_rank(tmp_path):
     best_random = replace(random, value=9.0)
     swapped = replace(found, records=[best_random if r is random else r for r in found.records])
     assert grid(swapped).best[0] == constant.value
+    key = ("off_policy", "clipped_ips")
+    assert judged_figures._rank_by(found, key, list(agents), False) == {"constant-list+items=3": 1.0}
+    assert any("has no rank" in figure.caption for figure in judged_figures.judged_figures(found))
     write_page(tmp_path / "page.html", found, {})
     page = (tmp_path / "page.html").read_text()
     assert page.count(found.identified()[0]) == 2  # before the table, and as the verdict
