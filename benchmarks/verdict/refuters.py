@@ -1,8 +1,9 @@
-"""Planted faults, and which refuters find them: python benchmarks/verdict/refuters.py [--quick]
+"""Planted faults, and which refuters find them: python benchmarks/verdict/refuters.py [--quick] [--splits]
 
 A log is right, or has one fault. Per fault the table gives the share of logs in which each refuter found something, and
 the share that the verdict trusts. Three further candidates were tried and are not part of the package: what they find
-stands in the table too. Writes refuters.json.
+stands in the table too. ``--splits`` asks instead how far another assignment of users to the folds of dr's reward model
+moves its value, half a minute. Writes refuters.json.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.refuters import permuted, refute
+from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
 from recsim_mnar.log.columns import Clusters, user_sums
 
 HERE = Path(__file__).parent
@@ -233,6 +235,71 @@ def tried(columns: Columns, half_width: float) -> dict[str, bool]:
     return {name: bool(value) for name, value in found.items()}
 
 
+def few_users(world: World) -> Columns:
+    world.users = 60
+    return world.draw()
+
+
+def heavy_in_one_fold(world: World) -> Columns:
+    """Half of the rows are of ten users, all in one fold, who earn a third as much."""
+    columns, n = world.draw(), world.users * world.rows
+    heavy = np.arange(n) < n // 2
+    columns["cluster"] = np.where(heavy, np.arange(n) % 10 * 3, columns["cluster"] - world.users // 2)
+    columns["reward"] = columns["reward"] * ~(heavy & (world.rng.random(n) < 2.0 / 3.0))
+    world.truth *= 2.0 / 3.0
+    return columns
+
+
+class Nearest:
+    """A reward model of 30 rows, those that come first: another fold, another model."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> None:
+        self.X, self.y = X[:30], y[:30]
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        apart = np.sum(self.X**2, axis=1) - 2.0 * (X @ self.X.T)
+        return self.y[apart.argmin(axis=1)] * 3.0
+
+
+def splits(kind: str, number: int) -> dict[str, float]:
+    """One log: how far dr's value moves with another split, over its half width; what else is known of the estimate."""
+    world = World(np.random.default_rng([27, number, sum(map(ord, kind))]))
+    columns = {"few_users": few_users, "heavy_in_one_fold": heavy_in_one_fold}.get(kind, right)(world)
+    context = columns["context"].astype(int)
+    names = world.rng.permutation(int(columns["cluster"].max()) + 1)
+    found = []
+    for users in (columns["cluster"], names[columns["cluster"]]):
+        fitted = cross_fitted_rewards(
+            columns["reward"], columns["action"], lambda rows: world.new[context[rows]], n_actions=world.items,
+            context=np.eye(4)[context], cluster=users, model=Nearest() if kind == "unstable_model" else None,
+        )  # fmt: skip
+        found.append(estimate_value(
+            *(columns[name] for name in ("reward", "propensity", "target")), estimator="dr", cluster=columns["cluster"],
+            q_logged=fitted[0], q_target=fitted[1], propensity_min=float(columns["propensity"].min()),
+            reward_max=float(columns["reward"].max()),
+        ))  # fmt: skip
+    first, second = found
+    return {"move": abs(second.value - first.value) / ((first.high - first.low) / 2.0),
+            "trusted": first.verdict.level == "trust", "wrong": not first.low <= world.truth <= first.high}  # fmt: skip
+
+
+def all_splits(quick: bool) -> None:
+    table = {}
+    for kind in ("right", "few_users", "heavy_in_one_fold", "unstable_model"):
+        logs = [splits(kind, number) for number in range(3 if quick else 200)]
+        moves = np.array([log["move"] for log in logs])
+        row = {"median": float(np.median(moves)), "largest": float(np.max(moves))}
+        row |= {f"above_{limit:g}": float(np.mean(moves > limit)) for limit in (0.25, 0.5, 1.0)}
+        row |= {name: float(np.mean([log[name] for log in logs])) for name in ("trusted", "wrong")}
+        caught = [log["move"] > 0.25 for log in logs if log["wrong"] and log["trusted"]]
+        table[kind] = {name: round(value, 4) for name, value in row.items()}
+        table[kind] |= {"wrong_and_trusted": len(caught), "of_these_above_0.25": sum(caught)}
+        print(kind.ljust(20), table[kind], flush=True)
+    if not quick:
+        path = HERE / "refuters.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"splits": table}, indent=1) + "\n")
+
+
 def judged(kind: str, make: Callable[[World], Columns], number: int) -> dict[str, bool]:
     """One log: what each refuter found, and whether the verdict trusts."""
     world = World(np.random.default_rng([27, number, sum(map(ord, kind))]))
@@ -256,6 +323,10 @@ def share(values: list[bool]) -> float | None:
 
 def main() -> None:
     quick = "--quick" in sys.argv
+    if quick or "--splits" in sys.argv:
+        all_splits(quick)
+    if "--splits" in sys.argv:
+        return
     counts = {"right": 4 if quick else 500} | dict.fromkeys((*FAULTS, *UNSEEN), 1 if quick else 100)
     table = {}
     names = (*KEPT, "any", "trusted", "wrong", "found_if_wrong", *TRIED)
@@ -273,6 +344,7 @@ def main() -> None:
     print(f"\nfound in four fifths of the logs: {len(seen)} of {len(FAULTS)} kinds that a refuter can see")
     if not quick:
         result = {"logs": counts, "shares": table, "unseen_in_principle": list(UNSEEN), "found": seen}
+        result["splits"] = json.loads((HERE / "refuters.json").read_text()).get("splits")
         (HERE / "refuters.json").write_text(json.dumps(result, indent=1) + "\n")
 
 

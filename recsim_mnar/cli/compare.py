@@ -323,14 +323,16 @@ def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOut
     from recsim_mnar.report.tables import comparison_table
 
     json_output.show(comparison_table(comparison))
-    for sentence in comparison.sentences():
+    for sentence in [*comparison.identified(), *comparison.sentences()]:
         json_output.sentence(sentence)
     for note in comparison.notes:
         json_output.sentence(note, remark=True)
     doubted = [
         r.agent
         for r in comparison.records
-        if (r.protocol, r.metric) == ("off_policy", "clipped_ips") and r.details.get("verdict_level") == "do_not_use"
+        if (r.protocol, r.metric) == ("off_policy", "clipped_ips")
+        and r.details.get("verdict_level") == "do_not_use"
+        and not r.covers
     ]
     if doubted:
         json_output.sentence(f"Do not use clipped IPS of {', '.join(doubted)}: the report says why.", remark=True)

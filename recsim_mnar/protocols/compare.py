@@ -74,11 +74,20 @@ class Comparison:
             return self.conclusion
         return [self.headline] if self.headline else [j.sentence() for j in self.judgements]
 
+    def identified(self) -> list[str]:
+        """What the log says of each agent of which it lacks too much for an off-policy value."""
+        found: dict[str, str] = {}
+        for record in self.records:
+            if record.covers:
+                found.setdefault(record.agent, record.details["identified"])
+        return list(found.values())
+
     def summary(self) -> dict[str, Any]:
         """Judgements, conclusion and notes as JSON types."""
         found: dict[str, Any] = {"judgements": [j.to_dict() for j in self.judgements]}
         found |= {"headline": self.headline} if self.headline else {}
         found |= {"conclusion": self.conclusion} if self.conclusion else {}
+        found |= {"identified": self.identified()} if self.identified() else {}
         return {**found, **self.details, "notes": self.notes}
 
 

@@ -59,6 +59,8 @@ class Judgement:
         pick_by_upper_bound: the agent with the largest upper end of its interval from sample size (what clipping may
             hide left out); of a loss, with the smallest lower end. Empty where they are all level.
         tau_by_upper_bound: the rank correlation of these ends with the truth.
+        unranked: agents of which the log lacks too much for a rank. The protocol ranks them all the same, and pick and
+            correlations are its own.
     """
 
     protocol: str
@@ -78,6 +80,7 @@ class Judgement:
     resolution: float
     pick_by_upper_bound: str
     tau_by_upper_bound: float
+    unranked: tuple[str, ...] = ()
 
     @property
     def ranks_nothing(self) -> bool:
@@ -91,6 +94,15 @@ class Judgement:
 
     def sentence(self) -> str:
         """For a person."""
+        if not self.unranked:
+            return self._outcome()
+        blind = set(self.unranked) & {self.pick, *self.tied_with}
+        them = "it" if len(self.unranked) == 1 else "them"
+        lacks = f"The log lacks too much of {', '.join(self.unranked)} to rank {them}"
+        return f"{self._outcome()} {lacks}{', so the pick is blind' if blind else ''}."
+
+    def _outcome(self) -> str:
+        """What comes of the pick."""
         subject = as_subject(self.title)
         of_it = "" if self.cost_share is None else " of"
         price = f"{self.loss}{of_it} the {self.target}"
@@ -180,6 +192,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         resolution=max(widths.values()),
         pick_by_upper_bound=_largest(bounds)[0] if len(set(bounds.values())) > 1 else "",
         tau_by_upper_bound=rank_correlation(bounds, truth),
+        unranked=tuple(r.agent for r in ranked if r.covers),
     )
 
 

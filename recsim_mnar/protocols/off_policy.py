@@ -18,6 +18,7 @@ from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.registry import check_name
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, WeightTally
+from recsim_mnar.estimators.off_policy.written import Amounts, cells, identified, lacks
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.table import Log
@@ -57,6 +58,8 @@ def off_policy(
     executor: Executor | None = None,
 ) -> list[Record]:
     """Estimate each policy's value from a log, with the rows of a user treated as dependent.
+
+    Where the log lacks too much of a policy, details have ``identified``, what is known of it in words.
 
     Args:
         log: with bandit rows.
@@ -117,6 +120,7 @@ def _judged(
                 "share_supported": seen.share_supported,
                 **estimate.diagnostics,
                 **rows,
+                **_covered(name, estimate),
             }
             seconds = took / len(estimators) + time.perf_counter() - began
             records.append(
@@ -135,6 +139,16 @@ def _judged(
                 )
             )
     return records, weights
+
+
+def _covered(agent: str, estimate: Estimate) -> dict[str, str]:
+    """What stands in place of a value of which the log lacks too much, and what it knows of the agent, in words."""
+    own = {name: getattr(estimate, name) for name in ("value", "low", "high", "level", "diagnostics")}
+    record = {"policy": agent, **own, **estimate.verdict.to_dict()}
+    if not lacks(record):
+        return {}
+    amounts = Amounts.of([record])
+    return {"covers": cells(record, amounts)[0], "identified": identified(record, amounts)}
 
 
 def _seen(

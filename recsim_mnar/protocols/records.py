@@ -38,6 +38,11 @@ class Record:
     seconds: float
     details: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def covers(self) -> str:
+        """How much of the agent the log covers, where that is too little for a value or a rank; else empty."""
+        return str(self.details.get("covers", ""))
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON; a number that is not finite becomes null, which JSON has and NaN it has not."""
         return {name: plain(value) for name, value in asdict(self).items()}

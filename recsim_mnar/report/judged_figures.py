@@ -103,6 +103,8 @@ def _ranks(comparison: Comparison, truth: dict[str, Record]) -> Figure | None:
     axes.set_xlim(-0.3, len(columns) - 0.4)
     axes.grid(visible=False)
     caption = "A line an agent; where lines cross, a protocol and the truth disagree."
+    if any(j.unranked for j in judged):
+        caption += " An agent of which the log lacks too much has no rank."
     return Figure("Each protocol's ranking beside the true one", svg_of(figure), caption)
 
 
@@ -113,7 +115,7 @@ def _rank_by(comparison: Comparison, key: tuple[str, str], agents: list[str], sm
     values = {
         r.agent: r.value
         for r in comparison.records
-        if (r.protocol, r.metric) == key and r.agent in agents and math.isfinite(r.value)
+        if (r.protocol, r.metric) == key and r.agent in agents and math.isfinite(r.value) and not r.covers
     }
     ranks = rankdata([value if smaller else -value for value in values.values()])
     return dict(zip(values, ranks.tolist(), strict=True))

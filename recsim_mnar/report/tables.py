@@ -52,7 +52,7 @@ def heading(comparison: Comparison, key: tuple[str, str]) -> str:
 
 def _best(cells: list[Record | None], loss: bool) -> float:
     """The best value of those that can be picked."""
-    values = [cell.value for cell in cells if cell is not None and not cell.details.get("reference")]
+    values = [c.value for c in cells if c is not None and not (c.covers or c.details.get("reference"))]
     return (min if loss else max)(values, default=float("nan"))
 
 
@@ -84,6 +84,9 @@ def comparison_table(comparison: Comparison) -> Any:
         for record, best in zip(row, cells.best, strict=True):
             if record is None:
                 shown.append("-")
+                continue
+            if record.covers:
+                shown.append(record.covers)
                 continue
             limits = f" [dim]\\[{number(record.low)}, {number(record.high)}][/dim]"
             text = number(record.value) + (limits if narrow and has_interval(record) else "")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
@@ -14,6 +18,9 @@ from recsim_mnar.protocols.ratings.revealed import predictions, propensity_fit, 
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import weighted_leave_one_out
+from recsim_mnar.report import judged_figures
+from recsim_mnar.report.page import write_page
+from recsim_mnar.report.tables import comparison_table, grid, number
 from recsim_mnar.simulate.platform import platform_log, true_quality
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
@@ -241,6 +248,48 @@ def test_a_protocol_of_ones_own_stands_beside_the_others():
     found = compare(world, learners("random", "popularity"), protocols=["off_policy", MostClicks()], settings=settings)
     assert {j.protocol for j in found.judgements} == {"off_policy", "most_clicks"}
     assert ("most_clicks", "clicks") in found.columns
+
+
+def test_what_the_log_lacks_has_no_value_to_show_and_no_rank(tmp_path):
+    """Of 20 items the log shows one, so it covers a twentieth of random; the protocol's own figure stays in JSON."""
+    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
+    sizes = {**dict.fromkeys(SIZES, 300), "logging": "constant-list+items=3"}
+    settings = experiment_of(world).settings("quick", sizes)
+    agents = learners("random", "constant-list+items=3")
+    found = compare(world, agents, protocols=["off_policy"], settings=settings, seed=3)
+    random, constant = (values(found, "off_policy")[agent, "clipped_ips"] for agent in agents)
+    log = found.log
+    shown = log.is_bandit
+    weight = (1.0 / 20.0) / log["propensity"][shown]
+    assert random.value == pytest.approx(float(np.mean(weight * log["reward"][shown])))
+    assert random.details["identified_share"] == pytest.approx(1.0 / 20.0)
+    assert random.details["value_identified"] == pytest.approx(constant.value)
+    assert (random.covers, constant.covers) == ("covers 5 %", "")
+    assert "identified" not in constant.details
+    assert found.identified() == found.summary()["identified"] == [random.details["identified"]]
+    assert found.identified()[0].startswith("The log covers 5 % of what random shows; there it earns ")
+    (judgement,) = found.judgements
+    assert (judgement.n_agents, judgement.unranked, judgement.pick) == (2, ("random",), "constant-list+items=3")
+    assert judgement.sentence().endswith(" The log lacks too much of random to rank it.")
+    blind = replace(judgement, pick="random")
+    assert blind.sentence().endswith("to rank it, so the pick is blind.")
+
+    terminal = Console(width=200, record=True, file=io.StringIO())
+    terminal.print(comparison_table(found))
+    (line,) = (line for line in terminal.export_text().splitlines() if "random" in line)
+    assert "covers 5 %" in line
+    assert number(random.value) not in line
+    # The best of a column is one that has a value, however large what is hidden might seem.
+    best_random = replace(random, value=9.0)
+    swapped = replace(found, records=[best_random if r is random else r for r in found.records])
+    assert grid(swapped).best[0] == constant.value
+    key = ("off_policy", "clipped_ips")
+    assert judged_figures._rank_by(found, key, list(agents), False) == {"constant-list+items=3": 1.0}
+    assert any("has no rank" in figure.caption for figure in judged_figures.judged_figures(found))
+    write_page(tmp_path / "page.html", found, {})
+    page = (tmp_path / "page.html").read_text()
+    assert page.count(found.identified()[0]) == 2  # before the table, and as the verdict
+    assert f"{number(random.value)} <span" not in page
 
 
 class Silent(Protocol):

@@ -240,7 +240,7 @@ def identified(
         share = min(known.mean, share)
     if share >= 1.0 or moments.users < 2 or moments.sum("w") <= 0.0:
         return {"identified_share": share}
-    if moments.supported and estimator == "ips" and moments.rewarded:
+    if moments.supported and estimator in ("ips", "clipped_ips") and moments.rewarded:
         sampling = ratio_limits(moments, stated, level)
         value = moments.sum("x") / moments.sum("w")
     elif estimator != "snips":

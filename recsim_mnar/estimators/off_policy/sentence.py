@@ -166,7 +166,14 @@ def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
 
 
 def _because(record: Record, sure: str) -> str:
-    return "; ".join(each["message"] for each in _doubts(record, sure))
+    """The doubts; where the record's own verdict is better than that of the best of k, why."""
+    said = "; ".join(each["message"] for each in _doubts(record, sure))
+    own = record["verdict_level"]
+    if own == sure:
+        return said
+    chosen, alone = record["best_of"], f"at {100.0 * record['level']:.4g} %, as in its row, the verdict is"
+    judged = f"the best of {chosen['policies']} is judged at {100.0 * chosen['level']:.4g} %"
+    return f"{said} ({judged}; {alone} {own.replace('_', ' ')})"
 
 
 def _next(record: Record, sure: str, trusted: str) -> str:

@@ -69,7 +69,8 @@ def _width(facts: dict[str, Any], estimator: str, unit: str) -> list[Finding]:
             ends = "only the upper end means something"
         if math.isinf(high):
             ends = "there is no upper end without the range of rewards"
-        action = "give reward_max, or log more rows" if math.isinf(high) else "log more rows"
+        action = "log more rows: no reward was seen"
+        action += " (with reward_max, 1 for clicks, there is an upper end)" if math.isinf(high) else ""
         return [Finding("no_reward", HOPELESS, 0.0, f"no reward in the log, so {ends}", action)]
     half, scale = (high - low) / 2.0, facts.get("scale", 0.0)
     if scale > 0.0 and not facts.get("same"):
