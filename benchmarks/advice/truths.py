@@ -27,6 +27,7 @@ from recsim_mnar.policy import Policy, registry
 from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.judgement import ratio_influence
+from recsim_mnar.replay import replay_with_support
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate import simulate
 from recsim_mnar.truth import sums_by_user
@@ -58,25 +59,22 @@ def logger_of(hidden: Hidden, world: DecisionWorld, seed: int) -> Policy:
     return registry.learner(hidden.logging).fit(train, n_items=world.n_items, seed=derive_seed(seed, "fit"))
 
 
-def log_of(hidden: Hidden, world: DecisionWorld, seed: int) -> Log:
-    """The world's log of a seed, under its logger, without truth."""
-    return simulate(world, logger_of(hidden, world, seed), hidden.users, seed)
-
-
 def agents_of(hidden: Hidden, log: Log, n_items: int) -> dict[str, Policy]:
     """The agents, fitted on a log."""
     return {name: fitted(registry.learner(name), log, n_items=n_items, seed=0) for name in hidden.agents}
 
 
 def truth_of(hidden: Hidden, seed: int, times: float) -> dict[str, Any]:
-    """What one file says: the log, each agent's value and its value in the log's states, and gaps."""
+    """What one file says: the log, each agent's value, its value in the log's states, and what the log shows of it."""
     world, began = hidden.make(), time.process_time()
-    log = log_of(hidden, world, seed)
+    logger = logger_of(hidden, world, seed)
+    log = simulate(world, logger, hidden.users, seed)
     log_cpu = time.process_time() - began
     policies = agents_of(hidden, log, world.n_items)
     fit_cpu = time.process_time() - began - log_cpu
     values, influence = lived(world, policies, math.ceil(times * hidden.users), derive_seed(seed, "truth"))
     on_log, on_log_influence = replayed(world, log, policies, seed)
+    weighted, weighted_influence, uncovered = by_weights(log, policies, logger)
     best = max(values, key=values.__getitem__)
     rest = {name: value for name, value in values.items() if name != best}
     second = max(rest, key=rest.__getitem__)
@@ -104,6 +102,10 @@ def truth_of(hidden: Hidden, seed: int, times: float) -> dict[str, Any]:
         "on_log": on_log,
         "on_log_se": {name: error_of(values_) for name, values_ in on_log_influence.items()},
         "best_on_log": max(on_log, key=on_log.__getitem__),
+        "ips": weighted,
+        "ips_se": {name: error_of(values_) for name, values_ in weighted_influence.items()},
+        "below_best_ips_se": {name: error_of(weighted_influence[best] - weighted_influence[name]) for name in rest},
+        "uncovered": uncovered,
         "cpu": {"log": log_cpu, "fits": fit_cpu, "all": time.process_time() - began},
     }
 
@@ -132,6 +134,21 @@ def replayed(
     return values, {name: ratio_influence(each, decisions) for name, each in sums.items()}
 
 
+def by_weights(log: Log, policies: dict[str, Policy], logger: Policy) -> tuple[dict[str, float], dict[str, Any], Any]:
+    """Plain inverse propensity scoring on the log, users' parts, and each agent's mass that the logger never shows."""
+    shown = log.is_bandit
+    users, place = np.unique(log["user"][shown], return_inverse=True)
+    counts = np.bincount(place, minlength=len(users)).astype(np.float64)
+    values, influence, uncovered = {}, {}, {}
+    for name, policy in policies.items():
+        probability, mass = replay_with_support(log, policy, logger)
+        terms = (probability * log["reward"] / log["propensity"])[shown]
+        sums = np.bincount(place, terms, minlength=len(users))
+        values[name], influence[name] = float(terms.mean()), ratio_influence(sums, counts)
+        uncovered[name] = float(mass[shown].mean())
+    return values, influence, uncovered
+
+
 def error_of(influence: Any) -> float:
     """Standard error of a mean over users."""
     return float(np.std(influence, ddof=1) / math.sqrt(len(influence)))
@@ -144,10 +161,12 @@ def table(folder: Path) -> None:
         share = t["gap"] / t["value"][t["best"]]
         moved = {n: t["value"][n] - t["on_log"][n] for n in t["value"]}
         most = max(moved, key=lambda n: abs(moved[n]))
+        errors = min(t["below_best"][n] / max(t["below_best_ips_se"][n], 1e-12) for n in t["below_best"])
         print(
             f"{t['name']:13s} {t['logging']:34s} items {t['items']:3d} users {t['users']:6,d} rows "
             f"{t['recommendations']:7,d} CTR {t['ctr']:.4f} best {t['best']} gap {t['gap']:.5f} ({share:.1%}) se "
-            f"{t['gap_se']:.5f} next {t['second']}; in the log's states {t['best_on_log']}, moved most {most} "
+            f"{t['gap_se']:.5f} next {t['second']}, {errors:.1f} errors of IPS, uncovered "
+            f"{max(t['uncovered'].values()):.2f}; in the log's states {t['best_on_log']}, moved most {most} "
             f"{moved[most]:+.4f}; CPU {t['cpu']['log']:.1f} log, {t['cpu']['all']:.0f} all"
         )
 
