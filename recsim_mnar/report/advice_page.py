@@ -38,8 +38,8 @@ def _coverage(found: Advice) -> Figure:
 
 
 def _differences(found: Advice) -> Figure:
-    rows = [(f"{p.first} less {p.second}", p.difference, p.low, p.high) for p in found.pairs]
-    colours = [_LINE if p.decided else _OPEN for p in found.pairs]
+    rows = [(f"{p['first']} less {p['second']}", p["difference"], p["low"], p["high"]) for p in found.pairs]
+    colours = [_LINE if p["decided"] else _OPEN for p in found.pairs]
     svg = _whiskers(rows, "difference of mean rewards of a recommendation", colours, None)
     caption = (
         "Whiskers hold for all pairs together at 95 %, with what the log does not show at its least and at its most; "

@@ -1,11 +1,11 @@
-"""advise_on: what to do to find the best of some agents, by what a log shows and by nothing else."""
+"""advise_on: what to do to find the best of some agents, by what a log shows and by nothing else (docs/advise.md)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.advice.coverage import (
     ABSENT,
-    Logger,
+    BOUNDED,
+    REPLAYED,
+    WEIGHED,
     Shown,
-    States,
     agents_of,
     distributions,
     logger_of,
@@ -24,30 +25,31 @@ from recsim_mnar.fitting.advice.coverage import (
 from recsim_mnar.fitting.advice.deciding import (
     Check,
     Compared,
-    check_bounds,
+    check,
     decide,
     decision_for,
     order_checks,
     permuted_clicks,
 )
-from recsim_mnar.fitting.advice.findings import AB_TEST, CANNOT_TELL, LOG, Advice
-from recsim_mnar.fitting.advice.foreseeing import (
-    TOO_WIDE,
-    Foreseen,
-    exploration,
-    fitted_models,
-    range_of_users,
-    totals_of,
-)
-from recsim_mnar.fitting.advice.offline import FEWEST, Agreement, leave_one_out_agreement
+from recsim_mnar.fitting.advice.foreseeing import Model, click_models, exploration, range_of_users, totals_of
+from recsim_mnar.fitting.advice.offline import FEWEST, agreement, hit_rates
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.plan.users import UserTotals
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.rng import check_seed
 
 AGENTS = ("random", "popularity", "user-popularity", "svd", "item-knn")
-Report = Callable[[str], None]
+TOO_WIDE = 4.0
+"""A range of users whose ends differ by more than this factor is no number to act on."""
+HOW = {
+    REPLAYED: "by the logging policy, replayed",
+    BOUNDED: "for the logging policy explores, by its name",
+    WEIGHED: "by the mean weight, for the logging policy is not known",
+    ABSENT: "counting the items that it shows at all, for it has no propensities",
+}
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +77,85 @@ class Question:
     rewards: tuple[float, float] | None = None
 
 
+@dataclass(kw_only=True)
+class Advice:
+    """What to do, why, and what it rests on; fields are JSON types.
+
+    Attributes:
+        answer: "log", "ab_test" or "cannot_tell".
+        pick: the agent that the log decides for; None with another answer.
+        tied: agents that the log does not know to be worse.
+        cost: ``high``, the most that the pick costs, as a share of the best agent's value; None without a pick.
+        ab_test: users an arm that suffice under every model that fits, their range, and what it rests on; or None.
+        exploration: what to log first; or None.
+        why: why the log does not decide.
+        agents: one row per agent: what the log covers, its value in the log's states and the limits.
+        pairs: differences, simultaneous.
+        protocols: one row per offline protocol.
+        models: click models and what they foresee.
+        checks: what could speak against the log's decision.
+        facts: of the log.
+        doctor: what is wrong with the file.
+    """
+
+    answer: str = "cannot_tell"
+    pick: str | None = None
+    tied: list[str] = field(default_factory=list)
+    cost: Row | None = None
+    ab_test: Row | None = None
+    exploration: Row | None = None
+    why: list[str] = field(default_factory=list)
+    agents: list[Row] = field(default_factory=list)
+    pairs: list[Row] = field(default_factory=list)
+    protocols: list[Row] = field(default_factory=list)
+    models: list[Model] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    facts: Row = field(default_factory=dict)
+    doctor: list[str] = field(default_factory=list)
+
+    def coverage(self) -> list[str]:
+        """One line per agent: what the log shows of it."""
+        lines = []
+        for row in self.agents:
+            low, high = row["covered_low"], row["covered_high"]
+            span = "" if low == high else f" ({low:.1%} to {high:.1%})"
+            lines.append(f"{row['agent']}: the log shows {row['covered']:.1%} of it{span}, {HOW[row['known']]}.")
+        return lines
+
+    def headline(self) -> str:
+        """The answer in a sentence."""
+        if self.cost is not None:
+            most = self.cost["high"]
+            cost = (
+                f"it costs at most {most:.1%} of the best agent's value" if most > 0.0 else "no other agent is better"
+            )
+            tied = f" {', '.join(self.tied)} may be as good." if self.tied else ""
+            return f"The log decides: take {self.pick}, {cost}.{tied}"
+        if self.ab_test is not None:
+            users, low, high, tolerance = (self.ab_test[name] for name in ("users", "low", "high", "tolerance"))
+            return (
+                f"The log does not decide. An A/B test does: {users:,} users an arm ({low:,} to {high:,}); what it "
+                f"picks costs at most {tolerance:.0%} with probability .95."
+            )
+        return "This log cannot tell which agent is best, nor how large an A/B test would have to be."
+
+    def sentences(self) -> list[str]:
+        """The answer, why, what to log, and whether leave-one-out may be trusted here."""
+        lines = [self.headline(), *self.why]
+        lines += [] if self.ab_test is None else [self.ab_test["why"]]
+        lines += [] if self.exploration is None else [self.exploration["line"]]
+        return lines + [row["sentence"] for row in self.protocols]
+
+    def to_dict(self) -> Row:
+        """JSON types."""
+        return {**vars(self), "sentences": self.sentences()}
+
+
 def advise_on(
     log: Log | Ratings,
     question: Question,
     *,
-    report: Report = lambda stage: None,
+    report: Callable[[str], None] = lambda stage: None,
     executor: Executor | None = None,
     doctor: Sequence[str] = (),
 ) -> Advice:
@@ -93,265 +169,180 @@ def advise_on(
         doctor: lines on the file, which are kept with the rest.
 
     Raises:
-        UserError: fewer than two agents, one that cannot be fitted or replayed, or a log that is none.
+        UserError: fewer than two agents, one that cannot be fitted or replayed, or a log that contradicts the question.
     """
-    check_seed(question.seed)
-    agents = agents_of(question.agents)
-    why = _unanswerable(log, question)
-    if why:
-        return Advice(CANNOT_TELL, why=[why], doctor=doctor, exploration=_first_line(question), facts=_facts(log))
+    seed, agents = check_seed(question.seed), agents_of(question.agents)
+    found, absurd = Advice(doctor=list(doctor), facts=_facts(log)), _absurd(log, question)
+    if absurd:
+        line = "Log first: one recommendation in ten drawn uniformly from all items, all with their propensities."
+        found.why, found.exploration = [absurd], {"epsilon": 0.1, "rows": None, "line": line}
+        return found
     assert isinstance(log, Log)
-    met = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1
-    n_items = max(question.n_items or 0, met)
+    n_items = max(question.n_items or 0, int(log["item"].max()) + 1, int(log["action"].max()) + 1)
     report("read the logging policy")
-    bare = bool(np.isnan(log["propensity"][log.is_bandit]).any())
-    given = Logger(None, None, ABSENT)
-    logger = given if bare else logger_of(log, question.logging, n_items, question.seed, executor)
+    logger = logger_of(log, question.logging, n_items, seed, executor)
     report(f"fit and replay {len(agents)} agents, each on users that it was not fitted on")
-    shown, states = shown_of(log, agents, logger, n_items, question.seed, executor)
-    run = _Run(log, question, agents, shown, states, n_items, report, executor)
-    return replace(run.advice(), doctor=list(doctor))
+    shown = shown_of(log, agents, logger, n_items, seed, executor)
+    found.facts |= {"items": n_items, "logging": logger.known}
+    compared, loss, totals = None, 1.0, totals_of(shown)
+    bounds = question.rewards or (0.0, 1.0)
+    if logger.known != ABSENT:
+        report("compare agents, and look at rows in their order")
+        compared = Compared(shown, question.level, bounds)
+        whole = [name for name in agents if compared.covered(name, question.level)[2] >= 1.0]
+        found.checks, loss = order_checks(shown, whole, question.level)
+        found.checks.append(permuted_clicks(shown, question.level, bounds, seed))
+        found.pairs = compared.pairs()
+    found.agents = [_row(name, log, shown, compared) for name in agents]
+    report("fit click models")
+    if totals.unit:
+        limits = {row["agent"]: (row["low"], row["high"]) for row in found.agents}
+        found.models = click_models(log, shown, limits, totals, question.tolerance, question.level, seed)
+        found.checks.append(_models_check(found))
+    _decide(found, compared, loss, question)
+    report("leave-one-out on the same folds")
+    found.protocols = [_leave_one_out(found, log, agents, compared, loss, question, executor)]
+    if found.answer != "log":
+        _ask_for_more(found, log, shown, totals, question)
+    return found
 
 
-def _unanswerable(log: Log | Ratings, question: Question) -> str:
+def _absurd(log: Log | Ratings, question: Question) -> str:
     """Why nothing can be said of a log; empty where something may be."""
-    if isinstance(log, Ratings):
-        return "The file holds ratings, and nothing of what was recommended: no agent can be judged by it."
+    if isinstance(log, Ratings) or not log.is_bandit.any():
+        what = "The file holds ratings" if isinstance(log, Ratings) else "The log shows no recommendation"
+        return f"{what}: nothing in it says what users do with what they are shown."
     shown = log.is_bandit
-    if not shown.any():
-        return "The log shows no recommendation: nothing in it says what users click of what they are shown."
     reward, action, time, user = (log[name][shown] for name in ("reward", "action", "time", "user"))
-    if check_bounds(reward, question.rewards) is None:
-        return (
-            f"Rewards lie between {reward.min():g} and {reward.max():g}, not at 0 or 1: how much an unseen one may "
-            "earn is not known. Say the least and the largest reward possible."
+    least, largest = question.rewards or (0.0, 1.0)
+    if question.rewards and (reward.min() < least or reward.max() > largest):
+        raise UserError(
+            f"rewards lie in {reward.min():g} to {reward.max():g}, not {least:g} to {largest:g}: state both"
         )
+    if not question.rewards and not np.all((reward == 0.0) | (reward == 1.0)):
+        span = f"Rewards lie in {reward.min():g} to {reward.max():g}, and are not 0 or 1"
+        return f"{span}: what one more could earn is not known. State the least and the largest reward possible."
     if np.ptp(reward) == 0.0:
         return f"Every recommendation earned {reward[0]:g}: such rewards tell no agent from another."
     if len(np.unique(action)) == 1:
         return "The log shows one item only: nothing in it says what another would have earned."
     if np.any((np.diff(time) < 0.0) & ~user_begins(user)[1:]):
-        return "Time runs backwards within users: the order of the rows is not that of the events. Sort them by time."
+        return "Time runs backwards within users: the rows are not in the order of the events. Sort them by time."
     return ""
 
 
-def _facts(log: Log | Ratings) -> dict[str, Any]:
+def _facts(log: Log | Ratings) -> Row:
     if isinstance(log, Ratings):
         return {"ratings": len(log)}
     reward = log["reward"][log.is_bandit]
-    return {
-        "recommendations": int(reward.size),
-        "views": len(log) - int(reward.size),
-        "users": len(log.users()),
-        "mean_reward": float(np.mean(reward)) if reward.size else None,
-    }
+    rate = float(reward.mean()) if reward.size else None
+    return {"recommendations": reward.size, "views": len(log) - reward.size, "users": log.users().size, "reward": rate}
 
 
-def _first_line(question: Question) -> dict[str, Any]:
+def _row(name: str, log: Log, shown: Shown, compared: Compared | None) -> Row:
+    """What the log covers of an agent, and its value; limits hold for all agents together."""
+    if compared is None:
+        ever = np.bincount(shown.action, minlength=shown.taken[name].shape[1]) > 0
+        limits: tuple[float | None, ...] = (float(np.mean(shown.taken[name] @ ever)), 0.0, 1.0, None, 0.0, 1.0)
+    else:
+        level = 1.0 - (1.0 - compared.level) / len(compared.agents)
+        limits = *compared.covered(name, level), *compared.value(name, level)
+    keys = ("covered", "covered_low", "covered_high", "value", "low", "high")
+    return {"agent": name, "known": shown.logger.known, **dict(zip(keys, limits, strict=True))}
+
+
+def _models_check(found: Advice) -> Check:
+    """Whether some model that fits gives each agent a value that the log's own limits leave open."""
+    fitting = [model["raw"] for model in found.models if model["fits"]]
+    missed = [r["agent"] for r in found.agents if not any(r["low"] <= raw[r["agent"]] <= r["high"] for raw in fitting)]
+    if missed:
+        said = f"no click model that fits gives what the log shows of {', '.join(missed)}"
+        return check("click_models", "off", len(missed), 0.0, said)
+    return check("click_models", "clear", 0.0, 0.0, "click models that fit give what the log shows of every agent")
+
+
+def _decide(found: Advice, compared: Compared | None, loss: float, question: Question) -> None:
+    """Let the log decide, or say why it does not."""
+    stopping = [each for each in found.checks if each["check"] != "click_models" and each["grade"] != "clear"]
+    found.why = [f"It does not decide: {each['sentence']}." for each in stopping]
+    if compared is None:
+        found.why.append("The log has no propensities, so that nobody knows how often it would show what.")
+        return
+    best = decide(compared, loss)
+    if best.high > question.tolerance:
+        said = f"Of {best.pick}, the surest choice, it leaves open a cost of {best.high:.0%} of the best agent's value"
+        hidden = [row["agent"] for row in found.agents if row["covered_low"] < 1.0 - 1e-9]
+        said += f", more than {question.tolerance:.0%}"
+        if loss > 0.0 and decide(compared).high <= question.tolerance:
+            said += f": it cannot exclude that users tire of what is shown again, which may cost {loss:.0%}"
+        elif hidden:
+            said += f": it does not show all that these take: {', '.join(hidden)}"
+        found.why.append(f"{said}.")
+    if not found.why:
+        found.answer, found.pick, found.tied, found.cost = "log", best.pick, best.tied, {"high": best.high}
+
+
+def _leave_one_out(
+    found: Advice,
+    log: Log,
+    agents: dict[str, Any],
+    compared: Compared | None,
+    loss: float,
+    question: Question,
+    executor: Executor | None,
+) -> Row:
+    """Whether to choose by leave-one-out: only where its order is the log's, which bounds what its choice costs."""
+    n_items = found.facts["items"]
+    row: Row = {"protocol": "leave_one_out", "metric": "hr@1", "decided_pairs": 0, "agree": 0, "reversed": 0}
+    row |= {"pick": None, "advised": False, "cost_low": None, "cost_high": None}
+    why, off = "", [each["check"] for each in found.checks if each["grade"] != "clear"]
+    try:
+        if not all(isinstance(agent, Learner) for agent in agents.values()):
+            raise UserError("it fits agents anew, and some of these are fitted already")
+        scores = hit_rates(log, agents, n_items, question.seed, executor)
+        row["pick"] = pick = max(scores, key=lambda name: scores[name])
+        costs = [1.0 - m["values"][pick] / max(max(m["values"].values()), 1e-300) for m in found.models if m["fits"]]
+        row |= {"cost_low": min(costs), "cost_high": max(costs)} if costs else {}
+        if compared is not None:
+            decided, agree, turned = agreement(compared, scores, n_items)
+            row |= {"decided_pairs": decided, "agree": agree, "reversed": turned}
+            row["cost_high"] = high = decision_for(compared, pick, loss).high
+            if agree < decided:
+                why = f"it orders {decided - agree} of {decided} differences otherwise than the log"
+            elif high > question.tolerance:
+                why = f"what it picks, {pick}, may cost {high:.0%} of the best agent's value"
+        if row["decided_pairs"] < FEWEST:
+            why = f"the log decides {row['decided_pairs']} differences that could confirm it, fewer than {FEWEST}"
+    except UserError as error:
+        why = str(error)
+    why = why or (f"not clear: {', '.join(off)}" if off else "")
+    right = f"Leave-one-out orders all {row['decided_pairs']} differences that the log decides as the log does."
+    return row | {"advised": not why, "sentence": f"Do not choose by leave-one-out: {why}." if why else right}
+
+
+def _ask_for_more(found: Advice, log: Log, shown: Shown, totals: UserTotals, question: Question) -> None:
+    """An A/B test where its size can be said; what to log where not, or where the platform has too few users."""
+    users, have = range_of_users(found.models, totals, question.level), question.users or totals.users
+    if users is None or users[2] > TOO_WIDE * users[1]:
+        span = "no model of clicks fits" if users is None else f"it may take {users[1]:,} to {users[2]:,} users an arm"
+        found.why.append(f"How large an A/B test has to be the log does not say either: {span}.")
+    else:
+        number = f"{sum(model['fits'] for model in found.models)} of {len(found.models)}"
+        said = f"The range is that of the click models that fit ({number}) and of the log's own error."
+        found.answer, sizes = "ab_test", dict(zip(("users", "low", "high"), users, strict=True))
+        found.ab_test = {**sizes, "tolerance": question.tolerance, "why": said}
+        if users[0] <= have:
+            return
+        found.why.append(f"That is more than the {have:,} users that an arm can have: log with exploration first.")
+    today = None if shown.logger.policy is None else distributions(log, shown.logger.policy, shown.states)
+    values = [m["values"] for m in found.models if m["fits"] and max(m["values"].values()) > 0.0]
+    values = values or [dict.fromkeys(shown.targets, float(totals.value))]
+    rows = math.ceil(have * totals.length)
+    tried = [exploration(shown, today, each, totals, question.tolerance, rows, question.level) for each in values]
+    epsilon, needed = max(tried, key=lambda each: each[1])
     line = (
-        "Log first: recommendations of which one in ten is an item drawn uniformly, each with its propensity; then "
-        "advise again."
+        f"Log first: about {needed:,} recommendations, {epsilon:.0%} of them drawn uniformly from all "
+        f"{found.facts['items']:,} items and the others by today's policy, all with their propensities; then advise "
+        "again, naming that policy by --logging."
     )
-    return {"epsilon": 0.1, "rows": None, "line": line}
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One log with its agents replayed, on the way to advice."""
-
-    log: Log
-    question: Question
-    agents: dict[str, Any]
-    shown: Shown
-    states: States
-    n_items: int
-    report: Report
-    executor: Executor | None
-
-    def advice(self) -> Advice:
-        asked, shown = self.question, self.shown
-        bounds = check_bounds(shown.reward, asked.rewards)
-        assert bounds is not None
-        totals = totals_of(shown.user, shown.reward)
-        absent = shown.logger.known == ABSENT
-        if absent:
-            compared, checks, loss = None, [], 1.0
-            rows = [self._row(name, None, None) for name in self.agents]
-            agreed = Agreement("leave_one_out", "hr@1", {}, None, why="the log has no propensities to judge it by")
-        else:
-            self.report("compare agents, and look at rows in their order")
-            compared = Compared(shown, asked.level, bounds)
-            checks, loss = order_checks(shown, self.log["action"][self.log.is_bandit], asked.level)
-            checks.append(permuted_clicks(shown, asked.level, bounds, asked.seed))
-            each = 1.0 - (1.0 - asked.level) / len(self.agents)
-            rows = [self._row(name, compared, each) for name in self.agents]
-            self.report("leave-one-out on the same folds")
-            learners = {name: agent for name, agent in self.agents.items() if isinstance(agent, Learner)}
-            agreed = leave_one_out_agreement(self.log, learners, compared, self.n_items, asked.seed, self.executor)
-        models: list[Foreseen] = []
-        if bounds == (0.0, 1.0):
-            self.report("fit click models")
-            limits = {row["agent"]: (row["value"] or 0.0, row["low"], row["high"]) for row in rows}
-            models = fitted_models(
-                self.log, self.states, limits, totals, asked.tolerance, asked.level, self.n_items, asked.seed
-            )
-            checks.append(_click_models(models, rows, asked.level))
-        found = Advice(
-            CANNOT_TELL,
-            agents=rows,
-            pairs=[] if compared is None else compared.pairs(),
-            models=models,
-            checks=checks,
-            facts={
-                **_facts(self.log),
-                "agents": list(self.agents),
-                "items": self.n_items,
-                "logging": shown.logger.known,
-            },
-        )
-        return self._answered(found, compared, loss, totals, agreed)
-
-    def _row(self, name: str, compared: Compared | None, level: float | None) -> dict[str, Any]:
-        if compared is None:
-            ever = np.bincount(self.log["action"][self.log.is_bandit], minlength=self.n_items) > 0
-            share = float(np.mean(self.states.taken[name] @ ever))
-            limits = {"value": None, "low": 0.0, "high": 1.0}
-            return {"agent": name, "covered": share, "covered_low": 0.0, "covered_high": 1.0, "known": ABSENT, **limits}
-        assert level is not None
-        covered = compared.covered(name, level)
-        value, low, high = compared.value(name, level)
-        return {
-            "agent": name,
-            "covered": covered.share,
-            "covered_low": covered.low,
-            "covered_high": covered.high,
-            "known": covered.known,
-            "value": value,
-            "low": low,
-            "high": high,
-        }
-
-    def _answered(
-        self, found: Advice, compared: Compared | None, loss: float, totals: Any, agreed: Agreement
-    ) -> Advice:
-        asked = self.question
-        decision = None if compared is None else decide(compared, loss)
-        off = [check for check in found.checks if check.grade == "off" and check.check != "click_models"]
-        why = [f"The log does not decide: {check.sentence}." for check in off]
-        if decision is None:
-            why.append("The log has no propensities: what it does not show, and how often it shows what, is not known.")
-        elif decision.high > asked.tolerance:
-            why.append(_open(found, decision, compared, loss, asked))
-        found = replace(found, protocols=[_protocol(agreed, found, compared, loss, asked)])
-        if decision is not None and not why:
-            return replace(
-                found,
-                answer=LOG,
-                pick=decision.pick,
-                tied=decision.tied,
-                cost={"high": decision.high},
-                next=f"put {decision.pick} into service, and watch it by an A/B test against today's policy",
-            )
-        return self._by_test(replace(found, why=why), totals)
-
-    def _by_test(self, found: Advice, totals: Any) -> Advice:
-        """The A/B test where its size can be said, and what to log where not or where it is too large."""
-        asked = self.question
-        users = range_of_users(found.models, totals, asked.level)
-        affordable = asked.users or totals.users
-        test, why = None, list(found.why)
-        if users is None:
-            why.append("Nothing says how large an A/B test has to be: too few rewards, or rewards that are no clicks.")
-        elif users[2] > TOO_WIDE * users[1]:
-            why.append(
-                f"Models that fit equally well ask for {users[1]:,} to {users[2]:,} users an arm: too wide to act on."
-            )
-        else:
-            fitting = sum(model.fits for model in found.models)
-            said = f"The range is that of {fitting} click models that fit the log equally well, and of its own error."
-            test = {"users": users[0], "low": users[1], "high": users[2], "tolerance": asked.tolerance, "why": said}
-        if test is not None and users is not None and users[0] > affordable:
-            why.append(
-                f"An arm can have {affordable:,} users, fewer than the A/B test needs: log with exploration first."
-            )
-        first = None if test is not None and test["users"] <= affordable else self._exploration(found, totals)
-        types = "run the A/B test and take its best arm" if first is None else "log as said, then advise again"
-        return replace(
-            found, answer=CANNOT_TELL if test is None else AB_TEST, why=why, ab_test=test, exploration=first, next=types
-        )
-
-    def _exploration(self, found: Advice, totals: Any) -> dict[str, Any]:
-        asked, logger = self.question, self.shown.logger
-        fitting = [max(model.values.values()) for model in found.models if model.fits]
-        value = min(fitting, default=0.0) or totals.value
-        today = None if logger.policy is None else distributions(self.log, logger.policy, self.states.rows)
-        have = math.ceil((asked.users or totals.users) * totals.length)
-        epsilon, rows = exploration(self.states, today, value, totals, asked.tolerance, have, asked.level)
-        mixed = "every one" if epsilon == 1.0 else f"{epsilon:.0%} of them"
-        line = (
-            f"Log first: about {rows:,} recommendations, {mixed} an item drawn uniformly from all {self.n_items:,} and "
-            "the others today's policy's, each with its propensity; then advise again with --logging naming that policy."
-        )
-        return {"epsilon": epsilon, "rows": rows, "line": line}
-
-
-def _open(found: Advice, decision: Any, compared: Any, loss: float, asked: Question) -> str:
-    hidden = [row["agent"] for row in found.agents if row["covered_low"] < 1.0 - 1e-9]
-    said = (
-        f"The choice that it leaves least open, {decision.pick}, may cost {decision.high:.0%} of the best value, more "
-        f"than {asked.tolerance:.0%}"
-    )
-    if loss > 0.0 and decide(compared).high <= asked.tolerance:
-        return (
-            f"{said}: users may tire of what they are shown again, by up to {loss:.0%}, and the log cannot exclude it."
-        )
-    return f"{said}{': it does not show all that these take: ' + ', '.join(hidden) if hidden else ''}."
-
-
-def _click_models(models: Sequence[Foreseen], rows: Sequence[dict[str, Any]], level: float) -> Check:
-    """Whether the models that fit give each agent a value that the log's own limits leave open."""
-    missed = []
-    for row in rows:
-        fitting = [model.raw[row["agent"]] for model in models if model.fits]
-        if not any(row["low"] <= value <= row["high"] for value in fitting):
-            missed.append(row["agent"])
-    grade = "off" if missed else "clear"
-    said = f"no click model that fits gives what the log shows of {', '.join(missed)}" if missed else (
-        "click models that fit give what the log shows of every agent"
-    )  # fmt: skip
-    return Check("click_models", grade, float(len(missed)), 0.0, said)
-
-
-def _protocol(
-    agreed: Agreement, found: Advice, compared: Compared | None, loss: float, asked: Question
-) -> dict[str, Any]:
-    """What an offline protocol is worth here: what its choice costs, and whether to choose by it."""
-    costs = []
-    if agreed.pick is not None:
-        for model in found.models:
-            best = max(model.values.values())
-            costs += [1.0 - model.values[agreed.pick] / best] if model.fits and best > 0.0 else []
-    low, high = (min(costs), max(costs)) if costs else (None, None)
-    why = agreed.why
-    if not why and agreed.decided < FEWEST:
-        why = f"the log decides {agreed.decided} differences, fewer than the {FEWEST} that it would have to agree with"
-    if not why and agreed.reversed:
-        why = f"it orders {agreed.reversed} of {agreed.decided} differences the other way round than the log"
-    if not why and agreed.agree < agreed.decided:
-        why = f"it leaves {agreed.decided - agreed.agree} of {agreed.decided} differences open that the log decides"
-    off = [check.check for check in found.checks if check.grade == "off"]
-    if not why and off:
-        why = f"a check is off: {', '.join(off)}"
-    if not why and compared is not None and agreed.pick is not None:
-        high = decision_for(compared, agreed.pick, loss).high
-        if high > asked.tolerance:
-            why = f"its choice, {agreed.pick}, may cost {high:.0%} of the best value for all that the log shows"
-    sentence = (
-        f"Do not choose by leave-one-out: {why}." if why else
-        f"Leave-one-out orders all {agreed.decided} differences that the log decides as the log does."
-    )  # fmt: skip
-    return {
-        "protocol": agreed.protocol, "metric": agreed.metric, "decided_pairs": agreed.decided, "agree": agreed.agree,
-        "reversed": agreed.reversed, "advised": not why, "pick": agreed.pick, "cost_low": low, "cost_high": high,
-        "sentence": sentence,
-    }  # fmt: skip
+    found.exploration = {"epsilon": epsilon, "rows": needed, "line": line}

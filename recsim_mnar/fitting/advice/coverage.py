@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.support import mean_weight_limits, support_of
+from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.acting import TOLERANCE
@@ -25,13 +23,14 @@ from recsim_mnar.replay import least_propensity, replay, replay_batches, replay_
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 FOLDS = 4
-"""Of users. An agent is fitted on the others: three quarters of them, for a fit each; the replays cost the same."""
+"""Of users. An agent is fitted on the others, three quarters; each further fold is a fit more and no replay."""
 STATES = 600
-"""Users, at most, in one state of each of whom the agents' whole distributions are kept."""
+"""Users, at most, of whom the agents' whole distributions are kept in one state each."""
 REPLAYED, BOUNDED, WEIGHED, ABSENT = "replayed", "least propensity", "mean weight", "no propensities"
-"""How coverage is known: the logging policy is replayed, explores by its name, is not known, or nothing is."""
+"""How coverage is known: the logging policy is replayed; it explores, by its name; it is not known; nothing is."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Logger:
     Attributes:
         policy: it gives the log's propensities; None where none is known that does.
         least: no action has a smaller propensity in any state; None where nobody says so.
-        known: of the four words above.
+        known: one of the four words above.
     """
 
     policy: Policy | None
@@ -51,38 +50,32 @@ class Logger:
 
 @dataclass(frozen=True)
 class Shown:
-    """The recommendations of a log, n rows in the order of (user, step), and what agents make of them.
+    """The n recommendations of a log in the order of (user, step), and what agents make of them.
 
     Attributes:
-        user, reward, propensity: (n,).
+        user, action, reward, propensity: (n,).
         targets: by agent (n,) its probability of the logged action; it was fitted on other users.
         missing: by agent (n,) its mass on what the logging policy never shows; empty where that is not known.
         logger: what is known of the logging policy.
+        states: (S,) rows of the log, one decision of each of some users.
+        taken: by agent (S, n_items) its distribution there.
     """
 
-    user: NDArray[np.int64]
+    user: Ints
+    action: Ints
     reward: Floats
     propensity: Floats
     targets: dict[str, Floats]
     missing: dict[str, Floats]
     logger: Logger
-
-    def with_reward(self, reward: Floats) -> Shown:
-        """The same rows with other rewards."""
-        return replace(self, reward=reward)
-
-
-@dataclass(frozen=True)
-class States:
-    """Decisions of some users, and each agent's distribution over the items there.
-
-    Attributes:
-        rows: (S,) of the log.
-        taken: by agent (S, n_items).
-    """
-
-    rows: NDArray[np.int64]
+    states: Ints
     taken: dict[str, Floats]
+
+    def part(self, rows: NDArray[np.bool_]) -> Shown:
+        """Some of the recommendations."""
+        columns: dict[str, Any] = {n: getattr(self, n)[rows] for n in ("user", "action", "reward", "propensity")}
+        columns |= {n: {a: x[rows] for a, x in getattr(self, n).items()} for n in ("targets", "missing")}
+        return replace(self, **columns)
 
 
 def agents_of(given: Sequence[Any]) -> dict[str, Learner | Policy]:
@@ -93,8 +86,7 @@ def agents_of(given: Sequence[Any]) -> dict[str, Learner | Policy]:
     """
     found: dict[str, Learner | Policy] = {}
     for each in given:
-        one = registry.learner(each) if isinstance(each, str) else each
-        name = each if isinstance(each, str) else name_of(each)
+        one, name = (registry.learner(each), each) if isinstance(each, str) else (each, name_of(each))
         if name in found:
             raise UserError(f"agent {name!r} is named twice; name each once")
         found[name] = as_policy(one) if role_of(one) == "policy" else as_learner(one, name=name)
@@ -107,8 +99,8 @@ def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor 
     """What may be believed of a logging policy: only what the log's propensities bear out.
 
     Args:
-        log: with propensities.
-        given: a name, a policy, or None where it is not known. A name is fitted on the log itself.
+        log: with recommendations.
+        given: a name, which is fitted on the log itself, or a policy; None where it is not known.
         n_items: of the log's world.
         seed: of the fit.
         executor: to spread the replay over.
@@ -116,21 +108,22 @@ def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor 
     Raises:
         UserError: the log's propensities contradict what is given.
     """
-    if given is None:
-        return Logger(None, None, WEIGHED)
-    learner = registry.learner(given) if isinstance(given, str) else given
-    policy = fitted(learner, log, n_items=n_items, seed=seed) if role_of(learner) != "policy" else as_policy(learner)
-    least, logged = least_propensity(policy), log["propensity"][log.is_bandit]
+    logged = log["propensity"][log.is_bandit]
+    if np.isnan(logged).any() or given is None:
+        return Logger(None, None, ABSENT if np.isnan(logged).any() else WEIGHED)
+    one = registry.learner(given) if isinstance(given, str) else given
+    policy = as_policy(one) if role_of(one) == "policy" else fitted(one, log, n_items=n_items, seed=seed)
+    least = least_propensity(policy)
     if least is not None and float(np.min(logged)) < least * (1.0 - 1e-9):
         raise UserError(
             f"logging policy {policy.name!r} takes no action with less than {least:.4g}, and the log has a propensity "
             f"of {np.min(logged):.4g}: name the policy that made the log, or none"
         )
     try:
-        same = np.abs(replay(log, policy, executor=executor)[log.is_bandit] - logged)
+        apart = np.abs(replay(log, policy, executor=executor)[log.is_bandit] - logged)
     except UserError:  # it cannot be replayed, or learns from all users
-        same = np.ones(1)
-    if np.all(same <= TOLERANCE):
+        apart = np.ones(1)
+    if np.all(apart <= TOLERANCE):
         return Logger(policy, least, REPLAYED)
     return Logger(None, least, WEIGHED if least is None else BOUNDED)
 
@@ -142,129 +135,80 @@ def shown_of(
     n_items: int,
     seed: int,
     executor: Executor | None = None,
-) -> tuple[Shown, States]:
-    """Replay each agent on users that it was not fitted on.
-
-    Args:
-        log: validated, with recommendations.
-        agents: by name; policies were fixed without this log.
-        logger: see :func:`logger_of`.
-        n_items: of the log's world.
-        seed: of folds and fits.
-        executor: to spread users over.
+) -> Shown:
+    """Replay each agent on users that it was not fitted on; policies were fixed without this log.
 
     Raises:
         UserError: an agent that cannot be fitted on the log or replayed.
     """
-    bandit = log.is_bandit
+    chosen = _one_decision_each(log, seed)
     targets = {name: np.full(len(log), np.nan) for name in agents}
     missing = {name: np.full(len(log), np.nan) for name in agents} if logger.policy is not None else {}
-    chosen = _one_decision_each(log, seed)
     taken = {name: np.zeros((len(chosen), n_items)) for name in agents}
     for name, agent in agents.items():
-        for rows, policy in _policies(log, name, agent, n_items, seed):
-            part = log.select(rows)
+        for mine, policy in _on_others(log, name, agent, logger, n_items, seed):
+            part, here = log.select(mine), np.flatnonzero(np.isin(chosen, mine))
             if logger.policy is None:
-                targets[name][rows] = replay(part, policy, executor=executor)
+                targets[name][mine] = replay(part, policy, executor=executor)
             else:
-                targets[name][rows], missing[name][rows] = replay_with_support(
-                    part, policy, logger.policy, executor=executor
-                )
-            here = np.flatnonzero(np.isin(chosen, rows))
+                found = replay_with_support(part, policy, logger.policy, executor=executor)
+                targets[name][mine], missing[name][mine] = found
             taken[name][here] = distributions(log, policy, chosen[here])
-    shown = Shown(
-        log["user"][bandit],
-        log["reward"][bandit],
-        log["propensity"][bandit],
-        {name: values[bandit] for name, values in targets.items()},
-        {name: values[bandit] for name, values in missing.items()},
-        logger,
-    )
-    return shown, States(chosen, taken)
+    shown = log.is_bandit
+    user, action, reward, propensity = (log[name][shown] for name in ("user", "action", "reward", "propensity"))
+    targets, missing = ({name: x[shown] for name, x in table.items()} for table in (targets, missing))
+    return Shown(user, action, reward, propensity, targets, missing, logger, chosen, taken)
 
 
-def _policies(
-    log: Log, name: str, agent: Learner | Policy, n_items: int, seed: int
-) -> Iterator[tuple[NDArray[np.int64], Policy]]:
-    """Rows of whole users, and the policy that is replayed on them."""
+def _on_others(
+    log: Log, name: str, agent: Learner | Policy, logger: Logger, n_items: int, seed: int
+) -> Iterator[tuple[Ints, Policy]]:
+    """Rows of whole users, and the policy that is replayed there."""
     if isinstance(agent, Policy):
         yield np.arange(len(log)), agent
         return
-    check_needs(name, agent, {"outcomes", "clicks"} if log.is_bandit.any() else set(), "the log")
+    check_needs(name, agent, {"clicks"} if logger.known == ABSENT else {"outcomes", "clicks"}, "the log")
     for mine, others in folds_of(log, seed):
         yield mine, fitted(agent, log.select(others), n_items=n_items, seed=derive_seed(seed, "fit"))
 
 
-def folds_of(log: Log, seed: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def folds_of(log: Log, seed: int) -> Iterator[tuple[Ints, Ints]]:
     """Rows of the users of each fold, and those of all others."""
     draw = uniforms(derive_seed(seed, "advise/folds"), Stream.PROTOCOL, log["user"], 0)
-    fold = (draw * FOLDS).astype(np.int64)
     for each in range(FOLDS):
-        mine = fold == each
+        mine = (draw * FOLDS).astype(np.int64) == each
         if mine.any() and not mine.all():
             yield np.flatnonzero(mine), np.flatnonzero(~mine)
 
 
-def _one_decision_each(log: Log, seed: int) -> NDArray[np.int64]:
-    """Rows, ascending: a decision of each of at most ``STATES`` users, all decisions of these as likely."""
+def _one_decision_each(log: Log, seed: int) -> Ints:
+    """Rows, ascending: a decision of each of at most ``STATES`` users, who are drawn by how many they have."""
     rows = np.flatnonzero(log.is_bandit)
     users, draw = log["user"][rows], derive_seed(seed, "advise/states")
     order = np.lexsort((uniforms(draw, Stream.PROTOCOL, users, log["step"][rows]), users))
-    first = order[np.flatnonzero(np.r_[True, users[order][1:] != users[order][:-1]])]
-    among = uniforms(draw, Stream.PROTOCOL, users[first], 1 << 31)
-    # Users weigh by their decisions, as in a mean over decisions: the few drawn are the first of an exponential race.
-    count = np.unique(users, return_counts=True)[1]
-    race = -np.log1p(-among) / count
+    starts = user_starts(users)
+    first = order[starts]
+    among = -np.log1p(-uniforms(draw, Stream.PROTOCOL, users[first], 1 << 31))
+    race = among / np.diff(np.r_[starts, len(rows)])  # the first of an exponential race
     return np.sort(rows[first[np.argsort(race, kind="stable")[:STATES]]])
 
 
-def distributions(log: Log, policy: Policy, chosen: NDArray[np.int64]) -> Floats:
-    """(len(chosen), n_items) what a policy would take at these decisions, one for each of their users."""
+def distributions(log: Log, policy: Policy, chosen: Ints) -> Floats:
+    """(len(chosen), n_items) what a policy would take at these decisions, one of each of their users."""
     rows = np.flatnonzero(np.isin(log["user"], log["user"][chosen]))
-    part = log.select(rows)
-    user, item, reward, propensity = (part[name] for name in ("user", "item", "reward", "propensity"))
+    part, wanted = log.select(rows), np.isin(rows, chosen)
+    user, item, reward = (part[name] for name in ("user", "item", "reward"))
     acting = policy.fresh()
     acting.reset(part.users())
     out = np.zeros((len(chosen), policy.n_items))
     for views, decisions in replay_batches(part, 0, len(part), one_by_one=True):
         if len(views):
             observe_events(acting, user[views], item[views], reward[views])
-        place = np.searchsorted(chosen, rows[decisions])
-        asked = np.flatnonzero((place < len(chosen)) & (chosen[np.minimum(place, len(chosen) - 1)] == rows[decisions]))
+        asked = decisions[wanted[decisions]]
         if len(asked):
-            users = user[decisions[asked]]
-            found = checked_distribution(acting, acting.probabilities(users), policy.n_items, n=len(users))
-            out[place[asked]] = found
-        acting.learn(user[decisions], part["action"][decisions], reward[decisions], propensity[decisions])
+            found = acting.probabilities(user[asked])
+            out[np.searchsorted(chosen, rows[asked])] = checked_distribution(
+                acting, found, policy.n_items, n=len(asked)
+            )
+        acting.learn(user[decisions], part["action"][decisions], reward[decisions], part["propensity"][decisions])
     return out
-
-
-@dataclass(frozen=True)
-class Covered:
-    """How much of an agent's recommendations a log shows, in the states that it met.
-
-    Attributes:
-        share: the estimate.
-        low, high: its interval.
-        hidden: upper limit of the mass that estimates do not know, beyond the column of missing mass.
-        known: how, of the words above.
-    """
-
-    share: float
-    low: float
-    high: float
-    hidden: float
-    known: str
-
-
-def covered(shown: Shown, agent: str, moments: Moments, stated: Stated, level: float) -> Covered:
-    """The share of an agent's mass that the log shows, and what may be hidden beyond it."""
-    known = shown.logger.known
-    if known == BOUNDED or (known == REPLAYED and stated.propensity_min is not None):
-        return Covered(1.0, 1.0, 1.0, 0.0, known)
-    found = support_of(moments, stated, level)
-    if known == REPLAYED:
-        told = float(found.known or 0.0)
-        return Covered(1.0 - told, 1.0 - found.entering, min(1.0 - told + (found.entering - told), 1.0), 0.0, known)
-    low, high = (min(max(limit, 0.0), 1.0) for limit in mean_weight_limits(moments, stated, level))
-    return Covered(min(found.mean, 1.0), min(low, 1.0 - found.hidden), high, found.hidden, known)
