@@ -23,8 +23,10 @@ from recsim_mnar.fitting.advice.coverage import (
     shown_of,
 )
 from recsim_mnar.fitting.advice.deciding import (
+    CALM,
     Check,
     Compared,
+    Tiring,
     check,
     decide,
     decision_for,
@@ -184,13 +186,14 @@ def advise_on(
     report(f"fit and replay {len(agents)} agents, each on users that it was not fitted on")
     shown = shown_of(log, agents, logger, n_items, seed, executor)
     found.facts |= {"items": n_items, "logging": logger.known}
-    compared, loss, totals = None, 1.0, totals_of(shown)
+    compared, tires, totals = None, CALM, totals_of(shown)
     bounds = question.rewards or (0.0, 1.0)
     if logger.known != ABSENT:
         report("compare agents, and look at rows in their order")
         compared = Compared(shown, question.level, bounds)
-        whole = [name for name in agents if compared.covered(name, question.level)[2] >= 1.0]
-        found.checks, loss = order_checks(shown, whole, question.level)
+        shares = {name: compared.covered(name, question.level) for name in agents}
+        whole = [name for name in agents if shares[name][2 if logger.known == WEIGHED else 0] >= 1.0]
+        found.checks, tires = order_checks(shown, whole, question.level, question.tolerance)
         found.checks.append(permuted_clicks(shown, question.level, bounds, seed))
         found.pairs = compared.pairs()
     found.agents = [_row(name, log, shown, compared) for name in agents]
@@ -199,9 +202,9 @@ def advise_on(
         limits = {row["agent"]: (row["low"], row["high"]) for row in found.agents}
         found.models = click_models(log, shown, limits, totals, question.tolerance, question.level, seed)
         found.checks.append(_models_check(found))
-    _decide(found, compared, loss, question)
+    _decide(found, compared, tires, question)
     report("leave-one-out on the same folds")
-    found.protocols = [_leave_one_out(found, log, agents, compared, loss, question, executor)]
+    found.protocols = [_leave_one_out(found, log, agents, compared, tires, question, executor)]
     if found.answer != "log":
         _ask_for_more(found, log, shown, totals, question)
     return found
@@ -261,20 +264,20 @@ def _models_check(found: Advice) -> Check:
     return check("click_models", "clear", 0.0, 0.0, "click models that fit give what the log shows of every agent")
 
 
-def _decide(found: Advice, compared: Compared | None, loss: float, question: Question) -> None:
+def _decide(found: Advice, compared: Compared | None, tires: Tiring, question: Question) -> None:
     """Let the log decide, or say why it does not."""
     stopping = [each for each in found.checks if each["check"] != "click_models" and each["grade"] != "clear"]
     found.why = [f"It does not decide: {each['sentence']}." for each in stopping]
     if compared is None:
         found.why.append("The log has no propensities, so that nobody knows how often it would show what.")
         return
-    best = decide(compared, loss)
+    best = decide(compared, tires)
     if best.high > question.tolerance:
         said = f"Of {best.pick}, the surest choice, it leaves open a cost of {best.high:.0%} of the best agent's value"
         hidden = [row["agent"] for row in found.agents if row["covered_low"] < 1.0 - 1e-9]
         said += f", more than {question.tolerance:.0%}"
-        if loss > 0.0 and decide(compared).high <= question.tolerance:
-            said += f": it cannot exclude that users tire of what is shown again, which may cost {loss:.0%}"
+        if tires[0] > 0.0 and decide(compared).high <= question.tolerance:
+            said += f": it cannot exclude that users tire of what is shown again, which may cost {tires[0]:.0%}"
         elif hidden:
             said += f": it does not show all that these take: {', '.join(hidden)}"
         found.why.append(f"{said}.")
@@ -287,7 +290,7 @@ def _leave_one_out(
     log: Log,
     agents: dict[str, Any],
     compared: Compared | None,
-    loss: float,
+    tires: Tiring,
     question: Question,
     executor: Executor | None,
 ) -> Row:
@@ -306,7 +309,7 @@ def _leave_one_out(
         if compared is not None:
             decided, agree, turned = agreement(compared, scores, n_items)
             row |= {"decided_pairs": decided, "agree": agree, "reversed": turned}
-            row["cost_high"] = high = decision_for(compared, pick, loss).high
+            row["cost_high"] = high = decision_for(compared, pick, tires).high
             if agree < decided:
                 why = f"it orders {decided - agree} of {decided} differences otherwise than the log"
             elif high > question.tolerance:

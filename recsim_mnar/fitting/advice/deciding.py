@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals.limits import Deviations
+from recsim_mnar.estimators.intervals.limits import Deviations, Spread, positive_limits
 from recsim_mnar.estimators.off_policy.difference import estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import Moments
@@ -17,7 +17,7 @@ from recsim_mnar.estimators.off_policy.pairs import PairMoments
 from recsim_mnar.estimators.off_policy.row_order import OrderSums
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import STRICT, mean_weight_limits, support_of
-from recsim_mnar.fitting.advice.coverage import REPLAYED, WEIGHED, Floats, Shown
+from recsim_mnar.fitting.advice.coverage import REPLAYED, WEIGHED, Floats, Ints, Shown
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import steps_within, user_begins, user_starts
 from recsim_mnar.rng import Stream, derive_seed, uniforms
@@ -26,8 +26,13 @@ OF_VALUE = 0.2
 """Share of the level's complement that the lower limit of the pick's own value takes; the differences take the rest."""
 CONTROLS, MOST_DECIDED = 20, 2
 """Logs of the control, and in how many of them one best agent may seem to be decided."""
+SOON = 3
+"""Decisions within which an item is shown again soon."""
 Limits = tuple[float, float, float]
 """A number, and its lower and upper limit."""
+Tiring = tuple[float, dict[str, float]]
+"""Share of its value that what is shown again may lose, and by agent how often it repeats itself at least."""
+CALM: Tiring = (0.0, {})
 Check = dict[str, Any]
 
 
@@ -133,34 +138,53 @@ class Decision:
     tied: list[str]
 
 
-def decision_for(compared: Compared, pick: str, loss: float = 0.0) -> Decision:
-    """What the log says of one agent, which may lose the share ``loss`` of its value, see :func:`tiring`."""
+def decision_for(compared: Compared, pick: str, tires: Tiring = CALM) -> Decision:
+    """What the log says of one agent, if what is shown again earns less: the pick always, the others as they repeat."""
+    loss, again = tires
     value, low, _ = compared.value(pick, 1.0 - 2.0 * OF_VALUE * (1.0 - compared.level))
-    beyond = {name: compared.beyond(name, pick) + loss * value for name in compared.agents if name != pick}
+    beyond = {name: compared.beyond(name, pick) for name in compared.agents if name != pick}
+    if loss > 0.0:
+        kept = {name: again.get(name, 0.0) * compared.value(name, compared.level)[0] for name in beyond}
+        beyond = {name: most + loss * max(value - kept[name], 0.0) for name, most in beyond.items()}
     above, low = max(beyond.values()), low * (1.0 - loss)
     # The best earns at most `above` more than the pick, which earns at least `low`.
     high = 0.0 if above <= 0.0 else above / (above + low) if low > 0.0 else 1.0
     return Decision(pick, above, high, [name for name, most in beyond.items() if most > 0.0])
 
 
-def decide(compared: Compared, loss: float = 0.0) -> Decision:
+def decide(compared: Compared, tires: Tiring = CALM) -> Decision:
     """The agent of which the log says most surely that it costs little."""
     every = [decision_for(compared, name) for name in compared.agents]
-    return decision_for(compared, min(every, key=lambda each: each.above).pick, loss)
+    return decision_for(compared, min(every, key=lambda each: each.above).pick, tires)
+
+
+def repeating(shown: Shown, agent: str, level: float) -> float:
+    """Lower limit of the probability that an agent shows a user the same item twice running."""
+    follows, starts = ~user_begins(shown.user), user_starts(shown.user)
+    weight = shown.targets[agent] / shown.propensity
+    again = follows & np.r_[False, shown.action[1:] == shown.action[:-1]]
+    sums = np.add.reduceat(again * weight * np.r_[0.0, weight[:-1]], starts)
+    pairs = np.add.reduceat(follows * 1.0, starts)
+    share = float(sums.sum() / pairs.sum())
+    variance = float(np.sum((sums - share * pairs) ** 2)) / float(pairs.sum()) ** 2
+    return min(positive_limits(share, Spread(variance, 0.0, 0.0, 0.0), level)[0], 1.0)
 
 
 def tiring(shown: Shown, level: float) -> Limits | None:
-    """Logarithm of how much an item earns where it is shown again at once, over what it earned before.
+    """Logarithm of how much an item earns where it is shown again soon, over what it earned before.
 
-    Decisions of a user that follow one for the same item earn r' after r. The ratio of the sums of r' and r is put over
-    the same ratio where another item follows: what changes with time for all items alike cancels. None where one of
-    the four sums is 0.
+    Two decisions of a user, at most :data:`SOON` apart, for the same item earn r and later r'. The ratio of the sums of
+    r' and r over such pairs is put over the same ratio over pairs for two items: what changes with time for all items
+    alike cancels. None where one of the four sums is 0.
     """
-    follows = ~user_begins(shown.user)
-    again = follows & np.r_[False, shown.action[1:] == shown.action[:-1]]
-    before, starts = np.r_[0.0, shown.reward[:-1]], user_starts(shown.user)
-    parts = [again * shown.reward, again * before, (follows & ~again) * shown.reward, (follows & ~again) * before]
-    sums = np.array([np.add.reduceat(part, starts) for part in parts])
+    user, action, reward, starts = shown.user, shown.action, shown.reward, user_starts(shown.user)
+    parts = np.zeros((4, user.size))
+    for lag in range(1, min(SOON, user.size - 1) + 1):
+        same, again = user[lag:] == user[:-lag], action[lag:] == action[:-lag]
+        for place, which in ((0, same & again), (2, same & ~again)):
+            parts[place, lag:] += which * reward[lag:]
+            parts[place + 1, lag:] += which * reward[:-lag]
+    sums = np.add.reduceat(parts, starts, axis=1)
     totals, signs = sums.sum(axis=1), np.array([1.0, -1.0, -1.0, 1.0])
     if np.min(totals) <= 0.0:
         return None
@@ -173,17 +197,18 @@ def tiring(shown: Shown, level: float) -> Limits | None:
     return effect, effect - less, effect + more
 
 
-def order_checks(shown: Shown, complete: list[str], level: float) -> tuple[list[Check], float]:
-    """Carry-over and staying, and the share of its value that tiring may cost an agent for all that the log shows.
+def order_checks(shown: Shown, complete: list[str], level: float, tolerance: float) -> tuple[list[Check], Tiring]:
+    """Carry-over and staying, and how far users may tire of what they are shown again, for all that the log says.
 
     Args:
         shown: the log's recommendations.
         complete: agents whose mean weight may be 1; the others' weights say nothing of effects.
-        level: of the limit on tiring. An effect is found at the strict level over the number of agents.
+        level: of the limit on tiring. Effects are found at the strict level over the number of agents.
+        tolerance: tiring is found where it costs more than this share.
     """
     if user_begins(shown.user).all():
         alone = "every user has one recommendation, so none can change a later one"
-        return [check(name, "clear", None, None, alone) for name in ("carry_over", "staying")], 0.0
+        return [check(name, "clear", None, None, alone) for name in ("carry_over", "staying")], CALM
     strict, effects = 1.0 - (1.0 - STRICT) / len(shown.targets), []
     for name in complete:
         sums = OrderSums(float(np.mean(shown.reward)))
@@ -193,9 +218,9 @@ def order_checks(shown: Shown, complete: list[str], level: float) -> tuple[list[
     loss = 1.0 if limit is None else max(-math.expm1(limit[1]), 0.0)
     said = f"no recommendation is found to change the next one; tiring may cost an agent up to {loss:.0%} of its value"
     carried = check("carry_over", "clear", None if tired is None else -math.expm1(tired[0]), loss, said)
-    if tired is not None and tired[2] < 0.0:
-        again = f"an item that is shown again at once earns {-math.expm1(tired[0]):.0%} less: users tire of it"
-        carried |= {"grade": "off", "sentence": again}
+    if tired is not None and tired[2] < math.log1p(-tolerance):
+        less = f"an item that is shown again soon earns {-math.expm1(tired[0]):.0%} less: users tire of it"
+        carried |= {"grade": "off", "sentence": less}
     none = (
         "no recommendation is found to change who goes on" if complete else "no agent is shown whole: nothing is known"
     )
@@ -210,29 +235,31 @@ def order_checks(shown: Shown, complete: list[str], level: float) -> tuple[list[
             span = f"{100 * stay[0]:+.2g} [{100 * stay[1]:+.2g}, {100 * stay[2]:+.2g}]"
             went = f"what {name} shows changes who goes on: another recommendation follows {span} points more often"
             stayed |= {"grade": "off", "figure": stay[0], "sentence": went}
-    return [carried, stayed], loss
+    again = {name: repeating(shown, name, 1.0 - 2.0 * (1.0 - level)) for name in complete} if loss > 0.0 else {}
+    return [carried, stayed], (loss, again)
+
+
+def turned(user: Ints, reward: Floats, seed: int, number: int) -> Floats:
+    """Rewards (n,) turned round within each user by a drawn number of rows, so that none of several keeps its row."""
+    starts = user_starts(user)
+    count = np.diff(np.r_[starts, user.size])
+    draw = uniforms(derive_seed(seed, "advise/control"), Stream.BOOTSTRAP, user[starts], number)
+    by = 1 + (draw * (count - 1)).astype(np.int64)
+    place = (steps_within(user) + np.repeat(by, count)) % np.repeat(count, count)
+    return np.asarray(reward[np.repeat(starts, count) + place])
 
 
 def permuted_clicks(shown: Shown, level: float, bounds: tuple[float, float], seed: int) -> Check:
     """The control: how often one best agent is decided where each reward stands in another row of its user.
 
-    Rewards are turned round within each user by a number of rows that is drawn, so that none keeps its row: with those
-    that do, a share of the true lead would stay. Users with one row say nothing there; where there are no others, the
-    rewards of the whole log are turned.
+    With rewards that keep their row, as some do in a permutation, a share of the true lead would stay. Users with one
+    row say nothing there; where there are no others, the rewards of the whole log are turned.
     """
-    starts = user_starts(shown.user)
-    several = np.repeat(np.diff(np.r_[starts, shown.user.size]) > 1, np.diff(np.r_[starts, shown.user.size]))
+    several = np.isin(shown.user, shown.user[~user_begins(shown.user)])
     rows = shown.part(several) if several.any() else shown
-    users = rows.user if several.any() else np.zeros(shown.user.size, np.int64)
-    starts = user_starts(users)
-    count, decided = np.diff(np.r_[starts, users.size]), 0
+    user, decided = rows.user if several.any() else np.zeros_like(shown.user), 0
     for number in range(CONTROLS):
-        draw = uniforms(derive_seed(seed, "advise/control"), Stream.BOOTSTRAP, users[starts], number)
-        by = 1 + (draw * (count - 1)).astype(np.int64)
-        place = (steps_within(users) + np.repeat(by, count)) % np.repeat(count, count)
-        turned: Floats = rows.reward[np.repeat(starts, count) + place]
-        decided += decide(Compared(replace(rows, reward=turned), level, bounds)).above <= 0.0
-    said = (
-        f"with rewards moved to other rows of their users one best agent seems decided in {decided} of {CONTROLS} logs"
-    )
-    return check("permuted_clicks", "off" if decided > MOST_DECIDED else "clear", decided, MOST_DECIDED, said)
+        other = replace(rows, reward=turned(user, rows.reward, seed, number))
+        decided += decide(Compared(other, level, bounds)).above <= 0.0
+    said = f"with rewards moved to other rows of their users one best agent seems decided in {decided} of {CONTROLS}"
+    return check("permuted_clicks", "off" if decided > MOST_DECIDED else "clear", decided, MOST_DECIDED, f"{said} logs")
