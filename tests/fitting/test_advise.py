@@ -153,7 +153,7 @@ def quick(log, agents=("random", "user-popularity", "user-popularity-greedy")):
 
 
 def test_simultaneous_intervals_hold_and_a_coin_has_no_best():
-    """200 small logs each: at least .95 within binomial error, and one best agent where there is none in at most .05."""
+    """200 small logs each: .95 or more within binomial error; one best agent where there is none in at most .05."""
     held, best, cost = 0, 0, 0
     for seed in range(200):
         log, truth = lives(seed, clicks_go_with_views, users=80, decisions=4)
@@ -212,6 +212,15 @@ def test_tiring_that_cannot_be_excluded_is_part_of_the_cost():
     assert decide(compared, (1.0, {})).high == 1.0
 
 
+def test_where_tiring_may_turn_the_decision_nobody_can_say():
+    log, _ = lives(10, clicks_go_with_views, users=1000)
+    found = asked(log)
+    assert decide(Compared(quick(log), 0.95, (0.0, 1.0))).high <= 0.05
+    assert found.answer == "ab_test"
+    assert grades(found)["carry_over"] == "cannot say"
+    assert "tire" in found.why[0]
+
+
 def test_how_often_agents_repeat_themselves_at_least():
     log, _ = lives(0, coin, users=3000)
     shown = quick(log)
@@ -220,15 +229,17 @@ def test_how_often_agents_repeat_themselves_at_least():
     assert repeating(shown, "random", 0.5) > repeating(shown, "random", 0.95)
 
 
-def test_tiring_is_the_ratio_of_ratios():
+@pytest.mark.parametrize("uniform", [True, False])
+def test_tiring_is_the_ratio_of_ratios(uniform):
     rows = [(0, 1, 1.0), (0, 1, 0.0), (0, 2, 1.0), (0, 1, 1.0), (0, 1, 0.0), (1, 3, 1.0), (1, 3, 1.0), (1, 1, 1.0)]
     user, action, reward = (np.array(column) for column in zip(*rows, strict=True))
     sums = np.zeros(4)
     for i, j in itertools.combinations(range(len(rows)), 2):
         if user[i] == user[j] and j - i <= 3:
             k = 0 if action[i] == action[j] else 2
-            sums[k : k + 2] += reward[j], reward[i]
-    shown = Shown(user, action, reward, np.ones(8), {}, {}, Logger(None, None, "mean weight"), user, {})
+            sums[k : k + 2] += reward[j], 1.0 if uniform else reward[i]
+    propensity = np.full(8, 0.5) if uniform else np.linspace(0.1, 0.8, 8)
+    shown = Shown(user, action, reward, propensity, {}, {}, Logger(None, None, "mean weight"), user, {})
     effect, low, high = tiring(shown, 0.95)
     assert effect == pytest.approx(np.log(sums[0] / sums[1]) - np.log(sums[2] / sums[3]))
     assert low < effect < high
@@ -417,7 +428,8 @@ def test_too_few_clicks_tell_not_even_the_size_of_a_test():
     assert 0 < np.nansum(log["reward"]) < 10
     found = asked(log)
     assert found.answer == "cannot_tell"
-    assert found.exploration["rows"] > len(log)
+    assert found.exploration["rows"] == log.is_bandit.sum()
+    assert "may be needed" in found.exploration["line"]
 
 
 def test_a_platform_with_fewer_users_than_the_test_needs_is_told_what_to_log():
@@ -435,6 +447,8 @@ def test_refusals():
         asked(log, agents=["random"])
     with pytest.raises(UserError, match="named twice"):
         asked(log, agents=["random", "random"])
+    with pytest.raises(UserError, match="propensity must lie in"):
+        asked(with_columns(log, propensity=log["propensity"] * 10.0))
 
 
 KEYS = {"answer", "pick", "tied", "cost", "ab_test", "exploration", "why", "agents", "pairs", "protocols", "models",

@@ -137,7 +137,7 @@ class Advice:
             users, low, high, tolerance = (self.ab_test[name] for name in ("users", "low", "high", "tolerance"))
             return (
                 f"The log does not decide. An A/B test does: {users:,} users an arm ({low:,} to {high:,}); what it "
-                f"picks costs at most {tolerance:.0%} with probability .95."
+                f"picks costs at most {tolerance:.0%} with probability {self.facts['level']:g}."
             )
         return "This log cannot tell which agent is best, nor how large an A/B test would have to be."
 
@@ -185,7 +185,7 @@ def advise_on(
     logger = logger_of(log, question.logging, n_items, seed, executor)
     report(f"fit and replay {len(agents)} agents, each on users that it was not fitted on")
     shown = shown_of(log, agents, logger, n_items, seed, executor)
-    found.facts |= {"items": n_items, "logging": logger.known}
+    found.facts |= {"items": n_items, "logging": logger.known, "level": question.level}
     compared, tires, totals = None, CALM, totals_of(shown)
     bounds = question.rewards or (0.0, 1.0)
     if logger.known != ABSENT:
@@ -273,13 +273,13 @@ def _decide(found: Advice, compared: Compared | None, tires: Tiring, question: Q
         return
     best = decide(compared, tires)
     if best.high > question.tolerance:
-        said = f"Of {best.pick}, the surest choice, it leaves open a cost of {best.high:.0%} of the best agent's value"
         hidden = [row["agent"] for row in found.agents if row["covered_low"] < 1.0 - 1e-9]
-        said += f", more than {question.tolerance:.0%}"
+        said = f"Choosing {best.pick} may cost {best.high:.0%} of the best agent's value for all that the log shows"
         if tires[0] > 0.0 and decide(compared).high <= question.tolerance:
             said += f": it cannot exclude that users tire of what is shown again, which may cost {tires[0]:.0%}"
+            found.checks[0]["grade"] = "cannot say"
         elif hidden:
-            said += f": it does not show all that these take: {', '.join(hidden)}"
+            said = f"The log does not show all that {', '.join(hidden)} recommend, so that nobody knows what they earn"
         found.why.append(f"{said}.")
     if not found.why:
         found.answer, found.pick, found.tied, found.cost = "log", best.pick, best.tied, {"high": best.high}
@@ -343,9 +343,11 @@ def _ask_for_more(found: Advice, log: Log, shown: Shown, totals: UserTotals, que
     rows = math.ceil(have * totals.length)
     tried = [exploration(shown, today, each, totals, question.tolerance, rows, question.level) for each in values]
     epsilon, needed = max(tried, key=lambda each: each[1])
+    mixed = "" if epsilon == 1.0 else f" in {epsilon:.0%} of cases and by today's policy in the others"
+    may = f" (up to {needed:,} may be needed before it decides)" if needed > rows else ""
+    asked, items = min(needed, rows), found.facts["items"]
     line = (
-        f"Log first: about {needed:,} recommendations, {epsilon:.0%} of them drawn uniformly from all "
-        f"{found.facts['items']:,} items and the others by today's policy, all with their propensities; then advise "
-        "again, naming that policy by --logging."
+        f"Log first: about {asked:,} recommendations{may}, drawn uniformly from all {items:,} items{mixed}, all with "
+        "their propensities; then advise again, naming that log's policy by --logging."
     )
-    found.exploration = {"epsilon": epsilon, "rows": needed, "line": line}
+    found.exploration = {"epsilon": epsilon, "rows": asked, "line": line}

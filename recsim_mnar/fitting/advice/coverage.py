@@ -106,11 +106,14 @@ def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor 
         executor: to spread the replay over.
 
     Raises:
-        UserError: the log's propensities contradict what is given.
+        UserError: the log breaks a rule of its schema, or its propensities contradict what is given.
     """
     logged = log["propensity"][log.is_bandit]
-    if np.isnan(logged).any() or given is None:
-        return Logger(None, None, ABSENT if np.isnan(logged).any() else WEIGHED)
+    if np.isnan(logged).any():
+        return Logger(None, None, ABSENT)
+    log.validate(n_items)
+    if given is None:
+        return Logger(None, None, WEIGHED)
     one = registry.learner(given) if isinstance(given, str) else given
     policy = as_policy(one) if role_of(one) == "policy" else fitted(one, log, n_items=n_items, seed=seed)
     least = least_propensity(policy)

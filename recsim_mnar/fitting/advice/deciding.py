@@ -175,15 +175,16 @@ def tiring(shown: Shown, level: float) -> Limits | None:
 
     Two decisions of a user, at most :data:`SOON` apart, for the same item earn r and later r'. The ratio of the sums of
     r' and r over such pairs is put over the same ratio over pairs for two items: what changes with time for all items
-    alike cancels. None where one of the four sums is 0.
+    alike cancels. Where all items are always shown as often, who is shown one again is chance: r counts as 1 then, for
+    half of the variance. None where one of the four sums is 0.
     """
     user, action, reward, starts = shown.user, shown.action, shown.reward, user_starts(shown.user)
-    parts = np.zeros((4, user.size))
+    parts, before = np.zeros((4, user.size)), np.ones(user.size) if np.ptp(shown.propensity) == 0.0 else reward
     for lag in range(1, min(SOON, user.size - 1) + 1):
         same, again = user[lag:] == user[:-lag], action[lag:] == action[:-lag]
         for place, which in ((0, same & again), (2, same & ~again)):
             parts[place, lag:] += which * reward[lag:]
-            parts[place + 1, lag:] += which * reward[:-lag]
+            parts[place + 1, lag:] += which * before[:-lag]
     sums = np.add.reduceat(parts, starts, axis=1)
     totals, signs = sums.sum(axis=1), np.array([1.0, -1.0, -1.0, 1.0])
     if np.min(totals) <= 0.0:
