@@ -229,18 +229,18 @@ def test_how_often_agents_repeat_themselves_at_least():
     assert repeating(shown, "random", 0.5) > repeating(shown, "random", 0.95)
 
 
-@pytest.mark.parametrize("uniform", [True, False])
-def test_tiring_is_the_ratio_of_ratios(uniform):
+@pytest.mark.parametrize(("uniform", "within"), [(True, 3), (False, 3), (False, 1)])
+def test_tiring_is_the_ratio_of_ratios(uniform, within):
     rows = [(0, 1, 1.0), (0, 1, 0.0), (0, 2, 1.0), (0, 1, 1.0), (0, 1, 0.0), (1, 3, 1.0), (1, 3, 1.0), (1, 1, 1.0)]
     user, action, reward = (np.array(column) for column in zip(*rows, strict=True))
     sums = np.zeros(4)
     for i, j in itertools.combinations(range(len(rows)), 2):
-        if user[i] == user[j] and j - i <= 3:
+        if user[i] == user[j] and j - i <= within:
             k = 0 if action[i] == action[j] else 2
             sums[k : k + 2] += reward[j], 1.0 if uniform else reward[i]
     propensity = np.full(8, 0.5) if uniform else np.linspace(0.1, 0.8, 8)
     shown = Shown(user, action, reward, propensity, {}, {}, Logger(None, None, "mean weight"), user, {})
-    effect, low, high = tiring(shown, 0.95)
+    effect, low, high = tiring(shown, within, 0.95)
     assert effect == pytest.approx(np.log(sums[0] / sums[1]) - np.log(sums[2] / sums[3]))
     assert low < effect < high
 

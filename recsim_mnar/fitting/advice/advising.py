@@ -277,7 +277,7 @@ def _decide(found: Advice, compared: Compared | None, tires: Tiring, question: Q
         said = f"Choosing {best.pick} may cost {best.high:.0%} of the best agent's value for all that the log shows"
         if tires[0] > 0.0 and decide(compared).high <= question.tolerance:
             said += f": it cannot exclude that users tire of what is shown again, which may cost {tires[0]:.0%}"
-            found.checks[0]["grade"] = "cannot say"
+            found.checks[0] |= {"grade": "cannot say"} if found.checks[0]["grade"] == "clear" else {}
         elif hidden:
             said = f"The log does not show all that {', '.join(hidden)} recommend, so that nobody knows what they earn"
         found.why.append(f"{said}.")

@@ -26,8 +26,8 @@ OF_VALUE = 0.2
 """Share of the level's complement that the lower limit of the pick's own value takes; the differences take the rest."""
 CONTROLS, MOST_DECIDED = 20, 2
 """Logs of the control, and in how many of them one best agent may seem to be decided."""
-SOON = 3
-"""Decisions within which an item is shown again soon."""
+SOON = (1, 3)
+"""Decisions within which an item is shown again: at once, or soon."""
 Limits = tuple[float, float, float]
 """A number, and its lower and upper limit."""
 Tiring = tuple[float, dict[str, float]]
@@ -170,17 +170,17 @@ def repeating(shown: Shown, agent: str, level: float) -> float:
     return min(positive_limits(share, Spread(variance, 0.0, 0.0, 0.0), level)[0], 1.0)
 
 
-def tiring(shown: Shown, level: float) -> Limits | None:
-    """Logarithm of how much an item earns where it is shown again soon, over what it earned before.
+def tiring(shown: Shown, within: int, level: float) -> Limits | None:
+    """Logarithm of how much an item earns where it is shown again, over what it earned before.
 
-    Two decisions of a user, at most :data:`SOON` apart, for the same item earn r and later r'. The ratio of the sums of
+    Two decisions of a user, at most ``within`` apart, for the same item earn r and later r'. The ratio of the sums of
     r' and r over such pairs is put over the same ratio over pairs for two items: what changes with time for all items
     alike cancels. Where all items are always shown as often, who is shown one again is chance: r counts as 1 then, for
     half of the variance. None where one of the four sums is 0.
     """
     user, action, reward, starts = shown.user, shown.action, shown.reward, user_starts(shown.user)
     parts, before = np.zeros((4, user.size)), np.ones(user.size) if np.ptp(shown.propensity) == 0.0 else reward
-    for lag in range(1, min(SOON, user.size - 1) + 1):
+    for lag in range(1, min(within, user.size - 1) + 1):
         same, again = user[lag:] == user[:-lag], action[lag:] == action[:-lag]
         for place, which in ((0, same & again), (2, same & ~again)):
             parts[place, lag:] += which * reward[lag:]
@@ -215,17 +215,21 @@ def order_checks(shown: Shown, complete: list[str], level: float, tolerance: flo
         sums = OrderSums(float(np.mean(shown.reward)))
         sums.extend(shown.reward, shown.propensity, shown.targets[name], shown.user)
         effects.append((name, sums.carry_over(strict), sums.staying(strict)))
-    tired, limit = tiring(shown, STRICT), tiring(shown, 1.0 - 2.0 * (1.0 - level))
+    limit = tiring(shown, SOON[1], 1.0 - 2.0 * (1.0 - level))
     loss = 1.0 if limit is None else max(-math.expm1(limit[1]), 0.0)
     said = f"no recommendation is found to change the next one; tiring may cost an agent up to {loss:.0%} of its value"
-    carried = check("carry_over", "clear", None if tired is None else -math.expm1(tired[0]), loss, said)
-    if tired is not None and tired[2] < math.log1p(-tolerance):
-        less = f"an item that is shown again soon earns {-math.expm1(tired[0]):.0%} less: users tire of it"
-        carried |= {"grade": "off", "sentence": less}
-    none = (
-        "no recommendation is found to change who goes on" if complete else "no agent is shown whole: nothing is known"
-    )
-    stayed = check("staying", "clear" if complete else "cannot say", None, None, none)
+    carried = check("carry_over", "clear", None if limit is None else -math.expm1(limit[0]), loss, said)
+    for within in SOON:
+        tired = tiring(shown, within, STRICT)
+        if tired is not None and tired[2] < math.log1p(-tolerance):
+            less = f"an item that is shown again soon earns {-math.expm1(tired[0]):.0%} less: users tire of it"
+            carried |= {"grade": "off", "sentence": less}
+    stayed = check("staying", "clear", None, None, "no recommendation is found to change who goes on")
+    if not complete:
+        stayed |= {
+            "grade": "cannot say",
+            "sentence": "what changes who goes on is not known, for no agent is shown whole",
+        }
     for name, carry, stay in effects:
         if carry[1] > 0.0 or carry[2] < 0.0:
             moved = (
