@@ -64,8 +64,18 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
         write_advice(folder / "report.html", found, {"command": "advise", "log": str(log), **plain(asked)})
     for line in [*found.coverage(), *found.sentences()]:
         json_output.answer(line)
+    json_output.say(_next(found, log, options["agents"]))
     json_output.say(f"Report: {folder / 'report.html'}")
     json_output.write(content)
+
+
+def _next(found: Any, log: Path, agents: str) -> str:
+    """What to type next."""
+    if found.exploration is not None:
+        return f"Next, with the new log: recsim-mnar advise NEW-LOG --agents {agents} --logging ITS-POLICY"
+    source = log / "log" if (log / "log").is_dir() else log
+    users = "--lift 5%" if found.ab_test is None else f"--users {found.ab_test['users']}"
+    return f"Next, to see how long an A/B test takes: recsim-mnar plan ab {source} {users}"
 
 
 def _question(options: dict[str, Any], read: Any, executor: Any) -> Any:

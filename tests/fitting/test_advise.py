@@ -428,7 +428,10 @@ def test_too_few_clicks_tell_not_even_the_size_of_a_test():
     assert 0 < np.nansum(log["reward"]) < 10
     found = asked(log)
     assert found.answer == "cannot_tell"
-    assert found.exploration["rows"] == log.is_bandit.sum()
+    assert found.exploration["rows"] > log.is_bandit.sum()
+    unseen, _ = lives(0, coin, users=100, logging="user-popularity")
+    found = asked(unseen, "user-popularity")
+    assert found.exploration["rows"] == unseen.is_bandit.sum()
     assert "may be needed" in found.exploration["line"]
 
 

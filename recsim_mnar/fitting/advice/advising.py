@@ -344,8 +344,9 @@ def _ask_for_more(found: Advice, log: Log, shown: Shown, totals: UserTotals, que
     tried = [exploration(shown, today, each, totals, question.tolerance, rows, question.level) for each in values]
     epsilon, needed = max(tried, key=lambda each: each[1])
     mixed = "" if epsilon == 1.0 else f" in {epsilon:.0%} of cases and by today's policy in the others"
-    may = f" (up to {needed:,} may be needed before it decides)" if needed > rows else ""
-    asked, items = min(needed, rows), found.facts["items"]
+    whole, items = all(row["covered_low"] >= 1.0 for row in found.agents), found.facts["items"]
+    asked = needed if whole else min(needed, rows)  # what nobody has seen yet may soon be clear
+    may = f" (up to {needed:,} may be needed before it decides)" if needed > asked else ""
     line = (
         f"Log first: about {asked:,} recommendations{may}, drawn uniformly from all {items:,} items{mixed}, all with "
         "their propensities; then advise again, naming that log's policy by --logging."
