@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
 from recsim_mnar.fitting.advice import Question, advise_on
 from recsim_mnar.fitting.advice.coverage import Logger, Shown, agents_of, logger_of, shown_of
 from recsim_mnar.fitting.advice.deciding import (
@@ -316,24 +317,35 @@ def test_histories_count_the_views_before_a_decision():
 
 
 def test_mixtures_are_judged_as_if_they_were_replayed():
-    """Decided differences of mixed agents are those of the mixtures' own weights."""
+    """A plain twin mixes the agents' probabilities row by row, and takes limits of each difference by user."""
     log, truth = lives(4, clicks_go_with_views)
     shown = quick(log)
     compared = Compared(shown, 0.95, (0.0, 1.0))
-    decided, agree, turned_round = agreement(compared, truth, N_ITEMS)
-    assert decided >= 10
-    assert (agree, turned_round) == (decided, 0)
-    assert agreement(compared, {name: -value for name, value in truth.items()}, N_ITEMS)[1] < decided
-    other = {**truth, "random": 1.0}
-    assert agreement(compared, other, N_ITEMS)[2] > 0
-    names = list(truth)
-    mixed = {}
-    for a, b in itertools.combinations(names, 2):
-        mixed[f"{a}/{b}"] = 0.5 * shown.targets[a] + 0.5 * shown.targets[b]
-    both = Compared(replace(shown, targets={**shown.targets, **mixed}), 0.95, (0.0, 1.0))
-    for a, b in itertools.combinations(names, 2):
-        halves = 0.5 * (both.value(a, 0.95)[0] + both.value(b, 0.95)[0])
-        assert both.value(f"{a}/{b}", 0.95)[0] == pytest.approx(halves)
+    base = {**shown.targets, "uniform": np.full(shown.user.size, 1.0 / N_ITEMS)}
+    names, n = list(shown.targets), shown.user.size
+    other = {"random": 0.3, "user-popularity": 0.2, "user-popularity-greedy": 0.25}
+    for scores in (truth, {**truth, "random": 1.0}, other):
+        hits = {**scores, "uniform": 1.0 / N_ITEMS}
+        pairs = [(base[a], hits[a], base[b], hits[b]) for a, b in itertools.combinations(names, 2)]
+        for a, b in itertools.combinations(base, 2):
+            for q in (0.25, 0.5, 0.75):
+                mixed, hit = (1.0 - q) * base[a] + q * base[b], (1.0 - q) * hits[a] + q * hits[b]
+                pairs += [(mixed, hit, base[c], hits[c]) for c in names if c not in (a, b)]
+        decided = agree = against = 0
+        for target, hit, against_it, its_hit in pairs:
+            gain = (target - against_it) / shown.propensity * shown.reward
+            apart = gain - gain.mean()
+            sums = np.array([apart[shown.user == user].sum() for user in np.unique(shown.user)])
+            level = 1.0 - 0.05 / len(pairs)
+            variance = float(np.sum(sums**2)) / n**2 * small_sample_factor(sums.size, level)
+            reach = poisson_reach(variance, 2 * N_ITEMS / n, level)
+            if abs(gain.mean()) > reach:
+                decided += 1
+                agree += np.sign(gain.mean()) * (hit - its_hit) > 1e-12
+                against += np.sign(gain.mean()) * (hit - its_hit) < -1e-12
+        assert agreement(compared, scores, N_ITEMS) == (decided, agree, against)
+        assert decided >= 10
+    assert against > 0
 
 
 def test_agents_are_judged_on_users_that_they_were_not_fitted_on():
