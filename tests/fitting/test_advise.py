@@ -27,6 +27,7 @@ from recsim_mnar.fitting.advice.deciding import (
 )
 from recsim_mnar.fitting.advice.foreseeing import histories, totals_of, users_an_arm
 from recsim_mnar.fitting.advice.offline import agreement
+from recsim_mnar.fitting.calibration.reading import read_to_fit
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
@@ -433,6 +434,17 @@ def test_without_propensities_the_log_never_decides():
     found = asked(with_columns(log, propensity=np.full(len(log), np.nan)))
     assert (found.answer, found.pick, found.pairs) == ("ab_test", None, [])
     assert all((row["covered_low"], row["covered_high"]) == (0.0, 1.0) for row in found.agents)
+
+
+def test_a_file_without_propensities_is_not_taken_for_a_uniform_one(tmp_path):
+    rng = np.random.default_rng(0)
+    action = rng.integers(5, size=3000)
+    rows = zip(action, (rng.random(3000) < 0.05 + 0.05 * action) * 1, strict=True)
+    (tmp_path / "bandit.csv").write_text("action,reward\n" + "".join(f"{a},{r}\n" for a, r in rows))
+    log = read_to_fit(tmp_path / "bandit.csv", columns={"action": "action", "reward": "reward"}).log
+    assert not np.isnan(log["propensity"]).any()
+    found = advise_on(log, Question(agents=("random", "constant+item=4"), logging="random"))
+    assert (found.answer, found.facts["logging"]) == ("ab_test", "no propensities")
 
 
 def test_too_few_clicks_tell_not_even_the_size_of_a_test():

@@ -109,7 +109,8 @@ def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor 
         UserError: the log breaks a rule of its schema, or its propensities contradict what is given.
     """
     logged = log["propensity"][log.is_bandit]
-    if np.isnan(logged).any():
+    read = log.provenance.get("columns", ("propensity",))  # a file without them is read as if its policy were uniform
+    if np.isnan(logged).any() or "propensity" not in read:
         return Logger(None, None, ABSENT)
     log.validate(n_items)
     if given is None:
