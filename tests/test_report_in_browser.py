@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import pytest
 
 from recsim_mnar.estimators.off_policy.from_file import estimate_columns
 from recsim_mnar.estimators.off_policy.weights import weight_distribution
-from recsim_mnar.fitting.advice.findings import Advice, Ranked
+from recsim_mnar.fitting.advice import Advice
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.column_files import LogColumns
 from recsim_mnar.own_log.in_numbers import LogNumbers
@@ -102,12 +103,22 @@ def validation() -> Validation:
 
 
 def advice() -> Advice:
-    cost = {"mean": 0.1, "low": 0.0, "high": 0.9, "n": 3}
-    ranked = [
-        Ranked("loocv", "m", title, HOSTILE[1], 3, {"count": 1}, 1, cost, dict.fromkeys(HOSTILE, 1)) for title in TITLES
+    shares = {"covered": 0.5, "covered_low": 0.4, "covered_high": 0.6, "known": "mean weight"}
+    agents = [{"agent": name, **shares, "value": 0.1, "low": 0.0, "high": 0.3} for name in HOSTILE]
+    pairs = [
+        {"first": a, "second": b, "difference": 0.1, "low": -0.1, "high": 0.2, "decided": a == HOSTILE[0]}
+        for a, b in itertools.combinations(HOSTILE, 2)
     ]
-    told = {name: {"value": 1.0, "low": 0.5, "high": 2.0, "why": name} for name in HOSTILE}
-    return Advice(ranked, ranked, dict.fromkeys(HOSTILE, 1), 100, 200, 3, {}, told, told, None, HOSTILE)
+    models = [
+        {"model": name, "score": -0.1, "fits": True, "values": dict.fromkeys(HOSTILE, 0.1), "raw": {}, "users": 2000}
+        for name in HOSTILE
+    ]
+    checks = [{"check": name, "grade": "off", "figure": 1.0, "limit": 2.0, "sentence": name} for name in HOSTILE]
+    test = {"users": 2000, "low": 1000, "high": 3000, "tolerance": 0.05, "why": HOSTILE[0]}
+    return Advice(
+        answer="ab_test", ab_test=test, why=TITLES, agents=agents, pairs=pairs, models=models, checks=checks,
+        exploration={"epsilon": 0.1, "rows": 10, "line": HOSTILE[1]}, doctor=HOSTILE, facts={"level": 0.95},
+    )  # fmt: skip
 
 
 def estimates() -> Estimates:

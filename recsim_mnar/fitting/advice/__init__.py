@@ -1,6 +1,5 @@
-"""What to do with a log: which protocol finds the best agent in worlds like the one it comes from."""
+"""What to do to find the best of some agents: trust the log, run an A/B test, or log with exploration first."""
 
-from recsim_mnar.fitting.advice.advising import advise_on
-from recsim_mnar.fitting.advice.findings import Advice
+from recsim_mnar.fitting.advice.advising import Advice, Question, advise_on
 
-__all__ = ["Advice", "advise_on"]
+__all__ = ["Advice", "Question", "advise_on"]

@@ -1,4 +1,4 @@
-"""calibrate, validate and advise that were interrupted are taken up, and end as if they had not been."""
+"""calibrate and validate that were interrupted are taken up, and end as if they had not been."""
 
 from __future__ import annotations
 
