@@ -30,9 +30,7 @@ def calibrate_world(
     assume: Mapping[str, Any] | None = None,
     report: Callable[[str], None] = lambda stage: None,
 ) -> FittedWorld:
-    """Fit a world to a log, and say what the log identifies.
-
-    Within :func:`recsim_mnar.resuming.resumable` a run that is interrupted can be taken up.
+    """Fit a world to a log, and say what the log identifies; :func:`recsim_mnar.resuming.resumable` takes it up.
 
     Args:
         log: views and recommendations (a :class:`~recsim_mnar.log.table.Log`, of either kind or both), revealed

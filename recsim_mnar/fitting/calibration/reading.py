@@ -16,19 +16,13 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
-from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
 from recsim_mnar.worlds.registry import entry_of
 
 
 @dataclass(frozen=True)
 class ReadLog:
-    """What was read.
-
-    Attributes:
-        log: events, or ratings.
-        n_items: how many items there are, where the source says.
-        lines: what was taken, for a person.
-    """
+    """Events or ratings, how many items there are where the source says, and lines on what was taken."""
 
     log: Log | Ratings
     n_items: int | None = None
@@ -57,22 +51,21 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
         return _ratings(path)
     source = path / "log" if (path / "log").is_dir() else path
     if not named and not needs_numbering(source):
-        log = Log.read(source)
-        return ReadLog(log, None, [f"{source}: {len(log):,} rows of a log of this package's"])
-    names = [*_names(source)]
-    found = find_columns(
-        str(source),
-        names,
-        named=named,
-        needed=(),
-        optional=("user", "event", "item", "action", "propensity", "reward"),
-    )
+        return _own(source)
+    names = _names(source)
+    optional = ("user", "event", "item", "action", "propensity", "reward")
+    found = find_columns(str(source), names, named=named, needed=(), optional=optional)
     if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
         return _interactions(source, named)
     if "user" in found:
         own = read_as_logs([source], Reading(dict(named)))
         return ReadLog(own.logs[0], own.n_items, own.lines)
     return _without_users(source, named)
+
+
+def _own(source: Path) -> ReadLog:
+    log = Log.read(source)
+    return ReadLog(log, None, [f"{source}: {len(log):,} rows of a log of this package's"])
 
 
 def _names(source: Path) -> list[str]:
@@ -87,46 +80,30 @@ def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
     named = {f"{role}_column": columns.get(role) for role in ("user", "item", "time")}
     data = read_interactions(source, **named)
     taken = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
-    lines = [
-        f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items",
-        f"taken: {taken}",
-    ]
-    return ReadLog(data.log, data.n_items, lines)
+    line = f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items"
+    return ReadLog(data.log, data.n_items, [line, f"taken: {taken}"])
 
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     """A bandit log in which nobody says who was asked: each row is taken as another user's."""
-    file = TableFile.open(source, "a log")
-    found = find_columns(
-        str(source), file.names, named=columns, needed=("action", "reward"), optional=("propensity", "time")
-    )
-    found.refuse_unclear(str(source))
-    kinds = {"action": "id", "time": "time"}
-    rows = file.read({name: kinds.get(role, "number") for role, name in found.names.items()})
-    action = rows.ids(found["action"])
-    reward = rows.numbers(found["reward"])
-    propensity = rows.numbers(found["propensity"]) if "propensity" in found else np.full(len(rows), np.nan)
-    rows.faults.refuse()
+    file = read_bandit_file(source, reading=Reading(dict(columns)), needs=("action",))
+    n, action = len(file), file.action
+    if action is None:
+        raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")
     n_items = _numbered_items(action.ids)
     codes = action.ids[action.codes].astype(np.int64) if n_items is not None else action.codes
     n_items = n_items or len(action.ids)
-    log = Log(
-        {
-            "user": np.arange(len(rows)),
-            "step": np.zeros(len(rows), np.int32),
-            "time": np.zeros(len(rows)),
-            "event": np.full(len(rows), schema.BANDIT, np.int8),
-            "action": codes,
-            "propensity": np.where(np.isnan(propensity), 1.0 / n_items, propensity),
-            "reward": reward,
-        },
-        {"kind": "bandit log without users", "file": source.name, "columns": dict(found.names)},
-    )
-    lines = [
-        f"{source}: {len(rows):,} recommendations, no column of users: each row is taken as another user's",
-        f"taken: {found.line()}",
-    ]
-    return ReadLog(log, n_items, lines)
+    rows = {
+        "user": np.arange(n),
+        "step": np.zeros(n, np.int32),
+        "time": np.zeros(n),
+        "event": np.full(n, schema.BANDIT, np.int8),
+        "action": codes,
+        "propensity": np.full(n, 1.0 / n_items) if file.propensity is None else file.propensity,
+        "reward": file.reward,
+    }
+    taken = "no column of users: each row is taken as another user's"
+    return ReadLog(Log(rows, {"kind": "bandit log without users", "file": source.name}), n_items, [*file.lines, taken])
 
 
 def _numbered_items(ids: np.ndarray) -> int | None:
@@ -142,7 +119,6 @@ def _ratings(path: Path) -> ReadLog:
         return ReadLog(study.train, study.train.n_items, [f"{path}: {len(study.train):,} revealed ratings of Coat"])
     source = path / "log" if (path / "log").is_dir() else path
     if source.is_dir():
-        log = Log.read(source)
-        return ReadLog(log, None, [f"{source}: {len(log):,} rows of a log of this package's"])
+        return _own(source)
     ratings = read_ratings(source)
     return ReadLog(ratings, ratings.n_items, [f"{source}: {len(ratings):,} revealed ratings"])

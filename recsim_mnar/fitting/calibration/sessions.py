@@ -3,49 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.fitting.calibration.clicks import CLICKS, ClickModel, Shown, fit_clicks
-from recsim_mnar.fitting.calibration.clock import Clock, clock_of
+from recsim_mnar.fitting.calibration.clicks import ClickModel, Shown, fit_clicks
 from recsim_mnar.fitting.calibration.fitted import FittedWorld
-from recsim_mnar.fitting.calibration.identified import identified_by
-from recsim_mnar.fitting.calibration.members import MEMBER, Maker
-from recsim_mnar.fitting.calibration.transitions import Transitions, transitions_of
+from recsim_mnar.fitting.calibration.identified import LINK_SURE, identified_by
+from recsim_mnar.fitting.calibration.members import Maker
+from recsim_mnar.fitting.calibration.transitions import Transitions, clock_of, transitions_of
 from recsim_mnar.fitting.calibration.view_model import interests_of
-from recsim_mnar.fitting.calibration.viewing import CELLS, Views, steps_of_users, views_of
+from recsim_mnar.fitting.calibration.viewing import CELLS, Views, counted_views, steps_of_users, views_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
-from recsim_mnar.resuming import stage
-from recsim_mnar.rng import Stream, derive_seed
+from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
-Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Report = Callable[[str], None]
 
 LEAST_ROWS, LEAST_USERS = 100, 20
-
-_MOST_SHOWN = 250_000
+_MOST_CLICKED = 0.95
+_MOST_SHOWN = 150_000
 
 
 def fit_sessions(
-    log: Log,
-    *,
-    n_items: int,
-    n_members: int,
-    seed: int,
-    assume: Mapping[str, Any],
-    report: Report,
+    log: Log, *, n_items: int, n_members: int, seed: int, assume: Mapping[str, Any], report: Report
 ) -> FittedWorld:
     """Fit the sessions world; see :func:`recsim_mnar.fitting.calibration.calibrate_world`."""
     found = transitions_of(log)
-    _check_size(log, found)
+    _refuse(log, found)
     report("count what follows what")
     clock = clock_of(log)
     views = views_of(log, n_items, seed, report) if found.organic.sum() else None
@@ -55,29 +45,19 @@ def fit_sessions(
         # Where nothing is known of users the curve of RecoGym's link has no meaning.
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
         links = (str(assume["click_link"]),) if "click_link" in assume else links
-        own = derive_seed(seed, "calibrate/clicks")
-        clicks = stage("clicks", lambda: fit_clicks(_shown(log, views, n_items, seed), n_members, own, links), CLICKS)
+        clicks = fit_clicks(_shown(log, views, n_items), n_members, derive_seed(seed, "calibrate/clicks"), links)
     if n_members:
         report(f"draw an ensemble of {n_members} worlds")
     maker = Maker(found, clock, views, clicks, n_items, seed, dict(assume))
-    best, catalogue = maker.best()
-    members = [
-        stage(f"member-{i}", functools.partial(maker.member, i), MEMBER) for i in counting(range(n_members), "worlds")
-    ]
-    identified, not_identified = identified_by(maker, best, catalogue, members)
-    return FittedWorld(
-        "sessions",
-        best,
-        [params for params, _ in members],
-        identified,
-        not_identified,
-        _facts(log, found, clock, views, clicks, n_items),
-        _method(found, views, clicks),
-        [catalogue, *(c for _, c in members)],
-    )
+    best = maker.best()
+    members = [maker.member(i) for i in counting(range(n_members), "worlds")]
+    params, catalogues = [p for p, _ in members], [c for _, c in (best, *members)]
+    tables = identified_by(maker, best, members)
+    return FittedWorld("sessions", best[0], params, *tables, _facts(log, maker), _method(views, clicks), catalogues)
 
 
-def _check_size(log: Log, found: Transitions) -> None:
+def _refuse(log: Log, found: Transitions) -> None:
+    """Refuse a log that no sessions world can be like."""
     if len(log) < LEAST_ROWS:
         raise UserError(f"the log has {len(log)} rows, a world is fitted to at least {LEAST_ROWS}: bring a longer log")
     if found.n_users < LEAST_USERS:
@@ -85,110 +65,109 @@ def _check_size(log: Log, found: Transitions) -> None:
             f"the log has {found.n_users} user{'s' if found.n_users > 1 else ''}, a world is fitted to at least "
             f"{LEAST_USERS}: how users differ cannot be told from fewer"
         )
-
-
-def _shown(log: Log, views: Views | None, n_items: int, seed: int) -> Shown:
-    """Recommendations with their users' interests; without views everybody's are unknown."""
-    bandit = log.is_bandit
-    if views is None:
-        rows = _first(np.flatnonzero(bandit))
-        nothing = np.zeros((n_items, 0))
-        click = (log["reward"][rows] > 0).astype(np.float64)
-        unknown = np.zeros((len(rows), 0))
-        who = steps_of_users(log["user"])[rows]
-        return Shown(who, log["action"][rows].astype(np.int64), click, unknown, unknown, nothing, np.zeros(n_items))
-    everyone = steps_of_users(log["user"])
-    rows = _first(np.flatnonzero(bandit))
-    wanted = np.unique(everyone[rows])
-    organic = ~bandit
-    place = np.full(int(everyone[-1]) + 1, -1)
-    place[wanted] = np.arange(len(wanted))
-    interests = np.zeros((len(wanted), views.factors.shape[1]))
-    doubt = np.zeros((*interests.shape, interests.shape[1]))
-    model = dataclasses.replace(views.model, factors=views.factors, offsets=views.scales.offsets)
-    batch = max(1, CELLS // n_items)
-    viewed, item = place[everyone[organic]], log["item"][organic].astype(np.int64)
-    for first in range(0, len(wanted), batch):
-        of = (viewed >= first) & (viewed < first + batch)
-        size = min(batch, len(wanted) - first)
-        cells = np.bincount((viewed[of] - first) * n_items + item[of], minlength=size * n_items)
-        counts = cells.astype(np.float32).reshape(size, n_items)
-        own = slice(first, first + size)
-        interests[own], doubt[own] = interests_of(model, counts, no_repeats=views.lives.no_repeats)
-    click = (log["reward"][rows] > 0).astype(np.float64)
-    whose = place[everyone[rows]]
-    moved = views.scales.drift * max(views.lives.mean_views - 1.0, 0.0)
-    root = np.linalg.cholesky(doubt + (moved + 1e-9) * np.eye(interests.shape[1]))
-    noise = np.einsum("ukl,ul->uk", root, rng.normals(seed, Stream.PROTOCOL, 0, interests.shape))
-    return Shown(
-        whose,
-        log["action"][rows].astype(np.int64),
-        click,
-        interests[whose],
-        (interests + noise)[whose],
-        views.factors,
-        views.scales.offsets,
-    )
-
-
-def _first(rows: Ints) -> Ints:
-    """At most so many rows as can be read in a few seconds, evenly spaced."""
-    if len(rows) <= _MOST_SHOWN:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, _MOST_SHOWN).astype(np.int64)]
-
-
-def _facts(
-    log: Log, found: Transitions, clock: Clock, views: Views | None, clicks: ClickModel | None, n_items: int
-) -> dict[str, Any]:
+    same, backwards = log["user"][1:] == log["user"][:-1], np.diff(log["time"]) < 0
+    if (same & backwards).any():
+        first = int(np.argmax(same & backwards)) + 1
+        raise UserError(
+            f"the log's time runs backwards within a user (row {first:,}): lives have an order. "
+            "Sort the rows by user and time"
+        )
     shown = log.is_bandit
+    items = np.concatenate([log["item"][~shown], log["action"][shown]])
+    if len(np.unique(items)) < 2:
+        raise UserError(f"the log holds one item only, {items[0]}: nothing can be preferred. Bring a log of several")
+    if shown.any():
+        _refuse_rewards(log["reward"][shown])
+
+
+def _refuse_rewards(reward: Floats) -> None:
+    odd = reward[(reward != 0) & (reward != 1)]
+    if len(odd):
+        raise UserError(
+            f"the log has {len(odd):,} rewards that are neither 0 nor 1, such as {odd[0]:g}: the sessions world's are "
+            "clicks. Write 1 for a click and 0 for none"
+        )
+    rate = float(reward.mean())
+    if rate == 0.0 or rate > _MOST_CLICKED:
+        share = "none" if rate == 0.0 else "all" if rate == 1.0 else f"{rate:.1%}"
+        raise UserError(
+            f"of the log's {len(reward):,} recommendations {share} were clicked: a click model needs "
+            f"clicks and at least {1 - _MOST_CLICKED:.0%} that are none. Look at the column of rewards, or fit the views alone"
+        )
+
+
+def _shown(log: Log, views: Views | None, n_items: int) -> Shown:
+    """Recommendations with their users' interests; without views nothing is known of users."""
+    everyone = steps_of_users(log["user"])
+    rows = np.flatnonzero(log.is_bandit)
+    if len(rows) > _MOST_SHOWN:
+        rows = rows[np.linspace(0, len(rows) - 1, _MOST_SHOWN).astype(np.int64)]
+    wanted, user = np.unique(everyone[rows], return_inverse=True)
+    pairs, place = np.unique(log["action"][rows].astype(np.int64) * len(wanted) + user, return_inverse=True)
+    times, clicks = np.bincount(place).astype(np.float64), np.bincount(place, log["reward"][rows])
+    k = views.model.factors.shape[1] if views is not None else 0
+    interests, doubt = np.zeros((len(wanted), k)), np.zeros((len(wanted), k, k))
+    factors, offsets, spread = np.zeros((n_items, k)), np.zeros(n_items), np.zeros((n_items, k, k))
+    if views is not None:
+        factors, offsets = views.factors, views.scales.offsets
+        spread = views.scales.scale**2 * views.model.spread
+        model = dataclasses.replace(views.model, factors=factors, offsets=offsets)
+        whose, item = everyone[~log.is_bandit], log["item"][~log.is_bandit].astype(np.int64)
+        length = np.bincount(whose, minlength=int(everyone[-1]) + 1)[wanted]
+        drift = views.scales.drift * length
+        batch = max(1, CELLS // n_items)
+        for first in range(0, len(wanted), batch):
+            own = slice(first, first + batch)
+            counts = counted_views(whose, item, wanted[own], n_items)
+            # The mean of a walk of n steps has n / 3 of its variance, and the walk n / 6 about its mean.
+            once = views.lives.no_repeats
+            interests[own], doubt[own] = interests_of(model, counts, 1.0 + drift[own] / 3.0, no_repeats=once)
+        doubt += (drift / 6.0)[:, None, None] * np.eye(k)
+    return Shown(pairs % len(wanted), pairs // len(wanted), times, clicks, interests, doubt, factors, offsets, spread)
+
+
+def _facts(log: Log, maker: Maker) -> dict[str, Any]:
+    shown, views, clicks = log.is_bandit, maker.views, maker.clicks
     facts: dict[str, Any] = {
         "rows": len(log),
-        "users": found.n_users,
-        "items": n_items,
+        "users": maker.found.n_users,
+        "items": maker.n_items,
         "views": int((~shown).sum()),
         "recommendations": int(shown.sum()),
         "clicks": int((log["reward"][shown] > 0).sum()),
-        "after_view": found.organic.tolist(),
-        "after_recommendation": found.bandit.tolist(),
-        "after_click": found.clicked.tolist(),
-        "begin_with_recommendation": found.begins_with_bandit,
-        "clock_spread": clock.spread if np.isfinite(clock.spread) else None,
+        "begin_with_recommendation": maker.found.begins_with_bandit,
+        "clock_spread": maker.clock.spread,
     }
     if views is not None:
-        near, far = np.mean([each.means() for each in views.seen], axis=0)
         facts |= {
             "no_repeats": views.lives.no_repeats,
-            "users_of_likelihood": len(views.counts),
+            "users_of_likelihood": views.n_users_fitted,
             "held_out_log_score": {str(k): list(v) for k, v in views.scores.items()},
-            "factors": views.model.factors.shape[1],
-            "resemblance_near": float(near),
-            "resemblance_far": float(far) if views.far else None,
-            "far_lags": list(views.far),
+            "factors": maker.n_factors,
+            "far_lags": list(views.lives.far),
             "resemblance_misfit": views.scales.misfit.tolist(),
         }
     if clicks is not None:
-        facts |= {"click_link": clicks.link, "click_evidence": clicks.evidence, "click_relation": list(clicks.relation)}
-    return {name: value for name, value in facts.items() if value is not None}
+        facts |= {
+            "click_link": clicks.best.link,
+            "click_link_weight": clicks.weight,
+            "click_evidence": clicks.evidence,
+            "click_log_likelihood": clicks.likelihood,
+            "click_links_refused": clicks.refused,
+            "click_rate_of_log": list(clicks.rates[:2]),
+            "click_rate_fitted": clicks.rates[2],
+        }
+    return facts
 
 
-def _method(found: Transitions, views: Views | None, clicks: ClickModel | None) -> list[str]:
-    lines = []
-    if found.both or views is not None:
-        lines.append(
-            "transitions: likelihood of the Markov chain in closed form; the ensemble draws from the posterior, "
-            "Dirichlet with Jeffreys' prior"
-        )
+def _method(views: Views | None, clicks: ClickModel | None) -> list[str]:
+    lines = ["what follows what: its likelihood; ensemble: Dirichlet posterior, Jeffreys' prior"]
     if views is not None:
-        lines += [
-            "factors: EM on the likelihood of what is viewed, interests standing still; the ensemble draws them by "
-            "their curvature (Laplace)",
-            "popularity, strength and drift of preferences: simulated moments with common random numbers; the "
-            "ensemble is a Bayesian bootstrap by user (Rubin 1981)",
-        ]
+        lines.append("views: EM with interests that stand still, curvature; moments, Bayesian bootstrap by user")
     if clicks is not None:
-        lines.append(
-            "clicks: hierarchical regression on users' interests, link by evidence; the ensemble draws from the "
-            "posterior (a normal approximation of the likelihood, spreads on a grid)"
-        )
+        lines.append("clicks: hierarchical regression on users' interests; ensemble: normal posterior at its mode")
+        sure = "" if clicks.weight >= LINK_SURE else "; the log cannot say which, the ensemble has both"
+        if len(clicks.evidence) > 1:
+            lines.append(f"click link: {clicks.best.link}, posterior probability {clicks.weight:.3f}{sure}")
+        lines += [f"click link {link} is refused: {why}" for link, why in clicks.refused.items()]
     return lines

@@ -20,18 +20,15 @@ from recsim_mnar.log.table import Log
 Floats = NDArray[np.float64]
 
 _JEFFREYS = 0.5
+_WIDEST = 0.755
 
 
 @dataclass(frozen=True)
 class Transitions:
-    """What follows what.
+    """What follows what: (3,) views that were followed by a view, by a recommendation, by nothing.
 
-    Attributes:
-        organic: (3,) views that were followed by a view, by a recommendation, by nothing.
-        bandit: (3,) recommendations without a click, likewise.
-        clicked: (3,) recommendations that were clicked, likewise; in the world the last two are 0.
-        begins_with_bandit: users whose first event is a recommendation; in the world none.
-        n_users: how many users.
+    Likewise recommendations without a click (``bandit``) and with one (``clicked``; in the world the last two are 0);
+    users whose first event is a recommendation (in the world none), and users.
     """
 
     organic: NDArray[np.int64]
@@ -53,17 +50,14 @@ def transitions_of(log: Log) -> Transitions:
     following = np.full(len(user), 2)
     following[:-1] = np.where(user[1:] == user[:-1], shown[1:].astype(np.int64), 2)
     clicked = shown & (log["reward"] > 0)
-    organic, bandit, after_click = (
-        np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked)
-    )
-    return Transitions(organic, bandit, after_click, int((log["event"][starts] == schema.BANDIT).sum()), len(starts))
+    rows = [np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked)]
+    return Transitions(*rows, int((log["event"][starts] == schema.BANDIT).sum()), len(starts))
 
 
 def fitted_rows(found: Transitions) -> dict[str, float]:
     """Parameters of the sessions world at the posterior mean, of those that the log identifies."""
-    return _parameters(
-        found, [(row + _JEFFREYS) / (row.sum() + 3 * _JEFFREYS) for row in (found.organic, found.bandit)]
-    )
+    rows = (row + _JEFFREYS for row in (found.organic, found.bandit))
+    return _parameters(found, [row / row.sum() for row in rows])
 
 
 def drawn_rows(found: Transitions, seed: int, member: int) -> dict[str, float]:
@@ -90,3 +84,31 @@ def _parameters(found: Transitions, rows: list[Floats]) -> dict[str, float]:
     if found.organic.sum():
         return {"p_leave_organic": float(organic[2] / (organic[0] + organic[2])), "p_leave_bandit": 0.0}
     return {}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Parameters of the world's clock, and the spread of times between events as a share of their mean."""
+
+    kind: str
+    mean: float
+    sd: float
+    spread: float
+
+
+def clock_of(log: Log) -> Clock:
+    """By the moments of times between a user's events: ``|mean + sd z|`` varies by at most .756 of its mean."""
+    user, time = log["user"], log["time"]
+    gap = np.diff(time)[user[1:] == user[:-1]]
+    if len(gap) == 0 or np.allclose(gap, 1.0) or gap.mean() <= 0:
+        return Clock("unit", 0.0, 1.0, 0.0)
+    mean, square = float(gap.mean()), float((gap**2).mean())
+    spread = float(np.sqrt(max(square - mean**2, 0.0)) / mean)
+    if spread >= _WIDEST:
+        return Clock("normal", 0.0, mean * float(np.sqrt(np.pi / 2)), spread)
+    from scipy.optimize import brentq
+    from scipy.stats import foldnorm
+
+    ratio = float(brentq(lambda c: foldnorm.std(c) / foldnorm.mean(c) - max(spread, 1e-3), 0.0, 1100.0))
+    sd = mean / float(foldnorm.mean(ratio))
+    return Clock("normal", ratio * sd, sd, spread)
