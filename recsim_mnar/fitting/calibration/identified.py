@@ -65,7 +65,8 @@ def _known(maker: Maker) -> set[str]:
     if not maker.found.both:
         known &= {"p_leave_organic"}
     if maker.views is not None:
-        known |= {"popularity_entropy", "popularity_gini", "personal_bits", "views_per_user"}
+        known |= {"views_per_user"}
+        known |= set() if maker.views.lives.no_repeats else {"popularity_entropy", "popularity_gini", "personal_bits"}
         known |= {"drift_per_event"} if maker.views.lives.far and maker.n_factors else set()
     if maker.clicks is not None:
         known |= {"click_rate", "click_spread_items"}
@@ -80,8 +81,10 @@ def _reason(maker: Maker, name: str) -> str:
         return "assumed, as asked"
     if maker.views is None:
         return "the log has no views"
+    if maker.views.lives.no_repeats and name in OF_VIEWS:
+        return "nobody meets an item twice; the range is the ensemble's, not known to hold the truth"
     if name == "drift_per_event" and maker.n_factors:
-        return "nobody meets an item twice" if maker.views.lives.no_repeats else "lives are too short"
+        return "lives are too short: too few pairs of views far apart"
     if maker.clicks is None and name != "drift_per_event":
         return "the log has no recommendations"
     return "users are not found to differ in what they view"

@@ -41,6 +41,9 @@ class Maker:
         self.found, self.clock, self.views, self.clicks = found, clock, views, clicks
         self.n_items, self.seed, self.assume = n_items, seed, assume
         self.n_factors = views.model.factors.shape[1] if views is not None else 0
+        self._still = 1.0
+        if views is not None and self.n_factors:
+            self._still = expected(views.factors, views.scales.offsets, replace(views.lives, far=()), 0.0)[0]
 
     def best(self) -> Member:
         """The best fit."""
@@ -97,14 +100,15 @@ class Maker:
         own = np.bincount(views.item, weights[views.user], self.n_items) + 0.5
         lives = replace(views.lives, log_shares=views.shares.settled(np.log(own / own.sum()) - views.shares.logs))
         offsets, scales = views.scales.offsets, views.scales
-        if self.n_factors == 0 or lives.no_repeats:
+        if self.n_factors == 0 or lives.no_repeats:  # the draw's noise would make factors stronger
+            turned = turned * np.sqrt((views.factors**2).sum() / max((turned**2).sum(), 1e-12))
             return turned, match_popularity(turned, offsets, lives, 0.0, rounds=8), 0.0, 1.0
         shift = np.log(np.maximum(views.resemblances(weights), 1e-9))
         shift -= np.log(np.maximum(views.resemblances(np.ones(len(weights))), 1e-9))
         move = np.linalg.lstsq(scales.slope, shift if lives.far else shift * [1.0, 0.0], rcond=1e-3)[0]
         drift = float(np.clip(scales.drift + move[1], 0.0, 4.0)) if lives.far else 0.0
         still = replace(lives, far=())
-        apart = np.log(expected(turned, offsets, still, 0.0)[0] / expected(views.factors, offsets, still, 0.0)[0])
+        apart = np.log(expected(turned, offsets, still, 0.0)[0] / self._still)
         grown = float(np.exp(np.clip(move[0], -0.5, 0.5)))
         factors = turned * grown * float(np.exp(np.clip(-apart / max(scales.slope[0, 0], 0.1), -0.5, 0.5)))
         return factors, match_popularity(factors, offsets, lives, drift, rounds=8), drift, grown

@@ -112,6 +112,7 @@ def _at_places(factors: Floats, offsets: Floats, lives: Lives, drift: float, lag
     """(longest life,) chance of the same item by the first view's place: taken at some places, straight between."""
     upto = np.cumsum(_pairs_at(lives.lengths, lags))
     places = np.unique(np.searchsorted(upto, (np.arange(_PLACES) + 0.5) / _PLACES * upto[-1]))
+    places = places if drift > 0.0 else places[:1]  # interests that stand still are alike at all places
     k = factors.shape[1]
     _, normal = points(n_points(len(offsets)), 2 * k)
     walked, values = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:], []
@@ -129,25 +130,30 @@ def match_popularity(factors: Floats, offsets: Floats, lives: Lives, drift: floa
     omega = interests_at(normal, views_before(uniform, float(lives.lengths.mean())), drift)
     lengths = np.quantile(lives.lengths, (np.arange(len(omega)) * 0.618034 + 0.5 / len(omega)) % 1.0)
     for _ in range(rounds):
-        weights = softmax(omega, factors, offsets)
+        weights, gives = softmax(omega, factors, offsets), 1.0
         if lives.no_repeats:
-            weights = _met(weights, np.minimum(lengths, 0.9 * len(offsets)))
+            weights, rate = _met(weights, np.minimum(lengths, 0.9 * len(offsets)))
+            # The share of an item that most have met hardly moves with its offset.
+            gives = np.clip((rate * (1.0 - weights)).sum(axis=0) / weights.sum(axis=0), 0.1, 1.0)
         shares = weights.sum(axis=0)
         step = lives.log_shares - np.log(np.maximum(shares / shares.sum(), 1e-30))
-        offsets = offsets + np.clip(step, -2.0, 2.0)
+        offsets = offsets + np.clip(step / gives, -2.0, 2.0)
         offsets -= offsets.mean()
         if np.abs(step).max() < 1e-3:
             break
     return offsets
 
 
-def _met(weights: Floats, lengths: Floats) -> Floats:
-    """Probabilities (n, P) that an item is met in so many views without repeats: 1 - exp(-T w), the race's T."""
+def _met(weights: Floats, lengths: Floats) -> tuple[Floats, Floats]:
+    """Probabilities (n, P) that an item is met in so many views without repeats, 1 - exp(-T w), and T w of the race."""
     time = lengths.copy()
-    for _ in range(8):  # how many are met is concave in T: Newton's steps come from below
+    for _ in range(20):  # how many are met is concave in T: Newton's steps come from below
         left = np.exp(-weights * time[:, None])
-        time += (lengths - (1.0 - left).sum(axis=1)) / np.maximum(np.einsum("np,np->n", weights, left), 1e-9)
-    return -np.expm1(-weights * time[:, None])
+        step = (lengths - (1.0 - left).sum(axis=1)) / np.maximum(np.einsum("np,np->n", weights, left), 1e-9)
+        time += step
+        if np.abs(step).max() < 1e-3 * time.max():
+            break
+    return -np.expm1(-weights * time[:, None]), weights * time[:, None]
 
 
 def fit_scales(factors: Floats, offsets: Floats, lives: Lives, observed: Floats) -> Scales:
