@@ -1,15 +1,15 @@
 """What is clicked, given who is asked: items' click factors and offsets by their posterior.
 
 The click probability of item a for interests omega is link(b_a + beta_a . omega). Coefficients are normal about a line:
-b_a ~ N(b0 + k mu_a, s_b^2) and beta_a ~ N(r gamma_a, s^2 I), gamma_a being known with an error, so that items that were shown seldom borrow from the
-others; r says how far what is clicked goes with what is viewed. r, k and b0 are normal, s and s_b half-normal
-(:data:`PRIORS`).
+b_a ~ N(b0 + k mu_a, s_b^2) and beta_a ~ N(r gamma_a, s^2 I), gamma_a being known with an error: items that were shown
+seldom borrow from the others; r says how far what is clicked goes with what is viewed. r, k and b0 are normal, s and
+s_b half-normal (:data:`PRIORS`).
 
 Of a user's interests the views tell a mean and a covariance. A row's likelihood is the mean over them, by three points
 of Gauss and Hermite along beta_a . omega, so that neither link is flattened by what is not known of users. The
 posterior of coefficients is normal about its mode, which is reached by Fisher's scoring with step halving and checked;
-r, k and b0 are integrated out in closed form, s and s_b on a grid. So the evidence is a Laplace approximation at a mode
-(Tierney & Kadane 1986). Rows of one user share what is not known of the user: draws carry that error too.
+r, k and b0 are integrated out in closed form, s and s_b on a grid: a Laplace approximation at a mode (Tierney & Kadane
+1986). Rows of one user share what is not known of the user: draws carry that error too.
 """
 
 from __future__ import annotations
@@ -51,11 +51,10 @@ _AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0,
 
 @dataclass(frozen=True)
 class Shown:
-    """Recommendations, those of an item to a user taken together: n of them, P items, K factors, U users.
+    """Recommendations, those of an item to a user taken together: n of them, ascending in ``action``.
 
-    (n,): ``user`` to whom, from 0, ``action`` what, ascending, ``times`` shown and ``clicks``. Of users, given what they
-    view: means ``interests`` (U, K) and covariances ``doubt`` (U, K, K). Of views: ``factors`` gamma (P, K), the
-    covariances ``spread`` (P, K, K) of their errors, and ``offsets`` mu (P,).
+    Of users, given what they view: means ``interests`` (U, K), covariances ``doubt`` (U, K, K). Of views: ``factors``
+    gamma (P, K), covariances ``spread`` (P, K, K) of their errors, and ``offsets`` mu (P,).
     """
 
     user: Ints
@@ -87,12 +86,10 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class ClickModel:
-    """The fitted click part.
+    """The best fit and draws from the posterior, links by theirs; ``weight``: that of the best fit's link.
 
-    ``best``: posterior means, spread about their line so that they vary as much as items do (Louis 1984). ``draws``: from
-    the posterior, links by theirs. By link: log marginal likelihood ``evidence``, ``likelihood``, its logarithm at the
-    mode, ``refused``, why it cannot be. ``weight``: posterior probability of the best fit's link. ``rates``: click rate
-    of the log, its standard error, and that of the best fit on the same rows.
+    By link: log marginal likelihood ``evidence``, log ``likelihood`` at the mode, ``refused``, why it cannot be.
+    ``rates``: click rate of the log, its standard error, and that of the best fit on the same rows.
     """
 
     best: Draw
@@ -129,16 +126,14 @@ def fit_clicks(shown: Shown, n_draws: int, seed: int, links: tuple[str, ...]) ->
 def outside(link: str, rate: float, error: float) -> str:
     """Why a link's range excludes a click rate, or nothing; a rate within four standard errors can be."""
     low, high = (float(p) for p in link_of(np.array([-1e3, 1e3]), link)[0])
-    if low - 4.0 * error <= rate <= high + 4.0 * error:
-        return ""
-    return f"its click rates lie between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
+    can = low - 4.0 * error <= rate <= high + 4.0 * error
+    return "" if can else f"its click rates lie between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
 
 
 class _Cell:
-    """The posterior at one pair of spreads, the likelihood being normal.
+    """The posterior at one pair of spreads: log marginal likelihood ``value``, means ``along`` of r, k and b0.
 
-    ``value``: log marginal likelihood, but for a constant. ``doubt``: covariances (P, K + 1, K + 1) of coefficients given
-    their line. ``along``: means of r, k and b0, ``doubt_along`` (3, 3) their covariance.
+    Covariances: ``doubt`` (P, K + 1, K + 1) of coefficients given their line, ``doubt_along`` (3, 3).
     """
 
     def __init__(self, fit: Posterior, spreads: tuple[float, float]) -> None:
@@ -153,7 +148,7 @@ class _Cell:
         self.reached = np.einsum("pij,pjm->pim", self.doubt, self.weighed)
         gram = np.einsum("pim,pin->mn", fit.lines, self.weighed) - np.einsum("pim,pin->mn", self.weighed, self.reached)
         self.doubt_along = np.linalg.inv(gram + np.diag(fit.tight))
-        side = self._side(fit.pull)
+        side = np.einsum("pim,pi->m", self.reached, fit.pull) + fit.tight * fit.centre
         self.along = np.einsum("mn,n->m", self.doubt_along, side)
         self.value = float(
             0.5 * np.einsum("pi,pij,pj->", fit.pull, self.doubt, fit.pull)
@@ -162,16 +157,14 @@ class _Cell:
             + 0.5 * (np.linalg.slogdet(self.doubt_along)[1] + np.log(fit.tight).sum())
         )
 
-    def _side(self, pull: Floats) -> Floats:
-        return np.asarray(np.einsum("pim,pi->m", self.reached, pull) + self.fit.tight * self.fit.centre)
-
     def line(self, along: Floats) -> Floats:
         """(P, K + 1) where coefficients lie for these r, k and b0."""
         return np.asarray(np.einsum("pim,m->pi", self.fit.lines, along))
 
     def mean(self, pull: Floats, noise: Floats | float = 0.0) -> tuple[Floats, Floats]:
         """Posterior means of the coefficients (P, K + 1) and of r, k and b0, these moved by ``noise``."""
-        along = np.einsum("mn,n->m", self.doubt_along, self._side(pull)) + noise
+        side = np.einsum("pim,pi->m", self.reached, pull) + self.fit.tight * self.fit.centre
+        along = np.einsum("mn,n->m", self.doubt_along, side) + noise
         centre = np.einsum("pij,pj->pi", self.precision, self.line(along))
         return np.einsum("pij,pj->pi", self.doubt, pull + centre), along
 
@@ -182,19 +175,14 @@ class _Cell:
 
 
 class Posterior:
-    """Of the coefficients ``theta`` (P, K + 1) of all items, the offset last, with one link.
-
-    ``evidence``: log marginal likelihood; ``value_at_mode``: log likelihood; ``step``: how long one from the mode would
-    be, in standard errors.
-    """
+    """Of the coefficients ``theta`` (P, K + 1) of all items; ``step``: what is left to the mode, in standard errors."""
 
     def __init__(self, shown: Shown, link: str) -> None:
         self.shown, self.link, self.prior = shown, link, PRIORS[link]
         n_items, self.k = shown.factors.shape
         self.lines = np.zeros((n_items, self.k + 1, 3))
-        self.lines[:, : self.k, 0] = shown.factors
+        self.lines[:, : self.k, 0], self.lines[:, self.k, 2] = shown.factors, 1.0
         self.lines[:, self.k, 1] = shown.offsets - shown.offsets.mean()
-        self.lines[:, self.k, 2] = 1.0
         self.centre = np.array([0.0, 0.0, self.prior.level])
         self.tight = 1.0 / np.array([self.prior.relations, self.prior.relations, self.prior.levels]) ** 2
         self.starts = np.flatnonzero(np.diff(shown.action, prepend=-1))
@@ -256,28 +244,18 @@ class Posterior:
         gram = np.einsum("pim,pin->mn", self.lines, cell.weighed) + np.diag(self.tight)
         side = np.einsum("pim,pi->m", cell.weighed, self.theta) + self.tight * self.centre
         along = np.linalg.solve(gram, side)
-        apart = self.theta - cell.line(along)
-        return float(
-            0.5 * np.einsum("pi,pij,pj->", apart, cell.precision, apart)
-            + 0.5 * (self.tight * (along - self.centre) ** 2).sum()
-        )
+        apart, far = self.theta - cell.line(along), along - self.centre
+        return 0.5 * float(np.einsum("pi,pij,pj->", apart, cell.precision, apart) + (self.tight * far**2).sum())
 
     def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
-        """Click probabilities (n,) of the rows, and their slopes (n, K + 1) in the item's coefficients.
-
-        ``more``: variance of the logits beyond that of interests.
-        """
-        shown = self.shown
-        own = theta[shown.action]
+        """Rows' click probabilities (n,), their logits varying by ``more`` too; slopes (n, K + 1) in coefficients."""
+        shown, own = self.shown, theta[self.shown.action]
         beta, mean = own[:, :-1], np.einsum("nk,nk->n", shown.interests[shown.user], own[:, :-1]) + own[:, -1]
         swung = np.einsum("nkl,nl->nk", shown.doubt[shown.user], beta)
         sd = np.sqrt(np.einsum("nk,nk->n", swung, beta) + more + 1e-12)
-        p, by_mean, by_sd = np.zeros_like(mean), np.zeros_like(mean), np.zeros_like(mean)
-        for at, weight in zip(_AT, _WEIGHT, strict=True):
-            here, slope = link_of(mean + at * sd, self.link)
-            p += weight * here
-            by_mean += weight * slope
-            by_sd += weight * at * slope
+        here = [link_of(mean + at * sd, self.link) for at in _AT]
+        p, by_mean = (np.einsum("jn,j->n", [each[i] for each in here], _WEIGHT) for i in (0, 1))
+        by_sd = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT * _AT)
         slopes = by_mean[:, None] * shown.interests[shown.user] + (by_sd / sd)[:, None] * swung
         return p, np.concatenate([slopes, by_mean[:, None]], axis=1)
 
@@ -315,7 +293,7 @@ class Posterior:
         return Draw(np.clip(theta, -WIDEST[self.link], WIDEST[self.link]), self.link, float(along[0]), cell.spreads[0])
 
     def spread_out(self) -> Draw:
-        """Posterior means, moved away from their line until they vary about it as coefficients do."""
+        """Posterior means, moved away from their line until they vary about it as coefficients do (Louis 1984)."""
         cell = self.likeliest
         mean, along = cell.mean(self.pull)
         line = cell.line(along)

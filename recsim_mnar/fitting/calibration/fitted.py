@@ -59,7 +59,7 @@ class FittedWorld:
         return kind(params, catalogue=self.catalogues[0 if i is None else i + 1])
 
     def names(self) -> list[str]:
-        """What stands for each member where a world is named, ``WORLD.toml#1`` and so on; UserError before it is saved."""
+        """What names each member as a world, ``WORLD.toml#1`` and so on; UserError before it is saved."""
         if self.path is None:
             raise UserError("a fitted world is named by its file: save it first")
         return [f"{self.path}#{i + 1}" for i in range(len(self.ensemble))]
@@ -83,7 +83,7 @@ class FittedWorld:
         return digest_of({**self.to_dict(), "arrays": arrays_digest(self._arrays())})
 
     def save(self, path: str | Path) -> FittedWorld:
-        """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz`` next to it; returns the world of that file."""
+        """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz``; returns the world of that file."""
         import tomli_w
 
         path = Path(path)

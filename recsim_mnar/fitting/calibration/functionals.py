@@ -15,7 +15,6 @@ _CELLS, _POINTS, _DIGITS = 2_000_000, 1024, 6
 
 OF_VIEWS = ("popularity_entropy", "popularity_gini", "personal_bits", "drift_per_event")
 OF_CLICKS = ("click_rate", "click_spread_items", "click_spread_users", "click_view_agreement")
-OF_SESSIONS = ("views_per_user", "recommendations_per_user")
 
 SAYS = {
     "popularity_entropy": "entropy of the items' shares of all views, nats",
@@ -37,23 +36,19 @@ SAYS = {
 
 
 def functionals(world: SessionsWorld) -> dict[str, float]:
-    """Numbers of a sessions world that no rotation of its factors changes, by :data:`SAYS`.
-
-    Integrals over interests are means over the same points in every world.
-    """
+    """Numbers of a world that no rotation of its factors changes, by :data:`SAYS`, over points that are shared."""
     p, catalogue = world.params, world.catalogue
     n, first = n_points(world.n_items), p.sigma_omega_initial
     position, normal = points(n, p.n_factors)
-    rate_at_first = float(world.click_probabilities(first * normal).mean())
-    views, recommendations = world.expected_events(rate_at_first)
-    drift = p.sigma_omega**2 * mean_square_time(p.clock, p.clock_mean, p.clock_sd)
-    relative = drift / max(first, 1e-12) ** 2
+    views, recommendations = world.expected_events(float(world.click_probabilities(first * normal).mean()))
+    square = mean_square_time(p.clock, p.clock_mean, p.clock_sd)
+    relative = (p.sigma_omega / max(first, 1e-12)) ** 2 * square
     omega = first * interests_at(normal, views_before(position, views), relative)
     chosen = softmax(omega, catalogue.item_factors, catalogue.item_offsets)
     shares = chosen.mean(axis=0)
     clicks = world.click_probabilities(omega)
-    by_views = catalogue.item_factors - shares @ catalogue.item_factors
-    by_clicks = catalogue.click_factors - shares @ catalogue.click_factors
+    own = (catalogue.item_factors, catalogue.click_factors)
+    by_views, by_clicks = (each - np.einsum("p,pk->k", shares, each) for each in own)
     return {
         "popularity_entropy": _entropy(shares),
         "popularity_gini": gini(shares),
@@ -86,13 +81,9 @@ def _entropy(shares: Floats) -> float:
 
 
 def _agreement(first: Floats, second: Floats, weights: Floats) -> float:
-    across, one, other = (
-        float(np.einsum("p,pk,pk->", weights, a, b)) for a, b in ((first, second), (first, first), (second, second))
-    )
+    pairs = ((first, second), (first, first), (second, second))
+    across, one, other = (float(np.einsum("p,pk,pk->", weights, a, b)) for a, b in pairs)
     return round(across / float(np.sqrt(one * other)), _DIGITS) if one * other > 1e-24 else 0.0
-
-
-# ------------------------------------------------------------------- integrals over interests, no matrix product in them
 
 
 def n_points(n_items: int) -> int:

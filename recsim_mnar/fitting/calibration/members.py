@@ -1,4 +1,4 @@
-"""Worlds made of what was fitted: the best fit, and the members of an ensemble drawn about it."""
+"""Worlds made of what was fitted: the best fit, an ensemble drawn about it, and what the log says of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.fitting.calibration.clicks import PRIORS, ClickModel, Draw
-from recsim_mnar.fitting.calibration.functionals import mean_square_time
-from recsim_mnar.fitting.calibration.scales import expected, match_popularity
-from recsim_mnar.fitting.calibration.transitions import Clock, Transitions, drawn_rows, fitted_rows
-from recsim_mnar.fitting.calibration.viewing import Views
+from recsim_mnar.fitting.calibration.functionals import OF_CLICKS, OF_VIEWS, SAYS, functionals, mean_square_time
+from recsim_mnar.fitting.calibration.transitions import Transitions, drawn_rows, fitted_rows
+from recsim_mnar.fitting.calibration.viewing import Views, expected, match_popularity
+from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, checked_catalogue
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
+from recsim_mnar.worlds.sessions.world import SessionsWorld
 
 Floats = NDArray[np.float64]
 Member = tuple[SessionsParams, Catalogue]
@@ -25,21 +26,35 @@ _FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05,
 """Used and taken from, lowest and highest, where the log has no recommendations."""
 
 
+LEVEL, LINK_SURE = 0.9, 0.95
+_OFF = 3.0
+"""Standard errors of the log's click rate by which a fit may miss it before that is said."""
+_WHY = {
+    "views": "the log has no views: what users view and how they differ is not known; in this world all items are "
+    "viewed alike and all users are alike, so agents that learn from views have nothing to learn from",
+    "differences": "users are not found to differ in what they view: popularity foretells held-out views as well as "
+    "factors do, as in a log whose items were shuffled; agents that personalise have nothing to learn from here",
+    "rotation": "factors are known up to a rotation and a scale that interests share: sigma_omega_initial is set to 1",
+    "end": "whether a user's last row is the end of their life or of the log is not known: it counts as leaving",
+}
+
+Table = dict[str, dict[str, Any]]
+
+
 class Maker:
     """Parameters and catalogues of the best fit and of members."""
 
     def __init__(
         self,
         found: Transitions,
-        clock: Clock,
-        views: Views | None,
-        clicks: ClickModel | None,
+        clock: dict[str, Any],
+        parts: tuple[Views | None, ClickModel | None],
         n_items: int,
         seed: int,
         assume: dict[str, Any],
     ) -> None:
-        self.found, self.clock, self.views, self.clicks = found, clock, views, clicks
-        self.n_items, self.seed, self.assume = n_items, seed, assume
+        self.found, self.clock, self.n_items, self.seed, self.assume = found, clock, n_items, seed, assume
+        self.views, self.clicks = views, _ = parts
         self.n_factors = views.model.factors.shape[1] if views is not None else 0
         self._still = 1.0
         if views is not None and self.n_factors:
@@ -73,16 +88,13 @@ class Maker:
         beta = clicks.theta[:, :-1]
         if factors.shape[1] == 0:
             factors, beta = np.zeros((self.n_items, 1)), np.zeros((self.n_items, 1))
-        clock = self.clock
         values: dict[str, Any] = {
             **rows,
             "n_items": self.n_items,
             "n_factors": factors.shape[1],
             "sigma_omega_initial": 1.0,
-            "sigma_omega": float(np.sqrt(drift / mean_square_time(clock.kind, clock.mean, clock.sd))),
-            "clock": clock.kind,
-            "clock_mean": clock.mean,
-            "clock_sd": clock.sd,
+            "sigma_omega": float(np.sqrt(drift / mean_square_time(*self.clock.values()))),
+            **self.clock,
             "no_repeats": self.views is not None and self.views.lives.no_repeats,
             "click_link": clicks.link,
         }
@@ -141,3 +153,66 @@ class Maker:
         offsets = prior.level + b0 + abs(s_b) * normal[:-1, -1:]
         theta = np.concatenate([r * factors + abs(s) * normal[:-1, :k], offsets], axis=1)
         return Draw(theta, LOGISTIC, float(r), float(abs(s)))
+
+
+def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Table, Table]:
+    """What the log identifies, with intervals, and what not, with the range that was taken."""
+    here = functionals(SessionsWorld(best[0], catalogue=best[1]))
+    draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
+    known = _known(maker) - set(maker.assume)
+    identified, unknown = {}, {}
+    for name, says in SAYS.items():
+        values = [each[name] for each in draws] or [here[name]]
+        if name in known:
+            identified[name] = {**interval(here[name], values), "why": says}
+        elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
+            why = f"{says}: {_reason(maker, name)}"
+            unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": why}
+    if maker.clicks is not None:
+        identified["click_rate_on_log"] = _rate_on_log(*maker.clicks.rates)
+    also = ["views"] if maker.views is None else ["rotation", "end"] if maker.n_factors else ["differences", "end"]
+    return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
+
+
+def _rate_on_log(rate: float, error: float, fitted: float) -> dict[str, Any]:
+    """The fitted world's click rate held against the log's."""
+    why = "click rate of the best fit on the log's own recommendations; the interval is the log's own"
+    if abs(fitted - rate) > _OFF * error:
+        why = f"OFF by {abs(fitted - rate) / error:.1f} standard errors: trust no click of this world; {why}"
+    return {"value": fitted, "low": rate - 1.645 * error, "high": rate + 1.645 * error, "why": why}
+
+
+def _known(maker: Maker) -> set[str]:
+    known = set(fitted_rows(maker.found))
+    if not maker.found.both:
+        known &= {"p_leave_organic"}
+    if maker.views is not None:
+        known |= {"views_per_user"}
+        known |= set() if maker.views.lives.no_repeats else {"popularity_entropy", "popularity_gini", "personal_bits"}
+        known |= {"drift_per_event"} if maker.views.lives.far and maker.n_factors else set()
+    if maker.clicks is not None:
+        known |= {"click_rate", "click_spread_items"}
+    if maker.found.both:
+        known |= {"recommendations_per_user"}
+        known |= {"click_spread_users", "click_view_agreement"} if maker.n_factors else set()
+    return known
+
+
+def _reason(maker: Maker, name: str) -> str:
+    if name in maker.assume:
+        return "assumed, as asked"
+    if maker.views is None:
+        return "the log has no views"
+    if maker.views.lives.no_repeats and name in OF_VIEWS:
+        return "nobody meets an item twice; the range is the ensemble's, not known to hold the truth"
+    if name == "drift_per_event" and maker.n_factors:
+        return "lives are too short: too few pairs of views far apart"
+    if maker.clicks is None and name != "drift_per_event":
+        return "the log has no recommendations"
+    return "users are not found to differ in what they view"
+
+
+def interval(value: float, draws: list[float]) -> dict[str, float]:
+    """90 %: between quantiles of the ensemble, of 20 worlds the least and the largest; fewer give less."""
+    low, high = np.quantile(draws or [value], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="weibull")
+    return {"value": float(value), "low": float(low), "high": float(high)}

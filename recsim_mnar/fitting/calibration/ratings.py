@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration.fitted import FittedWorld
-from recsim_mnar.fitting.calibration.identified import interval
+from recsim_mnar.fitting.calibration.members import interval
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
 from recsim_mnar.resuming import Form, stage
-from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.params import RatingsParams
 from recsim_mnar.worlds.ratings.world import RatingsWorld
@@ -38,14 +37,17 @@ _STEPS, _SIZE = np.array([0.1, 0.1, 0.2]), np.array([0.03, 0.01, 0.02])
 _MATCHED = Form[tuple[Floats, Floats]](
     lambda matched: {"point": matched[0], "slope": matched[1]}, lambda found: (found["point"], found["slope"])
 )
+_WHY = {
+    "alpha": "how much more often high ratings are revealed shows only through the model, from which the ensemble's "
+    "range comes; without it anything from 0 to 1 could be. Ratings of random items would identify it",
+    "n_factors": "the rank of tastes is not told from so few ratings a user: the world's default is kept",
+    "n_decisions": "revealed ratings hold no recommendations",
+    "repeat_pays": "revealed ratings hold no recommendations",
+}
 
 
 def ratings_of(log: Log, n_items: int | None) -> Ratings:
-    """The revealed ratings of a log: its organic rows with a reward.
-
-    Raises:
-        UserError: there are none.
-    """
+    """The revealed ratings of a log, its organic rows with a reward; UserError where there are none."""
     rated = ~log.is_bandit & np.isfinite(log["reward"])
     if not rated.any():
         raise UserError("the log has no revealed ratings (organic rows with a reward): the ratings world needs them")
@@ -58,46 +60,29 @@ def ratings_of(log: Log, n_items: int | None) -> Ratings:
 def fit_ratings(
     ratings: Ratings, *, n_members: int, seed: int, assume: Mapping[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
-    """Fit the ratings world; see :func:`recsim_mnar.fitting.calibration.calibrate_world`.
-
-    Raises:
-        UserError: too few ratings or users, or ratings outside 1..5.
-    """
+    """Fit the ratings world; UserError where ratings or users are too few, or ratings outside 1..5."""
     ratings.check_scale(STARS)
-    n_users = len(np.unique(ratings.users))
+    n_users, n_items = len(np.unique(ratings.users)), ratings.n_items
     for found, least, what in ((len(ratings), LEAST_RATINGS, "ratings"), (n_users, LEAST_USERS, "users")):
         if found < least:
             raise UserError(f"there are {found} {what}, a world is fitted to at least {least}: bring more")
     report("match the moments of revealed ratings")
-    density = min(len(ratings) / (n_users * ratings.n_items), 1.0)
-    even = np.ones(len(ratings))
+    density, even = min(len(ratings) / (n_users * n_items), 1.0), np.ones(len(ratings))
     seen, shares = _statistics(ratings, even), _shares(ratings.values, even)
-    size = min(ratings.n_items, _MOST_ITEMS)
+    size = min(n_items, _MOST_ITEMS)
     point, slope = stage("matched", lambda: _matched(seen, shares, density, size), _MATCHED)
-    best = _params(point, shares, density, ratings.n_items, assume)
+    best = _params(point, shares, density, n_items, assume)
     report(f"draw an ensemble of {n_members} worlds")
     members = []
     for i in counting(range(n_members), "worlds"):
-        drawn = rng.uniforms(
-            derive_seed(seed, f"calibrate/member/{i}"), Stream.BOOTSTRAP, np.arange(ratings.n_users), 0
-        )
-        by_user = -np.log1p(-drawn)
+        own = rng.derive_seed(seed, f"calibrate/member/{i}")
+        by_user = -np.log1p(-rng.uniforms(own, rng.Stream.BOOTSTRAP, np.arange(ratings.n_users), 0))
         weights = (by_user / by_user.mean())[ratings.users]
         moved = point + np.linalg.lstsq(slope, _statistics(ratings, weights) - seen, rcond=1e-2)[0]
-        more = {"catalogue_seed": i + 1, **assume}
-        own = _shares(ratings.values, weights)
-        members.append(_params(np.clip(moved, _LOW, _HIGH), own, density, ratings.n_items, more))
-    facts = {
-        "ratings": len(ratings),
-        "users": n_users,
-        "items": ratings.n_items,
-        "density": density,
-        "mean": float(ratings.values.mean()),
-        "shares": shares.tolist(),
-    }
-    method = [
-        "sigma_item, sigma_noise, alpha: simulated moments; ensemble: Bayesian bootstrap by user, another catalogue each"
-    ]
+        moved, more = np.clip(moved, _LOW, _HIGH), {"catalogue_seed": i + 1, **assume}
+        members.append(_params(moved, _shares(ratings.values, weights), density, n_items, more))
+    facts = {"ratings": len(ratings), "users": n_users, "items": n_items, "mean": float(ratings.values.mean())}
+    method = ["simulated moments; ensemble: Bayesian bootstrap by user (Rubin 1981), another catalogue of items each"]
     return FittedWorld("ratings", best, members, *_told(best, members), facts, method)
 
 
@@ -143,13 +128,12 @@ def _params(point: Floats, shares: Floats, density: float, n_items: int, assume:
     alpha = float(assume.get("alpha", np.exp(point[2])))
     revealed = relative_propensity(np.array(STARS), alpha)
     marginals = shares / revealed / (shares / revealed).sum()
-    text = ",".join(f"{share:.6f}" for share in marginals[:-1])
-    last = max(1.0 - sum(float(part) for part in text.split(",")), 0.0)
+    rounded = [round(float(share), 6) for share in marginals[:-1]]
     values = {
         "n_items": n_items,
         "sigma_item": float(point[0]),
         "sigma_noise": float(point[1]),
-        "marginals": f"{text},{last:.6f}",
+        "marginals": ",".join(f"{share:.6f}" for share in (*rounded, max(1.0 - sum(rounded), 0.0))),
         "alpha": alpha,
         "density": min(density, 0.999 * float((revealed * marginals).sum())),
     }
@@ -186,18 +170,9 @@ def _told(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict[str, 
         "sigma_item": ("spread of items' offsets, a user's taste having 1, given the model", lambda p: p.sigma_item),
     }
     known = {name: {**interval(of(best), [of(p) for p in members]), "why": why} for name, (why, of) in told.items()}
+    unknown: dict[str, Any] = {name: {"used": getattr(best, name), "why": why} for name, why in _WHY.items()}
     alphas = [p.alpha for p in members] or [best.alpha]
-    why = (
-        "how much more often high ratings are revealed shows in revealed ratings only through the model (items that are "
-        "liked are rated more often), from which the ensemble's range comes; without it anything from 0 to 1 could be. "
-        "Ratings of random items would identify it, and with it the mean of all ratings"
-    )
-    unknown: dict[str, Any] = {"alpha": {"used": best.alpha, "low": min(alphas), "high": max(alphas), "why": why}}
-    rank = "the rank of tastes is not told from so few ratings a user: the world's default is kept"
-    unknown["n_factors"] = {"used": best.n_factors, "why": rank}
-    for name in ("n_decisions", "repeat_pays"):
-        unknown[name] = {"used": getattr(best, name), "why": "revealed ratings hold no recommendations"}
-    return known, unknown
+    return known, {**unknown, "alpha": {**unknown["alpha"], "low": min(alphas), "high": max(alphas)}}
 
 
 def _revealed_mean(p: RatingsParams) -> float:

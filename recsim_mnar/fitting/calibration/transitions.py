@@ -1,4 +1,4 @@
-"""How sessions go on: the Markov chain of views and recommendations, whose likelihood is closed.
+"""How sessions go on: the Markov chain of views and recommendations, whose likelihood is closed; the world's clock.
 
 After a view come another view, a recommendation, or the end; after a recommendation that is not clicked likewise; a
 click is followed by a view whatever is drawn (Rohde et al. 2018). So the counts of what follows what are sufficient,
@@ -18,6 +18,7 @@ from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _JEFFREYS = 0.5
 _WIDEST = 0.755
@@ -25,15 +26,14 @@ _WIDEST = 0.755
 
 @dataclass(frozen=True)
 class Transitions:
-    """What follows what: (3,) views that were followed by a view, by a recommendation, by nothing.
+    """Views that were followed by a view, by a recommendation, by nothing; recommendations without and with a click.
 
-    Likewise recommendations without a click (``bandit``) and with one (``clicked``; in the world the last two are 0);
-    users whose first event is a recommendation (in the world none), and users.
+    Users whose first event is a recommendation, in the world none, and users.
     """
 
-    organic: NDArray[np.int64]
-    bandit: NDArray[np.int64]
-    clicked: NDArray[np.int64]
+    organic: Ints
+    bandit: Ints
+    clicked: Ints
     begins_with_bandit: int
     n_users: int
 
@@ -56,8 +56,7 @@ def transitions_of(log: Log) -> Transitions:
 
 def fitted_rows(found: Transitions) -> dict[str, float]:
     """Parameters of the sessions world at the posterior mean, of those that the log identifies."""
-    rows = (row + _JEFFREYS for row in (found.organic, found.bandit))
-    return _parameters(found, [row / row.sum() for row in rows])
+    return _parameters(found, found.organic + _JEFFREYS, found.bandit + _JEFFREYS)
 
 
 def drawn_rows(found: Transitions, seed: int, member: int) -> dict[str, float]:
@@ -67,48 +66,32 @@ def drawn_rows(found: Transitions, seed: int, member: int) -> dict[str, float]:
     rows = []
     for k, row in enumerate((found.organic, found.bandit)):
         uniform = rng.uniforms(rng.derive_seed(seed, f"transitions/{k}"), rng.Stream.BOOTSTRAP, member, np.arange(3))
-        gammas = np.maximum(gammaincinv(row + _JEFFREYS, np.maximum(uniform, 1e-300)), 1e-12)
-        rows.append(gammas / gammas.sum())
-    return _parameters(found, rows)
+        rows.append(np.maximum(gammaincinv(row + _JEFFREYS, np.maximum(uniform, 1e-300)), 1e-12))
+    return _parameters(found, *rows)
 
 
-def _parameters(found: Transitions, rows: list[Floats]) -> dict[str, float]:
-    organic, bandit = rows
+def _parameters(found: Transitions, organic: Floats, bandit: Floats) -> dict[str, float]:
     if found.both:
-        return {
-            "p_organic_to_bandit": float(organic[1]),
-            "p_leave_organic": float(organic[2]),
-            "p_bandit_to_organic": float(bandit[0]),
-            "p_leave_bandit": float(bandit[2]),
-        }
+        names = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
+        values = (*organic[1:] / organic.sum(), *bandit[[0, 2]] / bandit.sum())
+        return {name: float(value) for name, value in zip(names, values, strict=True)}
     if found.organic.sum():
         return {"p_leave_organic": float(organic[2] / (organic[0] + organic[2])), "p_leave_bandit": 0.0}
     return {}
 
 
-@dataclass(frozen=True)
-class Clock:
-    """Parameters of the world's clock, and the spread of times between events as a share of their mean."""
-
-    kind: str
-    mean: float
-    sd: float
-    spread: float
-
-
-def clock_of(log: Log) -> Clock:
-    """By the moments of times between a user's events: ``|mean + sd z|`` varies by at most .756 of its mean."""
-    user, time = log["user"], log["time"]
-    gap = np.diff(time)[user[1:] == user[:-1]]
-    if len(gap) == 0 or np.allclose(gap, 1.0) or gap.mean() <= 0:
-        return Clock("unit", 0.0, 1.0, 0.0)
-    mean, square = float(gap.mean()), float((gap**2).mean())
-    spread = float(np.sqrt(max(square - mean**2, 0.0)) / mean)
-    if spread >= _WIDEST:
-        return Clock("normal", 0.0, mean * float(np.sqrt(np.pi / 2)), spread)
+def clock_of(log: Log) -> dict[str, str | float]:
+    """By the moments of times between events: the world's, ``|mean + sd z|``, vary by at most .756 of their mean."""
     from scipy.optimize import brentq
     from scipy.stats import foldnorm
 
-    ratio = float(brentq(lambda c: foldnorm.std(c) / foldnorm.mean(c) - max(spread, 1e-3), 0.0, 1100.0))
-    sd = mean / float(foldnorm.mean(ratio))
-    return Clock("normal", ratio * sd, sd, spread)
+    user = log["user"]
+    gap = np.diff(log["time"])[user[1:] == user[:-1]]
+    if len(gap) == 0 or np.allclose(gap, 1.0) or gap.mean() <= 0:
+        return {"clock": "unit", "clock_mean": 0.0, "clock_sd": 1.0}
+    spread = max(float(gap.std() / gap.mean()), 1e-3)
+    ratio = 0.0
+    if spread < _WIDEST:
+        ratio = float(brentq(lambda c: foldnorm.std(c) / foldnorm.mean(c) - spread, 0.0, 1100.0))
+    sd = float(gap.mean() / foldnorm.mean(ratio))
+    return {"clock": "normal", "clock_mean": ratio * sd, "clock_sd": sd}

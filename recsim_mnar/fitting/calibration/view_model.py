@@ -32,10 +32,7 @@ _LEAST = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class ViewModel:
-    """Of P items and K factors: factors gamma (P, K), offsets mu (P,) of mean 0, and spread (P, K, K).
-
-    ``spread`` is the inverse curvature of each item's factors at the fit.
-    """
+    """Of P items: gamma (P, K), mu (P,) of mean 0, and (P, K, K) the inverse curvature of factors at the fit."""
 
     factors: Floats
     offsets: Floats
@@ -58,9 +55,7 @@ def held_out_score(
 ) -> tuple[float, float]:
     """Mean log probability of a held-out view given its user's other views, and its standard error over users."""
     model, interests = _fitted(train, n_factors, no_repeats, seed, iterations)
-    logits = model.offsets + np.einsum("uk,pk->up", interests, model.factors)
-    if no_repeats:
-        logits = np.where(train > 0, -1e3, logits)
+    logits = model.offsets + np.einsum("uk,pk->up", interests, model.factors) - 1e3 * (no_repeats & (train > 0))
     logits -= logits.max(axis=1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
     own, n = np.where(test > 0, test * logits, 0.0).sum(axis=1), test.sum(axis=1)

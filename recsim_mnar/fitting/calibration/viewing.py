@@ -1,16 +1,24 @@
-"""The views of a log, and what was made of them: popularity, a model with factors, its strength and its drift."""
+"""The views of a log, and what was made of them: popularity, factors, how strong they are and how they drift.
+
+The likelihood of :mod:`recsim_mnar.fitting.calibration.view_model` gives the shape of the factors, with interests that
+stand still. Two numbers are left: a scale of all factors and the drift of interests a view. They are set so that as
+many pairs of a user's views are expected to be of the same item as the log holds, near each other and far apart.
+Expectations are integrals over interests at given places in the lives of the log. At every step the offsets are moved
+so that items' shares of views are those of the log. Where no item is met twice there are no such pairs: the scale is
+the likelihood's, and no drift is found.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.fitting.calibration.scales import Lives, Scales, far_lags, fit_scales, match_popularity, resemblance
+from recsim_mnar.fitting.calibration.functionals import interests_at, n_points, points, softmax, views_before
 from recsim_mnar.fitting.calibration.view_model import Cells, ViewModel, fit_views, held_out_score
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
@@ -31,6 +39,36 @@ _FADED = 0.02
 """Of the largest factor's variance: smaller ones are none."""
 _ITERATIONS, _FEWER = 14, 8
 _SCORE = in_json(list[float], lambda told: (float(told[0]), float(told[1])))
+NEAR = (1, 2)
+_FAR = (20, 10, 5)
+_PAIRS, _LONG_LIVES = 2000, 100
+_PLACES = 4
+_STEPS = (0.05, 0.002)
+_LOWEST, _HIGHEST = (np.log(0.1), 0.0), (np.log(6.0), 4.0)
+
+
+@dataclass(frozen=True)
+class Lives:
+    """Views of each user (U,), logarithms of items' shares (P,), whether none is met twice, lags of far pairs."""
+
+    lengths: Ints
+    log_shares: Floats
+    no_repeats: bool
+    far: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Scale of the factors, variance of the interests' drift a view, offsets (P,) that go with them.
+
+    ``slope`` (2, 2): of the logarithms of both resemblances with log scale and with drift; ``misfit`` (2,) of those.
+    """
+
+    scale: float
+    drift: float
+    offsets: Floats
+    slope: Floats
+    misfit: Floats
 
 
 @dataclass(frozen=True)
@@ -48,28 +86,22 @@ class Shares:
     def settled(self, noise: Floats | None = None) -> Floats:
         """Logarithms (P,) that vary as true ones do: a posterior draw, given errors to add, else the best fit."""
         apart, kept = self.logs - self.centre, self.between / (self.between + self.errors)
-        return np.asarray(
-            self.centre + (np.sqrt(kept) * apart if noise is None else kept * apart + np.sqrt(kept) * noise)
-        )
+        moved = np.sqrt(kept) * apart if noise is None else kept * apart + np.sqrt(kept) * noise
+        return np.asarray(self.centre + moved)
 
 
 @dataclass(frozen=True)
 class Views:
-    """Views of U users (numbered from 0, in their order), and what was made of them.
-
-    ``sums`` and ``pairs``, (U, 2): how much users resemble themselves, see :func:`scales.resemblance`.
-    """
+    """Views of U users, from 0 in their order, and what was made of them; ``sums``, ``pairs``: :func:`resemblance`."""
 
     user: Ints
     item: Ints
-    n_users_fitted: int
     lives: Lives
     shares: Shares
     model: ViewModel
     scales: Scales
     sums: Floats
     pairs: Floats
-    scores: dict[int, tuple[float, float]]
 
     @property
     def factors(self) -> Floats:
@@ -91,20 +123,17 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     no_repeats = repeats == 0 and float((lengths * (lengths - 1.0)).sum() / 2 * (by_item**2).sum()) > 5.0
     shares = shares_of(user, item, n_items)
     lives = Lives(lengths, shares.settled(), no_repeats, () if no_repeats else far_lags(lengths))
-    drawn = rng.uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3)
-    most = min(_MOST_USERS, max(CELLS // n_items, 200))
-    kept = np.sort(np.argsort(drawn, kind="stable")[:most])
-    model, scores = _ranked(counted_views(user, item, kept, n_items), no_repeats, seed, report)
+    drawn = np.argsort(rng.uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
+    kept = np.sort(drawn[: min(_MOST_USERS, max(CELLS // n_items, 200))])
+    model = _fitted(counted_views(user, item, kept, n_items), no_repeats, seed, report)
     report("set the strength and the drift of preferences")
     sums, pairs = resemblance(user, item, lives.far)
     if model.factors.shape[1] == 0 or no_repeats:
         scales = Scales(1.0, 0.0, match_popularity(model.factors, model.offsets, lives, 0.0), np.eye(2), np.zeros(2))
     else:
         observed = sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9)
-        scales = stage(
-            "scales", lambda: fit_scales(model.factors, model.offsets, lives, observed), fields_of(Scales)
-        )  # fmt: skip
-    return Views(user, item, len(kept), lives, shares, model, scales, sums, pairs, scores)
+        scales = stage("scales", lambda: fit_scales(model, lives, observed), fields_of(Scales))
+    return Views(user, item, lives, shares, model, scales, sums, pairs)
 
 
 def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
@@ -139,9 +168,7 @@ def counted_views(user: Ints, item: Ints, wanted: Ints, n_items: int) -> Cells:
     return cells.astype(np.float32).reshape(len(wanted), n_items)
 
 
-def _ranked(
-    counts: Cells, no_repeats: bool, seed: int, report: Callable[[str], None]
-) -> tuple[ViewModel, dict[int, tuple[float, float]]]:
+def _fitted(counts: Cells, no_repeats: bool, seed: int, report: Callable[[str], None]) -> ViewModel:
     """The model with factors where they predict held-out views better than popularity does, else without."""
     some = counts[:_RANKING] if no_repeats else counts  # where none is met twice each cell costs an exponential more
     users, items = np.nonzero(some)
@@ -154,14 +181,133 @@ def _ranked(
     def score_of(k: int) -> tuple[float, float]:
         return held_out_score(some - test, test, k, no_repeats=no_repeats, seed=seed, iterations=_FEWER)
 
-    scores, most = {}, min(FACTORS, counts.shape[1] - 1)
-    for k in (0, most):
-        report(f"fit what is viewed with {k} factors" if k else "fit what is viewed by popularity alone")
-        scores[k] = stage(f"score-{k}", functools.partial(score_of, k), _SCORE)
-    best = most if scores[most][0] - scores[0][0] > _CLEARLY * scores[most][1] else 0
+    most = min(FACTORS, counts.shape[1] - 1)
+    report("fit what is viewed by popularity alone and with factors")
+    (alike, _), (score, error) = (stage(f"score-{k}", functools.partial(score_of, k), _SCORE) for k in (0, most))
+    best = most if score - alike > _CLEARLY * error else 0
     report(f"fit what is viewed, {best} factors")
 
     def fit() -> ViewModel:
         return fit_views(counts, best, no_repeats=no_repeats, seed=seed, iterations=_ITERATIONS).without(_FADED)
 
-    return stage("model", fit, fields_of(ViewModel)), scores
+    return stage("model", fit, fields_of(ViewModel))
+
+
+def far_lags(lengths: Ints) -> tuple[int, ...]:
+    """Lags at which there are pairs enough to see a drift; empty where lives are too short."""
+    for first in _FAR:
+        lags = tuple(range(first, first + first // 2 + 1))
+        if (lengths > first).sum() >= _LONG_LIVES and _pairs_of(lengths, lags).sum() >= _PAIRS:
+            return lags
+    return ()
+
+
+def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
+    """(U, 2) near and far pairs of views that are of the same item, and (U, 2) what both are held against.
+
+    Those are near pairs, and far pairs times the user's own share of near ones that are of the same item.
+    """
+    n_users = int(user[-1]) + 1
+    sums, pairs = np.zeros((n_users, 2)), np.zeros((n_users, 2))
+    for column, lags in enumerate((NEAR, far)):
+        for lag in lags:
+            first = np.flatnonzero(user[lag:] == user[:-lag]) if lag < len(user) else np.zeros(0, np.int64)
+            sums[:, column] += np.bincount(user[first], item[first] == item[first + lag], n_users)
+            pairs[:, column] += np.bincount(user[first], minlength=n_users)
+    pairs[:, 1] *= sums[:, 0] / np.maximum(pairs[:, 0], 1.0)
+    return sums, pairs
+
+
+def expected(factors: Floats, offsets: Floats, lives: Lives, drift: float) -> Floats:
+    """(2,) ratios of both columns' sums that are expected of :func:`resemblance`; the second is 1 without far lags."""
+    near, of = _at_places(factors, offsets, lives, drift, NEAR), _pairs_of(lives.lengths, NEAR)
+    first = float((_pairs_at(lives.lengths, NEAR) * near).sum() / of.sum())
+    if not lives.far:
+        return np.array([first, 1.0])
+    far = _at_places(factors, offsets, lives, drift, lives.far)
+    own = _pairs_at(lives.lengths, NEAR, _pairs_of(lives.lengths, lives.far) / np.maximum(of, 1.0))
+    return np.array([first, (_pairs_at(lives.lengths, lives.far) * far).sum() / (own * near).sum()])
+
+
+def _pairs_of(lengths: Ints, lags: Sequence[int]) -> Floats:
+    """(U,) pairs of each user."""
+    return np.asarray(sum(np.maximum(lengths - lag, 0.0) for lag in lags))
+
+
+def _pairs_at(lengths: Ints, lags: Sequence[int], weight: Floats | None = None) -> Floats:
+    """(longest life,) how many pairs begin after so many views, users weighted."""
+    alive = [np.bincount(np.maximum(lengths - lag, 0), weight, int(lengths.max()) + 1) for lag in lags]
+    return np.asarray(np.cumsum(np.sum(alive, axis=0)[::-1])[::-1][1:])
+
+
+def _at_places(factors: Floats, offsets: Floats, lives: Lives, drift: float, lags: Sequence[int]) -> Floats:
+    """(longest life,) chance of the same item by the first view's place: taken at some places, straight between."""
+    upto = np.cumsum(_pairs_at(lives.lengths, lags))
+    places = np.unique(np.searchsorted(upto, (np.arange(_PLACES) + 0.5) / _PLACES * upto[-1]))
+    places = places if drift > 0.0 else places[:1]  # interests that stand still are alike at all places
+    k = factors.shape[1]
+    _, normal = points(n_points(len(offsets)), 2 * k)
+    walked, values = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:], []
+    for place in places:
+        omega = interests_at(normal[:, :k], float(place), drift)
+        one = softmax(omega, factors, offsets)
+        other = softmax(omega + walked, factors, offsets) if drift > 0.0 else one
+        values.append(float(np.einsum("np,np->", one, other)) / len(one))
+    return np.interp(np.arange(len(upto)), places, values)
+
+
+def match_popularity(factors: Floats, offsets: Floats, lives: Lives, drift: float, rounds: int = 12) -> Floats:
+    """Offsets (P,) with which the items' expected shares of views are those of the log."""
+    uniform, normal = points(n_points(len(offsets)), factors.shape[1])
+    omega = interests_at(normal, views_before(uniform, float(lives.lengths.mean())), drift)
+    lengths = np.quantile(lives.lengths, (np.arange(len(omega)) * 0.618034 + 0.5 / len(omega)) % 1.0)
+    for _ in range(rounds):
+        weights = softmax(omega, factors, offsets)
+        if lives.no_repeats:
+            weights = _met(weights, np.minimum(lengths, 0.9 * len(offsets)))
+        shares = weights.sum(axis=0)
+        step = lives.log_shares - np.log(np.maximum(shares / shares.sum(), 1e-30))
+        offsets = offsets + np.clip(step, -2.0, 2.0)
+        offsets -= offsets.mean()
+        if np.abs(step).max() < 1e-3:
+            break
+    return offsets
+
+
+def _met(weights: Floats, lengths: Floats) -> Floats:
+    """Probabilities (n, P) that an item is met in so many views without repeats: 1 - exp(-T w), the race's T."""
+    time = lengths.copy()
+    for _ in range(20):  # how many are met is concave in T: Newton's steps come from below
+        left = np.exp(-weights * time[:, None])
+        step = (lengths - (1.0 - left).sum(axis=1)) / np.maximum(np.einsum("np,np->n", weights, left), 1e-9)
+        time += step
+        if np.abs(step).max() < 1e-3 * time.max():
+            break
+    return -np.expm1(-weights * time[:, None])
+
+
+def fit_scales(model: ViewModel, lives: Lives, observed: Floats) -> Scales:
+    """Set the scale of the factors and the drift so that :func:`expected` is what is observed, (2,)."""
+    from scipy.optimize import least_squares
+
+    free, held = (2 if lives.far else 1), model.offsets
+
+    def gap(point: Floats) -> Floats:
+        nonlocal held
+        scaled, drift = np.exp(point[0]) * model.factors, float(point[1]) if free == 2 else 0.0
+        held = match_popularity(scaled, held, lives, drift)
+        found = expected(scaled, held, lives, drift)
+        return np.asarray((np.log(np.maximum(found, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
+
+    def slope(point: Floats) -> Floats:
+        here = gap(point)
+        return np.stack([(gap(point + step) - here) / step.max() for step in np.diag(_STEPS[:free])], axis=1)
+
+    found = least_squares(
+        gap, [0.0, 0.003][:free], slope, bounds=(_LOWEST[:free], _HIGHEST[:free]), x_scale=_STEPS[:free],
+        ftol=1e-8, xtol=1e-4, gtol=1e-12, max_nfev=10,
+    )  # fmt: skip
+    misfit, steep = gap(found.x), np.eye(2)
+    steep[:free, :free] = found.jac
+    drift = float(found.x[1]) if free == 2 else 0.0
+    return Scales(float(np.exp(found.x[0])), drift, held, steep, np.append(misfit, np.zeros(2 - free)))
