@@ -32,8 +32,8 @@ _OFF = 3.0
 _WHY = {
     "views": "the log has no views: what users view and how they differ is not known; in this world all items are "
     "viewed alike and all users are alike, so agents that learn from views have nothing to learn from",
-    "differences": "users are not found to differ in what they view: popularity foretells held-out views as well as "
-    "factors do, as in a log whose items were shuffled; agents that personalise have nothing to learn from here",
+    "differences": "users are not found to differ in what they view: no factor stands out from its error, as in a log "
+    "whose items were shuffled; agents that personalise have nothing to learn from here",
     "rotation": "factors are known up to a rotation and a scale that interests share: sigma_omega_initial is set to 1",
     "end": "whether a user's last row is the end of their life or of the log is not known: it counts as leaving",
 }

@@ -28,6 +28,8 @@ Cells = NDArray[np.float32]
 _STEP = 2.0
 _FARTHEST = 30.0
 _LEAST = 1e-3
+_ABOVE, _TRACE = 3.0, 0.02
+"""Of a factor's squares their errors', of the largest's: where items are shuffled the first is at most about 2."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,29 +40,23 @@ class ViewModel:
     offsets: Floats
     spread: Floats
 
-    def without(self, faded: float) -> ViewModel:
-        """Only factors whose variance over items is at least this share of the largest."""
-        size = (self.factors**2).sum(axis=0)
-        kept = np.flatnonzero(size >= faded * size.max(initial=0.0))
+    def shown(self) -> ViewModel:
+        """Only factors that the views show: well above their errors, and no mere trace of the largest."""
+        size, error = (self.factors**2).mean(axis=0), np.einsum("pkk->k", self.spread) / max(len(self.spread), 1)
+        kept = np.flatnonzero((size > _ABOVE * error) & (size > _TRACE * size.max(initial=0.0)))
         return ViewModel(self.factors[:, kept], self.offsets, self.spread[:, kept][:, :, kept])
 
 
-def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, iterations: int = 30) -> ViewModel:
+def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, iterations: int = 14) -> ViewModel:
     """Fit the model to the views (U, P) of each item by each user; 0 or 1 where there are no repeats."""
-    return _fitted(counts, n_factors, no_repeats, seed, iterations)[0]
-
-
-def held_out_score(
-    train: Cells, test: Cells, n_factors: int, *, no_repeats: bool, seed: int, iterations: int
-) -> tuple[float, float]:
-    """Mean log probability of a held-out view given its user's other views, and its standard error over users."""
-    model, interests = _fitted(train, n_factors, no_repeats, seed, iterations)
-    logits = model.offsets + np.einsum("uk,pk->up", interests, model.factors) - 1e3 * (no_repeats & (train > 0))
-    logits -= logits.max(axis=1, keepdims=True)
-    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    own, n = np.where(test > 0, test * logits, 0.0).sum(axis=1), test.sum(axis=1)
-    mean = float(own.sum() / max(n.sum(), 1))
-    return mean, float(np.sqrt(((own - mean * n) ** 2).sum()) / max(n.sum(), 1))
+    shares = (counts.sum(axis=0, dtype=np.float64) + 0.5) / (counts.sum(dtype=np.float64) + 0.5 * counts.shape[1])
+    state = _State(counts, _first_factors(counts, shares, n_factors, seed), np.log(shares), no_repeats, seed)
+    state.offsets -= state.offsets.mean()
+    state.posterior(6)
+    for _ in counting(range(iterations), "steps"):
+        state.regress_items()
+        state.posterior(2)
+    return ViewModel(state.factors, state.offsets, state.spread)
 
 
 def interests_of(model: ViewModel, counts: Cells, wide: Floats, *, no_repeats: bool) -> tuple[Floats, Floats]:
@@ -71,20 +67,6 @@ def interests_of(model: ViewModel, counts: Cells, wide: Floats, *, no_repeats: b
     state.tight = 1.0 / wide
     state.posterior(8)
     return state.interests, state.doubt
-
-
-def _fitted(counts: Cells, k: int, no_repeats: bool, seed: int, iterations: int) -> tuple[ViewModel, Floats]:
-    n_users, n_items = counts.shape
-    shares = (counts.sum(axis=0, dtype=np.float64) + 0.5) / (counts.sum(dtype=np.float64) + 0.5 * n_items)
-    offsets = np.log(shares) - np.log(shares).mean()
-    if k == 0:
-        return ViewModel(np.zeros((n_items, 0)), offsets, np.zeros((n_items, 0, 0))), np.zeros((n_users, 0))
-    state = _State(counts, _first_factors(counts, shares, k, seed), offsets, no_repeats, seed)
-    state.posterior(6)
-    for _ in counting(range(iterations), "steps"):
-        state.regress_items()
-        state.posterior(2)
-    return ViewModel(state.factors, state.offsets, state.spread), state.interests
 
 
 class _State:

@@ -10,7 +10,6 @@ the likelihood's, and no drift is found.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,10 +18,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.fitting.calibration.functionals import interests_at, n_points, points, softmax, views_before
-from recsim_mnar.fitting.calibration.view_model import Cells, ViewModel, fit_views, held_out_score
+from recsim_mnar.fitting.calibration.view_model import Cells, ViewModel, fit_views
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.resuming import fields_of, in_json, stage
+from recsim_mnar.resuming import fields_of, stage
 from recsim_mnar.rng import Stream
 
 Floats = NDArray[np.float64]
@@ -32,13 +31,7 @@ FACTORS = 5
 """As RecoGym's; those of which the log shows no sign fade."""
 CELLS = 4_000_000
 """Of a table of users by items that memory bears."""
-_MOST_USERS, _RANKING = 4000, 800
-_HELD_OUT, _CLEARLY = 0.1, 0.6
-"""Standard errors of a held-out score that make factors; a difference of two scores of the same views has about .3."""
-_FADED = 0.02
-"""Of the largest factor's variance: smaller ones are none."""
-_ITERATIONS, _FEWER = 14, 8
-_SCORE = in_json(list[float], lambda told: (float(told[0]), float(told[1])))
+_MOST_USERS = 4000
 NEAR = (1, 2)
 _FAR = (20, 10, 5)
 _PAIRS, _LONG_LIVES = 2000, 100
@@ -125,7 +118,10 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     lives = Lives(lengths, shares.settled(), no_repeats, () if no_repeats else far_lags(lengths))
     drawn = np.argsort(rng.uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
     kept = np.sort(drawn[: min(_MOST_USERS, max(CELLS // n_items, 200))])
-    model = _fitted(counted_views(user, item, kept, n_items), no_repeats, seed, report)
+    counts, most = counted_views(user, item, kept, n_items), min(FACTORS, n_items - 1)
+    report(f"fit what is viewed, {most} factors")
+    whole = stage("model", lambda: fit_views(counts, most, no_repeats=no_repeats, seed=seed), fields_of(ViewModel))
+    model = whole.shown()
     report("set the strength and the drift of preferences")
     sums, pairs = resemblance(user, item, lives.far)
     if model.factors.shape[1] == 0 or no_repeats:
@@ -166,31 +162,6 @@ def counted_views(user: Ints, item: Ints, wanted: Ints, n_items: int) -> Cells:
     mine = wanted[place] == user
     cells = np.bincount(place[mine] * n_items + item[mine], minlength=len(wanted) * n_items)
     return cells.astype(np.float32).reshape(len(wanted), n_items)
-
-
-def _fitted(counts: Cells, no_repeats: bool, seed: int, report: Callable[[str], None]) -> ViewModel:
-    """The model with factors where they predict held-out views better than popularity does, else without."""
-    some = counts[:_RANKING] if no_repeats else counts  # where none is met twice each cell costs an exponential more
-    users, items = np.nonzero(some)
-    times = some[users, items].astype(np.int64)
-    users, items = np.repeat(users, times), np.repeat(items, times)
-    out = rng.uniforms(seed, Stream.PROTOCOL, np.arange(len(users)), 9) < _HELD_OUT
-    test = np.zeros_like(some)
-    np.add.at(test, (users[out], items[out]), 1.0)
-
-    def score_of(k: int) -> tuple[float, float]:
-        return held_out_score(some - test, test, k, no_repeats=no_repeats, seed=seed, iterations=_FEWER)
-
-    most = min(FACTORS, counts.shape[1] - 1)
-    report("fit what is viewed by popularity alone and with factors")
-    (alike, _), (score, error) = (stage(f"score-{k}", functools.partial(score_of, k), _SCORE) for k in (0, most))
-    best = most if score - alike > _CLEARLY * error else 0
-    report(f"fit what is viewed, {best} factors")
-
-    def fit() -> ViewModel:
-        return fit_views(counts, best, no_repeats=no_repeats, seed=seed, iterations=_ITERATIONS).without(_FADED)
-
-    return stage("model", fit, fields_of(ViewModel))
 
 
 def far_lags(lengths: Ints) -> tuple[int, ...]:
