@@ -111,7 +111,7 @@ def _fit_sessions(
         links = (str(assume["click_link"]),) if "click_link" in assume else links
         clicks = fit_clicks(_shown(log, views, n_items), n_members, derive_seed(seed, "calibrate/clicks"), links)
     report(f"draw an ensemble of {n_members} worlds")
-    maker = Maker(found, clock_of(log), (views, clicks), n_items, seed, assume)
+    maker = Maker(found, clock_of(log), views, clicks, n_items, seed, assume)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_members), "worlds"))]
     facts = {
         "rows": len(log),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,6 @@ Member = tuple[SessionsParams, Catalogue]
 
 _FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
 """Used and taken from, lowest and highest, where the log has no recommendations."""
-
-
 LEVEL, LINK_SURE = 0.9, 0.95
 _OFF = 3.0
 """Standard errors of the log's click rate by which a fit may miss it before that is said."""
@@ -41,24 +39,22 @@ _WHY = {
 Table = dict[str, dict[str, Any]]
 
 
+@dataclass(frozen=True)
 class Maker:
     """Parameters and catalogues of the best fit and of members."""
 
-    def __init__(
-        self,
-        found: Transitions,
-        clock: dict[str, Any],
-        parts: tuple[Views | None, ClickModel | None],
-        n_items: int,
-        seed: int,
-        assume: dict[str, Any],
-    ) -> None:
-        self.found, self.clock, self.n_items, self.seed, self.assume = found, clock, n_items, seed, assume
-        self.views, self.clicks = views, _ = parts
-        self.n_factors = views.model.factors.shape[1] if views is not None else 0
-        self._still = 1.0
-        if views is not None and self.n_factors:
-            self._still = expected(views.factors, views.scales.offsets, replace(views.lives, far=()), 0.0)[0]
+    found: Transitions
+    clock: dict[str, Any]
+    views: Views | None
+    clicks: ClickModel | None
+    n_items: int
+    seed: int
+    assume: dict[str, Any]
+
+    @property
+    def n_factors(self) -> int:
+        """Of the views."""
+        return self.views.model.factors.shape[1] if self.views is not None else 0
 
     def best(self) -> Member:
         """The best fit."""
@@ -72,9 +68,8 @@ class Maker:
 
     def member(self, i: int) -> Member:
         """The ensemble's i-th."""
-        u = rng.uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2))
-        spans = zip(_FREE.items(), u, strict=True)
-        free = {name: low + (high - low) * float(d) for (name, (_, low, high)), d in spans}
+        u = rng.uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2)).tolist()
+        free = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}
         turned = self._turned(i)
         factors, offsets, drift, grown = self._drawn_views(i, turned)
         if self.clicks is None:
@@ -119,8 +114,8 @@ class Maker:
         shift -= np.log(np.maximum(views.resemblances(np.ones(len(weights))), 1e-9))
         move = np.linalg.lstsq(scales.slope, shift if lives.far else shift * [1.0, 0.0], rcond=1e-3)[0]
         drift = float(np.clip(scales.drift + move[1], 0.0, 4.0)) if lives.far else 0.0
-        still = replace(lives, far=())
-        apart = np.log(expected(turned, offsets, still, 0.0)[0] / self._still)
+        of, still = (turned, views.factors), replace(lives, far=())
+        apart = np.subtract(*(np.log(expected(each, offsets, still, 0.0)[0]) for each in of))
         grown = float(np.exp(np.clip(move[0], -0.5, 0.5)))
         factors = turned * grown * float(np.exp(np.clip(-apart / max(scales.slope[0, 0], 0.1), -0.5, 0.5)))
         return factors, match_popularity(factors, offsets, lives, drift, rounds=8), drift, grown
@@ -159,15 +154,13 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Ta
     """What the log identifies, with intervals, and what not, with the range that was taken."""
     here = functionals(SessionsWorld(best[0], catalogue=best[1]))
     draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
-    known = _known(maker) - set(maker.assume)
     identified, unknown = {}, {}
     for name, says in SAYS.items():
-        values = [each[name] for each in draws] or [here[name]]
-        if name in known:
+        values, why = [each[name] for each in draws] or [here[name]], _why_not(maker, name)
+        if not why:
             identified[name] = {**interval(here[name], values), "why": says}
         elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
-            why = f"{says}: {_reason(maker, name)}"
-            unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": why}
+            unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": f"{says}: {why}"}
     if maker.clicks is not None:
         identified["click_rate_on_log"] = _rate_on_log(*maker.clicks.rates)
     also = ["views"] if maker.views is None else ["rotation", "end"] if maker.n_factors else ["differences", "end"]
@@ -182,34 +175,21 @@ def _rate_on_log(rate: float, error: float, fitted: float) -> dict[str, Any]:
     return {"value": fitted, "low": rate - 1.645 * error, "high": rate + 1.645 * error, "why": why}
 
 
-def _known(maker: Maker) -> set[str]:
-    known = set(fitted_rows(maker.found))
-    if not maker.found.both:
-        known &= {"p_leave_organic"}
-    if maker.views is not None:
-        known |= {"views_per_user"}
-        known |= set() if maker.views.lives.no_repeats else {"popularity_entropy", "popularity_gini", "personal_bits"}
-        known |= {"drift_per_event"} if maker.views.lives.far and maker.n_factors else set()
-    if maker.clicks is not None:
-        known |= {"click_rate", "click_spread_items"}
-    if maker.found.both:
-        known |= {"recommendations_per_user"}
-        known |= {"click_spread_users", "click_view_agreement"} if maker.n_factors else set()
-    return known
-
-
-def _reason(maker: Maker, name: str) -> str:
+def _why_not(maker: Maker, name: str) -> str:
+    """Why the log does not identify a number; nothing where it does."""
+    views = maker.views
     if name in maker.assume:
         return "assumed, as asked"
-    if maker.views is None:
-        return "the log has no views"
-    if maker.views.lives.no_repeats and name in OF_VIEWS:
+    if views is None:
+        return "" if name in ("click_rate", "click_spread_items") else "the log has no views"
+    if views.lives.no_repeats and name in OF_VIEWS:
         return "nobody meets an item twice; the range is the ensemble's, not known to hold the truth"
-    if name == "drift_per_event" and maker.n_factors:
+    if not maker.n_factors and name in ("drift_per_event", "click_spread_users", "click_view_agreement"):
+        return "users are not found to differ in what they view"
+    if name == "drift_per_event" and not views.lives.far:
         return "lives are too short: too few pairs of views far apart"
-    if maker.clicks is None and name != "drift_per_event":
-        return "the log has no recommendations"
-    return "users are not found to differ in what they view"
+    of_views = (*OF_VIEWS, "views_per_user", "p_leave_organic")
+    return "" if maker.found.both or name in of_views else "the log has no recommendations"
 
 
 def interval(value: float, draws: list[float]) -> dict[str, float]:

@@ -76,9 +76,7 @@ class _State:
         self.counts, self.no_repeats = counts, no_repeats
         self.factors, self.offsets = factors.copy(), offsets.copy()
         n_users, k = len(counts), factors.shape[1]
-        self.interests, self.doubt = np.zeros((n_users, k)), np.tile(np.eye(k), (n_users, 1, 1))
-        self.spread, self.log_time = np.zeros((counts.shape[1], k, k)), np.zeros(n_users)
-        self.settled = False
+        self.interests, self.log_time, self.settled = np.zeros((n_users, k)), np.zeros(n_users), False
         self.noise = rng.normals(seed, rng.Stream.FIT, 0, (n_users, k))
         self.tight = np.ones(n_users)
         self.prior = np.maximum((factors**2).mean(axis=0), _LEAST)
@@ -99,14 +97,14 @@ class _State:
 
     def timed(self, omega: Floats, log_time: Floats) -> Floats:
         """T_u, the nuisance, where its score is 0."""
+        n_items, met = self.counts.shape[1], np.maximum(self.counts.sum(axis=1, dtype=np.float64), 0.5)
         if not self.no_repeats:
             eta = self.linear(omega)
             top = eta.max(axis=1)
             total = np.exp((eta - top[:, None]).astype(np.float32)).sum(axis=1, dtype=np.float64)
-            return np.log(np.maximum(self.counts.sum(axis=1, dtype=np.float64), 0.5)) - top - np.log(total)
+            return np.log(met) - top - np.log(total)
         if not self.settled:
-            n_items = self.counts.shape[1]
-            met = np.clip(self.counts.sum(axis=1, dtype=np.float64), 0.5, n_items - 0.5)
+            met = np.minimum(met, n_items - 0.5)
             log_time = np.log(-np.log1p(-met / n_items)) - 0.5 * (omega**2).sum(axis=1)
         for _ in range(2 if self.settled else 12):
             score, information = self.cells(omega, log_time)
@@ -130,9 +128,8 @@ class _State:
             if step == steps:
                 break
             gradient = _product(score, self.factors) - score.sum(axis=1, dtype=np.float64)[:, None] * mean
-            self.interests += _short(
-                np.linalg.solve(curve, (gradient - self.tight[:, None] * self.interests)[:, :, None])
-            )
+            gradient -= self.tight[:, None] * self.interests
+            self.interests += _short(np.linalg.solve(curve, gradient[:, :, None]))
         self.doubt = np.asarray(np.linalg.inv(curve), np.float64)
 
     def regress_items(self) -> None:
@@ -147,11 +144,7 @@ class _State:
             design = np.concatenate([omega, np.ones((len(omega), 1))], axis=1)
             gradient += 0.5 * _product(score.T, design)
             curve += 0.5 * _product(information.T, (design[:, :, None] * design[:, None, :]).reshape(len(design), -1))
-        self._take_step(gradient, curve.reshape(-1, k + 1, k + 1))
-        self._expand()
-
-    def _take_step(self, gradient: Floats, curve: Floats) -> None:
-        k = self.factors.shape[1]
+        curve = curve.reshape(-1, k + 1, k + 1)
         precision = 1.0 / np.append(self.prior, max(float(self.offsets.var()), _LEAST))
         gradient -= precision * np.concatenate([self.factors, self.offsets[:, None]], axis=1)
         curve += np.diag(precision)
@@ -159,6 +152,7 @@ class _State:
         self.factors += move[:, :k]
         self.offsets += move[:, k]
         self.spread = np.asarray(np.linalg.inv(curve)[:, :k, :k], np.float64)
+        self._expand()
 
     def _expand(self) -> None:
         """Interests brought back to mean 0 and covariance I, factors turned to their main axes; prior variances."""
