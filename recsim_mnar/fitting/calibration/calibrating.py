@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.fitting.calibration.clicks import ClickModel, Shown, fit_clicks
+from recsim_mnar.fitting.calibration.clicks import Shown, fit_clicks
 from recsim_mnar.fitting.calibration.fitted import FittedWorld
 from recsim_mnar.fitting.calibration.members import LINK_SURE, Maker, identified_by
 from recsim_mnar.fitting.calibration.ratings import fit_ratings, ratings_of
@@ -32,8 +32,7 @@ Floats = NDArray[np.float64]
 WORLDS = ("sessions", "ratings")
 MEMBERS = 20
 LEAST_ROWS, LEAST_USERS = 100, 20
-_MOST_CLICKED = 0.95
-_MOST_SHOWN = 150_000
+_MOST_CLICKED, _MOST_SHOWN = 0.95, 150_000
 
 
 def calibrate_world(
@@ -120,12 +119,13 @@ def _fit_sessions(
         "views": int((~shown).sum()),
         "recommendations": int(shown.sum()),
         "clicks": int((log["reward"][shown] > 0).sum()),
-        "begin_with_recommendation": found.begins_with_bandit,
+        "factors": maker.n_factors,
+        "no_repeats": views is not None and views.lives.no_repeats,
+        **(clicks.facts if clicks is not None else {}),
     }
     (best, *params), catalogues = zip(*worlds, strict=True)
     tables = identified_by(maker, worlds[0], worlds[1:])
-    return FittedWorld("sessions", best, params, *tables, {**facts, **_facts(views, clicks)}, _method(views, clicks),
-                       list(catalogues))  # fmt: skip
+    return FittedWorld("sessions", best, params, *tables, facts, _method(facts), list(catalogues))
 
 
 def _refuse(log: Log, n_users: int) -> None:
@@ -177,45 +177,22 @@ def _shown(log: Log, views: Views | None, n_items: int) -> Shown:
         whose, item = everyone[~log.is_bandit], log["item"][~log.is_bandit].astype(np.int64)
         drift = views.scales.drift * np.bincount(whose, minlength=int(everyone[-1]) + 1)[wanted]
         batch, once = max(1, CELLS // n_items), views.lives.no_repeats
-        for first in range(0, len(wanted), batch):
-            own = slice(first, first + batch)
+        for own in (slice(first, first + batch) for first in range(0, len(wanted), batch)):
             counts = counted_views(whose, item, wanted[own], n_items)
             # The mean of a walk of n steps has n / 3 of its variance, and the walk n / 6 about its mean.
             interests[own], doubt[own] = interests_of(model, counts, 1.0 + drift[own] / 3.0, no_repeats=once)
         doubt += (drift / 6.0)[:, None, None] * np.eye(k)
-    return Shown(pairs % len(wanted), pairs // len(wanted), times, clicks, interests, doubt, factors, offsets, spread)
+    shown, to = pairs // len(wanted), pairs % len(wanted)
+    return Shown(to, shown, times, clicks, interests, doubt, factors, offsets, spread)
 
 
-def _facts(views: Views | None, clicks: ClickModel | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    if views is not None:
-        facts = {
-            "no_repeats": views.lives.no_repeats,
-            "factors": views.model.factors.shape[1],
-            "far_lags": list(views.lives.far),
-            "resemblance_misfit": views.scales.misfit.tolist(),
-        }
-    if clicks is not None:
-        facts |= {
-            "click_link": clicks.best.link,
-            "click_link_weight": clicks.weight,
-            "click_evidence": clicks.evidence,
-            "click_log_likelihood": clicks.likelihood,
-            "click_links_refused": clicks.refused,
-            "click_rate_of_log": list(clicks.rates[:2]),
-            "click_rate_fitted": clicks.rates[2],
-        }
-    return facts
-
-
-def _method(views: Views | None, clicks: ClickModel | None) -> list[str]:
-    lines = ["what follows what: its likelihood; ensemble: Dirichlet posterior, Jeffreys' prior"]
-    if views is not None:
-        lines.append("views: EM with interests that stand still, curvature; moments, Bayesian bootstrap by user")
-    if clicks is None:
-        return lines
-    lines.append("clicks: hierarchical regression on users' interests; ensemble: normal posterior at its mode")
-    sure = "" if clicks.weight >= LINK_SURE else "; the log cannot say which, the ensemble has both"
-    if len(clicks.evidence) > 1:
-        lines.append(f"click link: {clicks.best.link}, posterior probability {clicks.weight:.3f}{sure}")
-    return [*lines, *(f"click link {link} is refused: {why}" for link, why in clicks.refused.items())]
+def _method(facts: Mapping[str, Any]) -> list[str]:
+    """What was said of the click links."""
+    weight = facts.get("click_link_weight", 1.0)
+    sure = "" if weight >= LINK_SURE else "; the log cannot say which, the ensemble has both"
+    several = len(facts.get("click_evidence", ())) > 1
+    lines = [f"click link: {facts['click_link']}, posterior probability {weight:.3f}{sure}"] if several else []
+    return [
+        *lines,
+        *(f"click link {link} is refused: {why}" for link, why in facts.get("click_links_refused", {}).items()),
+    ]

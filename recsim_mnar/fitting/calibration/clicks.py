@@ -15,7 +15,7 @@ r, k and b0 are integrated out in closed form, s and s_b on a grid: a Laplace ap
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,19 +86,11 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class ClickModel:
-    """The best fit and draws from the posterior, links by theirs; ``weight``: that of the best fit's link.
-
-    By link: log marginal likelihood ``evidence``, log ``likelihood`` at the mode, ``refused``, why it cannot be.
-    ``rates``: click rate of the log, its standard error, and that of the best fit on the same rows.
-    """
+    """The best fit, draws from the posterior, links by theirs, and facts, such as why a link is refused."""
 
     best: Draw
     draws: list[Draw]
-    evidence: dict[str, float]
-    likelihood: dict[str, float]
-    weight: float
-    refused: dict[str, str]
-    rates: tuple[float, float, float]
+    facts: dict[str, Any]
 
 
 def fit_clicks(shown: Shown, n_draws: int, seed: int, links: tuple[str, ...]) -> ClickModel:
@@ -118,9 +110,16 @@ def fit_clicks(shown: Shown, n_draws: int, seed: int, links: tuple[str, ...]) ->
     chosen = [list(fits)[min(int(np.searchsorted(np.cumsum(chances), x)), len(fits) - 1)] for x in u]
     draws = [fits[link].drawn(rng.derive_seed(seed, f"clicks/{i}")) for i, link in enumerate(chosen)]
     found = fits[best].spread_out()
-    fitted = float((shown.times * fits[best].probabilities(found.theta)[0]).sum() / shown.times.sum())
-    likelihood = {link: fit.value_at_mode for link, fit in fits.items()}
-    return ClickModel(found, draws, evidence, likelihood, float(1 / chances.sum()), refused, (rate, error, fitted))
+    facts = {
+        "click_link": best,
+        "click_link_weight": float(1.0 / chances.sum()),
+        "click_evidence": evidence,
+        "click_log_likelihood": {link: fit.value_at_mode for link, fit in fits.items()},
+        "click_links_refused": refused,
+        "click_rate_of_log": [rate, error],
+        "click_rate_fitted": float(np.average(fits[best].probabilities(found.theta)[0], weights=shown.times)),
+    }
+    return ClickModel(found, draws, facts)
 
 
 def outside(link: str, rate: float, error: float) -> str:
@@ -158,7 +157,7 @@ class _Cell:
         )
 
     def line(self, along: Floats) -> Floats:
-        """(P, K + 1) where coefficients lie for these r, k and b0."""
+        """(P, K + 1) means of coefficients for these r, k and b0."""
         return np.asarray(np.einsum("pim,m->pi", self.fit.lines, along))
 
     def mean(self, pull: Floats, noise: Floats | float = 0.0) -> tuple[Floats, Floats]:

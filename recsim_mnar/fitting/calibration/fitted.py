@@ -52,11 +52,10 @@ class FittedWorld:
         """The world: of the best fit, or of the ensemble's member ``i``, from 0; UserError where there is none."""
         if i is not None and not 0 <= i < len(self.ensemble):
             raise UserError(f"the ensemble has {len(self.ensemble)} worlds, from 0: there is no number {i}")
-        params = self.params if i is None else self.ensemble[i]
+        params: Any = self.params if i is None else self.ensemble[i]
         kind: Any = entry_of(self.world).world_class()
-        if self.catalogues is None:
-            return kind(params)
-        return kind(params, catalogue=self.catalogues[0 if i is None else i + 1])
+        more = {} if self.catalogues is None else {"catalogue": self.catalogues[0 if i is None else i + 1]}
+        return kind(params, **more)
 
     def names(self) -> list[str]:
         """What names each member as a world, ``WORLD.toml#1`` and so on; UserError before it is saved."""
@@ -70,12 +69,12 @@ class FittedWorld:
         return {
             "format": FORMAT,
             "world": self.world,
-            "params": _plain(best),
+            "params": best,
             "identified": self.identified,
             "not_identified": self.not_identified,
             "facts": self.facts,
             "method": self.method,
-            "ensemble": [_plain({k: v for k, v in p.to_dict().items() if v != best[k]}) for p in self.ensemble],
+            "ensemble": [{k: v for k, v in p.to_dict().items() if v != best[k]} for p in self.ensemble],
         }
 
     def digest(self) -> str:
@@ -102,7 +101,7 @@ class FittedWorld:
             for i, member in enumerate(content["ensemble"]):
                 member["catalogue_member"] = i + 1
         with replacing(path) as temporary:
-            temporary.write_text(tomli_w.dumps(_without_none(content)), encoding="utf-8")
+            temporary.write_text(tomli_w.dumps(content), encoding="utf-8")
         return dataclasses.replace(self, path=path)
 
     def _arrays(self) -> dict[str, Any]:
@@ -114,22 +113,10 @@ class FittedWorld:
     @classmethod
     def load(cls, path: str | Path) -> FittedWorld:
         """Read what :meth:`save` wrote; UserError where there is no such file."""
-        best: Any = make_world(str(path))
-        found = read_world_file(str(path))
+        best, found = make_world(str(path)), read_world_file(str(path))
         told: Mapping[str, Any] = found.content
         members: list[Any] = [make_world(f"{path}#{i + 1}") for i in range(len(told.get("ensemble", [])))]
         catalogues = [w.catalogue for w in (best, *members)] if "arrays" in told else None
-        tables = [told.get(name, {}) for name in ("identified", "not_identified", "facts")]
-        params = [w.params for w in members]
-        return cls(found.world, best.params, params, *tables, told.get("method", []), catalogues, Path(path))
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
-
-
-def _without_none(value: Any) -> Any:
-    """For TOML, which has no null."""
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    return [_without_none(v) for v in value] if isinstance(value, list) else value
+        known, unknown, facts = (told.get(name, {}) for name in ("identified", "not_identified", "facts"))
+        params, method = [w.params for w in members], told.get("method", [])
+        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, Path(path))

@@ -71,9 +71,8 @@ def mean_square_time(clock: str, mean: float, sd: float) -> float:
 
 def gini(shares: Floats) -> float:
     """Gini coefficient of shares that sum to 1."""
-    ranked = np.sort(shares)
-    n = len(ranked)
-    return float(2.0 * (np.arange(1, n + 1) * ranked).sum() / (n * ranked.sum()) - (n + 1) / n)
+    n = len(shares)
+    return float(2.0 * (np.arange(1, n + 1) * np.sort(shares)).sum() / n - (n + 1) / n)
 
 
 def _entropy(shares: Floats) -> float:

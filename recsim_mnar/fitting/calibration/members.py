@@ -162,13 +162,14 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Ta
         elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
             unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": f"{says}: {why}"}
     if maker.clicks is not None:
-        identified["click_rate_on_log"] = _rate_on_log(*maker.clicks.rates)
+        identified["click_rate_on_log"] = _rate_on_log(maker.clicks.facts)
     also = ["views"] if maker.views is None else ["rotation", "end"] if maker.n_factors else ["differences", "end"]
     return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
 
 
-def _rate_on_log(rate: float, error: float, fitted: float) -> dict[str, Any]:
+def _rate_on_log(facts: dict[str, Any]) -> dict[str, Any]:
     """The fitted world's click rate held against the log's."""
+    (rate, error), fitted = facts["click_rate_of_log"], facts["click_rate_fitted"]
     why = "click rate of the best fit on the log's own recommendations; the interval is the log's own"
     if abs(fitted - rate) > _OFF * error:
         why = f"OFF by {abs(fitted - rate) / error:.1f} standard errors: trust no click of this world; {why}"

@@ -100,12 +100,13 @@ def _statistics(ratings: Ratings, w: Floats) -> Floats:
     """
     items, values, n_items = ratings.items, ratings.values, ratings.n_items
     count = np.bincount(items, w, n_items)
-    some = np.maximum(count, 1e-9)
-    mean, doubled = np.bincount(items, w * values, n_items) / some, np.bincount(items, w**2, n_items) / some
+    mean, doubled = (np.bincount(items, each, n_items) / np.maximum(count, 1e-9) for each in (w * values, w**2))
     left, grand = values - mean[items], float((w * values).sum() / w.sum())
     enough = np.bincount(items, minlength=n_items) > 1
     inner = float((w * left**2)[enough[items]].sum() / max(float((count - doubled)[enough].sum()), 1e-9))
-    between = float((count * ((mean - grand) ** 2 - inner * doubled / some))[enough].sum() / count.sum())
+    between = float(
+        (count * ((mean - grand) ** 2 - inner * doubled / np.maximum(count, 1e-9)))[enough].sum() / count.sum()
+    )
     reveals = np.log(np.maximum(count, 0.5))
     slope = float((count * (mean - grand) * (reveals - (count * reveals).sum() / count.sum())).sum() / count.sum())
     return np.array([between, _tastes(ratings, left, w), slope])
@@ -164,17 +165,16 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
 
 def _told(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What revealed ratings say, and what they alone do not."""
+
+    def mean(p: RatingsParams) -> float:
+        return float(np.average(STARS, weights=np.array(p.shares) * relative_propensity(np.array(STARS), p.alpha)))
+
     told: dict[str, tuple[str, Callable[[RatingsParams], float]]] = {
         "density": ("share of all ratings that is revealed", lambda p: p.density),
-        "revealed_mean": ("mean of the ratings that are revealed", _revealed_mean),
+        "revealed_mean": ("mean of the ratings that are revealed", mean),
         "sigma_item": ("spread of items' offsets, a user's taste having 1, given the model", lambda p: p.sigma_item),
     }
     known = {name: {**interval(of(best), [of(p) for p in members]), "why": why} for name, (why, of) in told.items()}
     unknown: dict[str, Any] = {name: {"used": getattr(best, name), "why": why} for name, why in _WHY.items()}
     alphas = [p.alpha for p in members] or [best.alpha]
     return known, {**unknown, "alpha": {**unknown["alpha"], "low": min(alphas), "high": max(alphas)}}
-
-
-def _revealed_mean(p: RatingsParams) -> float:
-    weights = np.array(p.shares) * relative_propensity(np.array(STARS), p.alpha)
-    return float((weights * np.array(STARS)).sum() / weights.sum())

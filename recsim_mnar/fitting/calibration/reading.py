@@ -13,6 +13,7 @@ from recsim_mnar.datasets.rating_studies import load_coat, read_ratings
 from recsim_mnar.datasets.table_file import BINARY, TableFile, kind_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.column_files import column_names
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
@@ -30,18 +31,14 @@ class ReadLog:
 
 
 def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, str | None] | None = None) -> ReadLog:
-    """Read what a world is to be fitted to.
+    """Read what a world is to be fitted to; UserError where there is no such file.
 
     Args:
         path: a log folder or file of this package (``OUT`` or ``OUT/log`` of ``simulate``); a table with users and
             items (CSV, TSV, RecBole's ``.inter``, Parquet) as ``compare --interactions`` takes; a bandit log with
-            actions, rewards and propensities, with or without users; for the ratings world a table of user, item and
-            rating, or Coat's folder.
+            actions and rewards, with or without users; for the ratings world user, item and rating, or Coat's folder.
         world: that is fitted.
         columns: names of columns by role (user, item, action, reward, propensity, time); others are recognised.
-
-    Raises:
-        UserError: no such file, or none of these.
     """
     path = Path(path)
     named = {role: name for role, name in (columns or {}).items() if name is not None}
@@ -52,7 +49,8 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     source = path / "log" if (path / "log").is_dir() else path
     if not named and not needs_numbering(source):
         return _own(source)
-    names = _names(source)
+    binary = source.is_dir() or kind_of(source) in BINARY
+    names = list(column_names(source)) if binary else list(TableFile.open(source, "a log").names)
     optional = ("user", "event", "item", "action", "propensity", "reward")
     found = find_columns(str(source), names, named=named, needed=(), optional=optional)
     if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
@@ -66,14 +64,6 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
 def _own(source: Path) -> ReadLog:
     log = Log.read(source)
     return ReadLog(log, None, [f"{source}: {len(log):,} rows of a log of this package's"])
-
-
-def _names(source: Path) -> list[str]:
-    if source.is_dir() or kind_of(source) in BINARY:
-        from recsim_mnar.log.column_files import column_names
-
-        return list(column_names(source))
-    return list(TableFile.open(source, "a log").names)
 
 
 def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
@@ -90,10 +80,10 @@ def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     n, action = len(file), file.action
     if action is None:
         raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")
-    n_items = _numbered_items(action.ids)
-    codes = action.ids[action.codes].astype(np.int64) if n_items is not None else action.codes
-    n_items = n_items or len(action.ids)
-    rows = {
+    codes, n_items, ids = action.codes, len(action.ids), action.ids
+    if ids.dtype.kind in "iu" and n_items and ids.min() >= 0 and ids.max() < 2 * n_items:
+        codes, n_items = ids[codes].astype(np.int64), int(ids.max()) + 1  # numbers from 0, most of them, stay
+    rows: dict[str, np.ndarray] = {
         "user": np.arange(n),
         "step": np.zeros(n, np.int32),
         "time": np.zeros(n),
@@ -104,13 +94,6 @@ def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     }
     taken = "no column of users: each row is taken as another user's"
     return ReadLog(Log(rows, {"kind": "bandit log without users", "file": source.name}), n_items, [*file.lines, taken])
-
-
-def _numbered_items(ids: np.ndarray) -> int | None:
-    """How many items there are where ids are numbers from 0, most of which are there; they keep their numbers."""
-    if ids.dtype.kind not in "iu" or len(ids) == 0 or ids.min() < 0 or ids.max() >= 2 * len(ids):
-        return None
-    return int(ids.max()) + 1
 
 
 def _ratings(path: Path) -> ReadLog:

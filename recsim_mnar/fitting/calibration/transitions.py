@@ -8,17 +8,16 @@ and with Jeffreys' prior the posterior of each row of the chain is Dirichlet.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[Any]
 
 _JEFFREYS = 0.5
 _WIDEST = 0.755
@@ -26,15 +25,11 @@ _WIDEST = 0.755
 
 @dataclass(frozen=True)
 class Transitions:
-    """Views that were followed by a view, by a recommendation, by nothing; recommendations without and with a click.
-
-    Users whose first event is a recommendation, in the world none, and users.
-    """
+    """Views that were followed by a view, by a recommendation, by nothing; recommendations without and with a click."""
 
     organic: Ints
     bandit: Ints
     clicked: Ints
-    begins_with_bandit: int
     n_users: int
 
     @property
@@ -46,12 +41,11 @@ class Transitions:
 def transitions_of(log: Log) -> Transitions:
     """Count what follows what; the end of a user's rows counts as leaving."""
     user, shown = log["user"], log.is_bandit
-    starts = user_starts(user)
     following = np.full(len(user), 2)
     following[:-1] = np.where(user[1:] == user[:-1], shown[1:].astype(np.int64), 2)
     clicked = shown & (log["reward"] > 0)
-    rows = [np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked)]
-    return Transitions(*rows, int((log["event"][starts] == schema.BANDIT).sum()), len(starts))
+    views, others, clicks = (np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked))
+    return Transitions(views, others, clicks, len(user_starts(user)))
 
 
 def fitted_rows(found: Transitions) -> dict[str, float]:
@@ -70,7 +64,7 @@ def drawn_rows(found: Transitions, seed: int, member: int) -> dict[str, float]:
     return _parameters(found, *rows)
 
 
-def _parameters(found: Transitions, organic: Floats, bandit: Floats) -> dict[str, float]:
+def _parameters(found: Transitions, organic: NDArray[Any], bandit: NDArray[Any]) -> dict[str, float]:
     if found.both:
         names = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
         values = (*organic[1:] / organic.sum(), *bandit[[0, 2]] / bandit.sum())

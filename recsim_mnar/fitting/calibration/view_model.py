@@ -1,10 +1,9 @@
 """What users view, as a model with a likelihood: each user's interests are normal, items are drawn by their factors.
 
 User u's interests are omega_u ~ N(0, I) and item i has the weight w_ui = exp(mu_i + gamma_i . omega_u). Views that may
-repeat are draws in proportion to the weights, hence Poisson counts of mean T_u w_ui given how many there are. Where
-no item is met twice they are draws without replacement: item i is met by the time T_u of a race of exponential
-clocks of rates w_ui, with probability 1 - exp(-T_u w_ui) (Rosen 1972, successive sampling). T_u is a nuisance that is
-profiled out. Interests stand still here: how they drift is found by moments (``scales``).
+repeat are Poisson counts of mean T_u w_ui given how many there are. Where no item is met twice, item i is met by the
+time T_u of a race of exponential clocks of rates w_ui, with probability 1 - exp(-T_u w_ui) (Rosen 1972, successive
+sampling). T_u is a nuisance that is profiled out. Interests stand still here: their drift is found by moments.
 
 Fitted by EM: a normal approximation of each user's posterior (Laplace), two antithetic draws from it for the items'
 regressions, normal priors on factors and offsets whose spreads are estimated too, those of factors one by one, so that
@@ -81,14 +80,10 @@ class _State:
         self.tight = np.ones(n_users)
         self.prior = np.maximum((factors**2).mean(axis=0), _LEAST)
 
-    def linear(self, omega: Floats) -> Floats:
-        """Logits (U, P)."""
-        return np.asarray(np.einsum("uk,pk->up", omega, self.factors) + self.offsets)
-
     def cells(self, omega: Floats, log_time: Floats) -> tuple[Cells, Cells]:
         """Score and information of each cell's linear predictor, (U, P) each."""
-        eta = (self.linear(omega) + log_time[:, None]).astype(np.float32)
-        rate = np.exp(np.minimum(eta, _FARTHEST, out=eta))
+        eta = np.einsum("uk,pk->up", omega, self.factors) + self.offsets + log_time[:, None]
+        rate = np.exp(np.minimum(eta.astype(np.float32), _FARTHEST))
         if not self.no_repeats:
             return self.counts - rate, rate
         small = np.maximum(rate, np.float32(1e-12))
@@ -99,7 +94,7 @@ class _State:
         """T_u, the nuisance, where its score is 0."""
         n_items, met = self.counts.shape[1], np.maximum(self.counts.sum(axis=1, dtype=np.float64), 0.5)
         if not self.no_repeats:
-            eta = self.linear(omega)
+            eta = np.einsum("uk,pk->up", omega, self.factors) + self.offsets
             top = eta.max(axis=1)
             total = np.exp((eta - top[:, None]).astype(np.float32)).sum(axis=1, dtype=np.float64)
             return np.log(met) - top - np.log(total)

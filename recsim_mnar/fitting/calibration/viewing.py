@@ -52,33 +52,25 @@ class Lives:
 
 @dataclass(frozen=True)
 class Scales:
-    """Scale of the factors, variance of the interests' drift a view, offsets (P,) that go with them.
-
-    ``slope`` (2, 2): of the logarithms of both resemblances with log scale and with drift; ``misfit`` (2,) of those.
-    """
+    """Scale of the factors, variance of the drift a view, offsets (P,); (2, 2) slopes of log resemblances with them."""
 
     scale: float
     drift: float
     offsets: Floats
     slope: Floats
-    misfit: Floats
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Items' shares of views: logarithms (P,), variances of their errors, what true ones vary about and how much.
-
-    True logarithms are taken as normal about a centre, whose variance is found by moments (Paule & Mandel 1982).
-    """
+    """Logarithms (P,) of items' shares of views, what true ones vary about, and (P,) the share of that in what is seen."""
 
     logs: Floats
-    errors: Floats
     centre: float
-    between: float
+    kept: Floats
 
     def settled(self, noise: Floats | None = None) -> Floats:
         """Logarithms (P,) that vary as true ones do: a posterior draw, given errors to add, else the best fit."""
-        apart, kept = self.logs - self.centre, self.between / (self.between + self.errors)
+        apart, kept = self.logs - self.centre, self.kept
         moved = np.sqrt(kept) * apart if noise is None else kept * apart + np.sqrt(kept) * noise
         return np.asarray(self.centre + moved)
 
@@ -125,7 +117,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     report("set the strength and the drift of preferences")
     sums, pairs = resemblance(user, item, lives.far)
     if model.factors.shape[1] == 0 or no_repeats:
-        scales = Scales(1.0, 0.0, match_popularity(model.factors, model.offsets, lives, 0.0), np.eye(2), np.zeros(2))
+        scales = Scales(1.0, 0.0, match_popularity(model.factors, model.offsets, lives, 0.0), np.eye(2))
     else:
         observed = sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9)
         scales = stage("scales", lambda: fit_scales(model, lives, observed), fields_of(Scales))
@@ -133,7 +125,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
 
 
 def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
-    """Shares of views, half a view more of each item, and their errors, users drawn anew."""
+    """Shares of views, half a view more of each item, and their errors, users drawn anew (Paule & Mandel 1982)."""
     by_item, lengths = np.bincount(item, minlength=n_items) + 0.5, np.bincount(user).astype(np.float64)
     pairs, count = np.unique(user * n_items + item, return_counts=True)
     squares = np.bincount(pairs % n_items, count.astype(np.float64) ** 2, n_items) + 0.5
@@ -146,7 +138,7 @@ def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
         weights = 1.0 / (between + errors)
         centre = float((weights * logs).sum() / weights.sum())
         between = max(float((weights**2 * ((logs - centre) ** 2 - errors)).sum() / (weights**2).sum()), 1e-6)
-    return Shares(logs, errors, centre, between)
+    return Shares(logs, centre, between / (between + errors))
 
 
 def steps_of_users(user: Ints) -> Ints:
@@ -278,7 +270,7 @@ def fit_scales(model: ViewModel, lives: Lives, observed: Floats) -> Scales:
         gap, [0.0, 0.003][:free], slope, bounds=(_LOWEST[:free], _HIGHEST[:free]), x_scale=_STEPS[:free],
         ftol=1e-8, xtol=1e-4, gtol=1e-12, max_nfev=10,
     )  # fmt: skip
-    misfit, steep = gap(found.x), np.eye(2)
+    gap(found.x)
+    steep = np.eye(2)
     steep[:free, :free] = found.jac
-    drift = float(found.x[1]) if free == 2 else 0.0
-    return Scales(float(np.exp(found.x[0])), drift, held, steep, np.append(misfit, np.zeros(2 - free)))
+    return Scales(float(np.exp(found.x[0])), float(found.x[1]) if free == 2 else 0.0, held, steep)
