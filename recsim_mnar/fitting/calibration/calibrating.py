@@ -84,7 +84,6 @@ def calibrate_world(
 
 
 def _n_items(log: Log) -> int:
-    """Of the log's world where it says, else the largest number and one."""
     told = log.provenance.get("world")
     known = told.get("params", {}).get("n_items") if isinstance(told, dict) else None
     if isinstance(known, int) and known > 0:
@@ -100,7 +99,6 @@ def _fit_sessions(
 ) -> FittedWorld:
     found, shown = transitions_of(log), log.is_bandit
     _refuse(log, found.n_users)
-    report("count what follows what")
     views = views_of(log, n_items, seed, report) if found.organic.sum() else None
     clicks = None
     if shown.any():
@@ -109,7 +107,6 @@ def _fit_sessions(
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
         links = (str(assume["click_link"]),) if "click_link" in assume else links
         clicks = fit_clicks(_shown(log, views, n_items), n_members, derive_seed(seed, "calibrate/clicks"), links)
-    report(f"draw an ensemble of {n_members} worlds")
     maker = Maker(found, clock_of(log), views, clicks, n_items, seed, assume)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_members), "worlds"))]
     facts = {
@@ -129,17 +126,14 @@ def _fit_sessions(
 
 
 def _refuse(log: Log, n_users: int) -> None:
-    """Refuse a log that no sessions world can be like."""
     for found, least, what in ((len(log), LEAST_ROWS, "row"), (n_users, LEAST_USERS, "user")):
         if found < least:
             many = f"{found} {what}{'s' if found != 1 else ''}"
             raise UserError(f"the log has {many}, a world is fitted to at least {least}: bring a longer log")
     back = (log["user"][1:] == log["user"][:-1]) & (np.diff(log["time"]) < 0)
     if back.any():
-        raise UserError(
-            f"the log's time runs backwards within a user (row {int(np.argmax(back)) + 1:,}): lives have an order. "
-            "Sort the rows by user and time"
-        )
+        row = int(np.argmax(back)) + 1
+        raise UserError(f"the log's time runs backwards within a user, row {row:,}: sort the rows by user and time")
     shown = log.is_bandit
     items = np.concatenate([log["item"][~shown], log["action"][shown]])
     if len(np.unique(items)) < 2:
@@ -147,10 +141,8 @@ def _refuse(log: Log, n_users: int) -> None:
     reward = log["reward"][shown]
     odd = reward[(reward != 0) & (reward != 1)]
     if len(odd):
-        raise UserError(
-            f"the log has {len(odd):,} rewards that are neither 0 nor 1, such as {odd[0]:g}: the sessions world's are "
-            "clicks. Write 1 for a click and 0 for none"
-        )
+        many = f"the log has {len(odd):,} rewards that are neither 0 nor 1, such as {odd[0]:g}"
+        raise UserError(f"{many}: this world's are clicks. Write 1 for a click and 0 for none")
     rate = float(reward.mean()) if len(reward) else 0.5
     if rate == 0.0 or rate > _MOST_CLICKED:
         raise UserError(
@@ -167,32 +159,29 @@ def _shown(log: Log, views: Views | None, n_items: int) -> Shown:
         rows = rows[np.linspace(0, len(rows) - 1, _MOST_SHOWN).astype(np.int64)]
     wanted, user = np.unique(everyone[rows], return_inverse=True)
     pairs, place = np.unique(log["action"][rows].astype(np.int64) * len(wanted) + user, return_inverse=True)
-    times, clicks = np.bincount(place).astype(np.float64), np.bincount(place, log["reward"][rows])
+    times, clicks = np.bincount(place).astype(float), np.bincount(place, log["reward"][rows]).astype(float)
     k = views.model.factors.shape[1] if views is not None else 0
-    interests, doubt = np.zeros((len(wanted), k)), np.zeros((len(wanted), k, k))
-    factors, offsets, spread = np.zeros((n_items, k)), np.zeros(n_items), np.zeros((n_items, k, k))
+    interests, doubt = (np.zeros((len(wanted), *size)) for size in ((k,), (k, k)))
+    factors, offsets, spread = (np.zeros((n_items, *size)) for size in ((k,), (), (k, k)))
     if views is not None:
         factors, offsets, spread = views.factors, views.scales.offsets, views.scales.scale**2 * views.model.spread
         model = replace(views.model, factors=factors, offsets=offsets)
         whose, item = everyone[~log.is_bandit], log["item"][~log.is_bandit].astype(np.int64)
-        drift = views.scales.drift * np.bincount(whose, minlength=int(everyone[-1]) + 1)[wanted]
+        drift = np.asarray(views.scales.drift * np.bincount(whose, minlength=int(everyone[-1]) + 1)[wanted], np.float64)
         batch, once = max(1, CELLS // n_items), views.lives.no_repeats
         for own in (slice(first, first + batch) for first in range(0, len(wanted), batch)):
             counts = counted_views(whose, item, wanted[own], n_items)
             # The mean of a walk of n steps has n / 3 of its variance, and the walk n / 6 about its mean.
             interests[own], doubt[own] = interests_of(model, counts, 1.0 + drift[own] / 3.0, no_repeats=once)
         doubt += (drift / 6.0)[:, None, None] * np.eye(k)
-    shown, to = pairs // len(wanted), pairs % len(wanted)
-    return Shown(to, shown, times, clicks, interests, doubt, factors, offsets, spread)
+    action, to = np.divmod(pairs, len(wanted))
+    return Shown(to, action, times, clicks, interests, doubt, factors, offsets, spread)
 
 
 def _method(facts: Mapping[str, Any]) -> list[str]:
-    """What was said of the click links."""
     weight = facts.get("click_link_weight", 1.0)
     sure = "" if weight >= LINK_SURE else "; the log cannot say which, the ensemble has both"
     several = len(facts.get("click_evidence", ())) > 1
     lines = [f"click link: {facts['click_link']}, posterior probability {weight:.3f}{sure}"] if several else []
-    return [
-        *lines,
-        *(f"click link {link} is refused: {why}" for link, why in facts.get("click_links_refused", {}).items()),
-    ]
+    refused = facts.get("click_links_refused", {})
+    return [*lines, *(f"click link {link} is refused: {why}" for link, why in refused.items())]

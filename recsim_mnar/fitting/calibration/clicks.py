@@ -39,9 +39,6 @@ class Prior(NamedTuple):
 
 
 PRIORS = {"recogym": Prior(0.0, 3.0, 1.0, 1.0, 2.0), LOGISTIC: Prior(-3.0, 1.0, 0.4, 0.25, 0.5)}
-WIDEST = {"recogym": 25.0, LOGISTIC: 12.0}
-"""Coefficients are held within it: beyond, neither link's probability moves."""
-
 _SPREADS = np.geomspace(0.05, 4.0, 9)
 """Of s and s_b, in units of their prior's scale."""
 _CHANCES = _SPREADS * np.exp(-0.5 * _SPREADS**2)
@@ -51,11 +48,7 @@ _AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0,
 
 @dataclass(frozen=True)
 class Shown:
-    """Recommendations, those of an item to a user taken together: n of them, ascending in ``action``.
-
-    Of users, given what they view: means ``interests`` (U, K), covariances ``doubt`` (U, K, K). Of views: ``factors``
-    gamma (P, K), covariances ``spread`` (P, K, K) of their errors, and ``offsets`` mu (P,).
-    """
+    """Recommendations, an item's to a user together, by item; users' interests, items' gamma and mu, their errors."""
 
     user: Ints
     action: Ints
@@ -130,10 +123,7 @@ def outside(link: str, rate: float, error: float) -> str:
 
 
 class _Cell:
-    """The posterior at one pair of spreads: log marginal likelihood ``value``, means ``along`` of r, k and b0.
-
-    Covariances: ``doubt`` (P, K + 1, K + 1) of coefficients given their line, ``doubt_along`` (3, 3).
-    """
+    """The posterior at one pair of spreads: of r, k and b0 (``along``), of coefficients given them, its normaliser."""
 
     def __init__(self, fit: Posterior, spreads: tuple[float, float]) -> None:
         self.fit, self.spreads = fit, spreads
@@ -156,21 +146,11 @@ class _Cell:
             + 0.5 * (np.linalg.slogdet(self.doubt_along)[1] + np.log(fit.tight).sum())
         )
 
-    def line(self, along: Floats) -> Floats:
-        """(P, K + 1) means of coefficients for these r, k and b0."""
-        return np.asarray(np.einsum("pim,m->pi", self.fit.lines, along))
-
     def mean(self, pull: Floats, noise: Floats | float = 0.0) -> tuple[Floats, Floats]:
         """Posterior means of the coefficients (P, K + 1) and of r, k and b0, these moved by ``noise``."""
         side = np.einsum("pim,pi->m", self.reached, pull) + self.fit.tight * self.fit.centre
         along = np.einsum("mn,n->m", self.doubt_along, side) + noise
-        centre = np.einsum("pij,pj->pi", self.precision, self.line(along))
-        return np.einsum("pij,pj->pi", self.doubt, pull + centre), along
-
-    def variance(self, slopes: Floats, item: Ints) -> Floats:
-        """(n,) of slopes (n, K + 1) times the coefficients of their items."""
-        covariance = self.doubt + np.einsum("pim,mn,pjn->pij", self.reached, self.doubt_along, self.reached)
-        return np.asarray(np.einsum("ni,nij,nj->n", slopes, covariance[item], slopes))
+        return np.einsum("pij,pj->pi", self.doubt, pull + np.einsum("pim,m->pi", self.weighed, along)), along
 
 
 class Posterior:
@@ -186,7 +166,7 @@ class Posterior:
         self.tight = 1.0 / np.array([self.prior.relations, self.prior.relations, self.prior.levels]) ** 2
         self.starts = np.flatnonzero(np.diff(shown.action, prepend=-1))
         self.theta = np.zeros((n_items, self.k + 1))
-        grid = np.linspace(-WIDEST[link], WIDEST[link], 2001)
+        grid = np.linspace(-20.0, 20.0, 2001)
         self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - shown.rate()[0]))]
         of_factors = _CHANCES if self.k else _CHANCES[:1]
         chances = np.log(np.outer(of_factors / of_factors.sum(), _CHANCES / _CHANCES.sum())).ravel()
@@ -215,7 +195,9 @@ class Posterior:
         likeliest, shown = self.likeliest, self.shown
         design = np.concatenate([shown.interests[shown.user], np.ones((len(shown.user), 1))], axis=1)
         for _ in range(3):
-            self._look(likeliest.variance(design, shown.action))
+            reached, along = likeliest.reached, likeliest.doubt_along
+            covariance = likeliest.doubt + np.einsum("pim,mn,pjn->pij", reached, along, reached)
+            self._look(np.einsum("ni,nij,nj->n", design, covariance[shown.action], design))
             likeliest = _Cell(self, likeliest.spreads)
             self.theta = likeliest.mean(self.pull)[0]
         self._grid()
@@ -232,7 +214,7 @@ class Posterior:
                 return
             here, start, share = self.value - self._cost(cell), self.theta, 1.0
             while share > 1e-3:
-                self.theta = np.clip(start + share * np.clip(move, -2.0, 2.0), -WIDEST[self.link], WIDEST[self.link])
+                self.theta = start + share * np.clip(move, -2.0, 2.0)
                 self._look()
                 if self.value - self._cost(cell) > here:
                     break
@@ -243,7 +225,7 @@ class Posterior:
         gram = np.einsum("pim,pin->mn", self.lines, cell.weighed) + np.diag(self.tight)
         side = np.einsum("pim,pi->m", cell.weighed, self.theta) + self.tight * self.centre
         along = np.linalg.solve(gram, side)
-        apart, far = self.theta - cell.line(along), along - self.centre
+        apart, far = self.theta - np.einsum("pim,m->pi", self.lines, along), along - self.centre
         return 0.5 * float(np.einsum("pi,pij,pj->", apart, cell.precision, apart) + (self.tight * far**2).sum())
 
     def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
@@ -289,30 +271,27 @@ class Posterior:
         moved = np.einsum("mn,n->m", np.linalg.cholesky(cell.doubt_along), normal[-1, :3])
         theta, along = cell.mean(pull, moved)
         theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.doubt), normal[:-1, : self.k + 1])
-        return Draw(np.clip(theta, -WIDEST[self.link], WIDEST[self.link]), self.link, float(along[0]), cell.spreads[0])
+        return Draw(theta, self.link, float(along[0]), cell.spreads[0])
 
     def spread_out(self) -> Draw:
         """Posterior means, moved away from their line until they vary about it as coefficients do (Louis 1984)."""
         cell = self.likeliest
         mean, along = cell.mean(self.pull)
-        line = cell.line(along)
+        line = np.einsum("pim,m->pi", self.lines, along)
         between = ((mean - line) ** 2).mean(axis=0)
         within = np.diagonal(cell.doubt, axis1=1, axis2=2).mean(axis=0)
         wider = np.where(between > 1e-3 * within, np.sqrt((between + within) / np.maximum(between, 1e-12)), 1.0)
-        theta = np.clip(line + wider * (mean - line), -WIDEST[self.link], WIDEST[self.link])
-        return Draw(theta, self.link, float(along[0]), cell.spreads[0])
+        return Draw(line + wider * (mean - line), self.link, float(along[0]), cell.spreads[0])
 
 
 def link_of(x: Floats, link: str) -> tuple[Floats, Floats]:
     """Click probabilities and their slopes (Rohde et al. 2018 for RecoGym's)."""
+    from scipy.special import expit
+
     if link == LOGISTIC:
-        p = np.clip(_sigmoid(x), 1e-12, 1.0 - 1e-12)
+        p = np.clip(expit(x), 1e-12, 1.0 - 1e-12)
         return p, p * (1.0 - p)
-    inner = _sigmoid(0.3 * x)
-    middle = _sigmoid(2.0 * inner - 2.0)
-    p = _sigmoid(5.0 * middle - 6.0)
+    inner = expit(0.3 * x)
+    middle = expit(2.0 * inner - 2.0)
+    p = expit(5.0 * middle - 6.0)
     return p, p * (1.0 - p) * 5.0 * middle * (1.0 - middle) * 2.0 * inner * (1.0 - inner) * 0.3
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(x, -500.0, 500.0))))

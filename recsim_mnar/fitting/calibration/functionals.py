@@ -32,7 +32,6 @@ SAYS = {
     "p_bandit_to_organic": "probability of a view after a recommendation without a click",
     "p_leave_bandit": "probability of leaving after a recommendation without a click",
 }
-"""Each in a sentence."""
 
 
 def functionals(world: SessionsWorld) -> dict[str, float]:

@@ -28,10 +28,8 @@ LEVEL, LINK_SURE = 0.9, 0.95
 _OFF = 3.0
 """Standard errors of the log's click rate by which a fit may miss it before that is said."""
 _WHY = {
-    "views": "the log has no views: what users view and how they differ is not known; in this world all items are "
-    "viewed alike and all users are alike, so agents that learn from views have nothing to learn from",
-    "differences": "users are not found to differ in what they view: no factor stands out from its error, as in a log "
-    "whose items were shuffled; agents that personalise have nothing to learn from here",
+    "views": "the log has no views: here all users are alike, so what agents learn from views is nothing",
+    "differences": "users are not found to differ in what they view, as where items are shuffled: all are alike here",
     "rotation": "factors are known up to a rotation and a scale that interests share: sigma_omega_initial is set to 1",
     "end": "whether a user's last row is the end of their life or of the log is not known: it counts as leaving",
 }
@@ -69,8 +67,7 @@ class Maker:
     def member(self, i: int) -> Member:
         """The ensemble's i-th."""
         u = rng.uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2)).tolist()
-        free = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}
-        turned = self._turned(i)
+        free, turned = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}, self._turned(i)
         factors, offsets, drift, grown = self._drawn_views(i, turned)
         if self.clicks is None:
             clicks = self._unknown_clicks(factors, i)

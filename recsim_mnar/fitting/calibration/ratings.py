@@ -1,9 +1,8 @@
 """The ratings world fitted to revealed ratings: by moments, for what is not revealed has no likelihood.
 
-Of the full ratings nothing is seen but what was revealed. In the world's model a rating r is revealed in proportion to
-alpha^max(0, 4 - r), so the marginals of all ratings are those of the revealed ones divided by that, whatever alpha; and
-alpha shows in that items whose revealed ratings are high are revealed more often. That slope, the spread between items
-and the spread within them are matched by simulation with common random numbers.
+In the world's model a rating r is revealed in proportion to alpha^max(0, 4 - r), so the marginals of all ratings are
+those of the revealed ones divided by that; alpha shows in that items whose revealed ratings are high are revealed more
+often. That slope and the spreads between and within items are matched by simulation with common random numbers.
 """
 
 from __future__ import annotations
@@ -72,7 +71,6 @@ def fit_ratings(
     size = min(n_items, _MOST_ITEMS)
     point, slope = stage("matched", lambda: _matched(seen, shares, density, size), _MATCHED)
     best = _params(point, shares, density, n_items, assume)
-    report(f"draw an ensemble of {n_members} worlds")
     members = []
     for i in counting(range(n_members), "worlds"):
         own = rng.derive_seed(seed, f"calibrate/member/{i}")
@@ -87,17 +85,12 @@ def fit_ratings(
 
 
 def _shares(values: Floats, weights: Floats) -> Floats:
-    """Of stars among revealed ratings; none is 0."""
-    counts = np.array([weights[values == star].sum() for star in STARS]) + 0.5
+    counts = np.array([weights[values == star].sum() + 0.5 for star in STARS])
     return np.asarray(counts / counts.sum(), np.float64)
 
 
 def _statistics(ratings: Ratings, w: Floats) -> Floats:
-    """(3,): variance of items' mean ratings, fourth moment of tastes, covariance of log reveals with items' means.
-
-    The first is net of the means' errors. The second is the mean of e_ui e_vi e_uj e_vj over pairs of users who both
-    rated both items of a pair, e being deviations from the items' means: 0 where users' tastes have nothing in common.
-    """
+    """(3,): variance of items' means, net of their errors; of tastes; covariance of log reveals with items' means."""
     items, values, n_items = ratings.items, ratings.values, ratings.n_items
     count = np.bincount(items, w, n_items)
     mean, doubled = (np.bincount(items, each, n_items) / np.maximum(count, 1e-9) for each in (w * values, w**2))
@@ -113,12 +106,11 @@ def _statistics(ratings: Ratings, w: Floats) -> Floats:
 
 
 def _tastes(ratings: Ratings, left: Floats, w: Floats) -> float:
+    """Mean of e_ui e_vi e_uj e_vj over pairs of users and of items that both rated, e apart from the items' means."""
     some = ratings.users < _MOST_PAIRED
     users, items = ratings.users[some], ratings.items[some]
-    table = np.zeros((2, int(users.max()) + 1, ratings.n_items), np.float32)
-    table[0, users, items], table[1, users, items] = left[some], 1.0
-    of_user = np.zeros(table.shape[1])
-    of_user[users] = w[some]
+    table, of_user = np.zeros((2, int(users.max()) + 1, ratings.n_items), np.float32), np.zeros(int(users.max()) + 1)
+    table[0, users, items], table[1, users, items], of_user[users] = left[some], 1.0, w[some]
     products, both, squares = (np.einsum("ui,vi->uv", each, each) for each in (*table, table[0] ** 2))
     pairs = np.outer(of_user, of_user)
     np.fill_diagonal(pairs, 0.0)

@@ -1,8 +1,7 @@
 """How sessions go on: the Markov chain of views and recommendations, whose likelihood is closed; the world's clock.
 
-After a view come another view, a recommendation, or the end; after a recommendation that is not clicked likewise; a
-click is followed by a view whatever is drawn (Rohde et al. 2018). So the counts of what follows what are sufficient,
-and with Jeffreys' prior the posterior of each row of the chain is Dirichlet.
+After a view come a view, a recommendation, or the end; after a recommendation without a click likewise; after a click a
+view (Rohde et al. 2018). With Jeffreys' prior the posterior of each row is Dirichlet.
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ from recsim_mnar.progress import counting
 Floats = NDArray[np.float64]
 Cells = NDArray[np.float32]
 
-_STEP = 2.0
-_FARTHEST = 30.0
-_LEAST = 1e-3
+_STEP, _FARTHEST, _LEAST = 2.0, 30.0, 1e-3
 _ABOVE, _TRACE = 3.0, 0.02
 """Of a factor's squares their errors', of the largest's: where items are shuffled the first is at most about 2."""
 
@@ -167,8 +165,7 @@ class _State:
 
 def _short(move: Floats) -> Floats:
     """Steps (n, m, 1) as (n, m), none longer than a bound."""
-    length = np.sqrt((move**2).sum(axis=1))
-    return np.asarray(move[:, :, 0] * np.minimum(1.0, _STEP / np.maximum(length, 1e-12)))
+    return np.asarray(move[:, :, 0] * np.minimum(1.0, _STEP / np.maximum(np.sqrt((move**2).sum(axis=1)), 1e-12)))
 
 
 def _product(cells: Cells, columns: Floats) -> Floats:
@@ -185,5 +182,5 @@ def _first_factors(counts: Cells, shares: Floats, n_factors: int, seed: int) -> 
     for _ in range(6):
         found = _product(residual.T, _product(residual, found))
         root = np.linalg.cholesky(np.einsum("pk,pl->kl", found, found) + 1e-9 * np.eye(n_factors))
-        found = np.linalg.solve(root, found.T).T
+        found = np.asarray(np.linalg.solve(root, found.T).T, np.float64)
     return np.asarray(0.7 * found / np.maximum(np.sqrt((found**2).mean()), 1e-9))

@@ -2,10 +2,9 @@
 
 The likelihood of :mod:`recsim_mnar.fitting.calibration.view_model` gives the shape of the factors, with interests that
 stand still. Two numbers are left: a scale of all factors and the drift of interests a view. They are set so that as
-many pairs of a user's views are expected to be of the same item as the log holds, near each other and far apart.
-Expectations are integrals over interests at given places in the lives of the log. At every step the offsets are moved
-so that items' shares of views are those of the log. Where no item is met twice there are no such pairs: the scale is
-the likelihood's, and no drift is found.
+many pairs of a user's views are expected to be of the same item as the log holds, near each other and far apart, items'
+shares of views being those of the log. Expectations are integrals over interests at given places in the log's lives.
+Where no item is met twice there are no such pairs: the scale is the likelihood's, and no drift is found.
 """
 
 from __future__ import annotations
@@ -32,10 +31,8 @@ FACTORS = 5
 CELLS = 4_000_000
 """Of a table of users by items that memory bears."""
 _MOST_USERS = 4000
-NEAR = (1, 2)
-_FAR = (20, 10, 5)
-_PAIRS, _LONG_LIVES = 2000, 100
-_PLACES = 4
+NEAR, _FAR = (1, 2), (20, 10, 5)
+_PAIRS, _LONG_LIVES, _PLACES = 2000, 100, 4
 _STEPS = (0.05, 0.002)
 _LOWEST, _HIGHEST = (np.log(0.1), 0.0), (np.log(6.0), 4.0)
 
@@ -62,7 +59,7 @@ class Scales:
 
 @dataclass(frozen=True)
 class Shares:
-    """Logarithms (P,) of items' shares of views, what true ones vary about, and (P,) the share of that in what is seen."""
+    """Logarithms (P,) of items' shares of views, what true ones vary about, and (P,) how much of that is no error."""
 
     logs: Floats
     centre: float
@@ -157,7 +154,7 @@ def counted_views(user: Ints, item: Ints, wanted: Ints, n_items: int) -> Cells:
 
 
 def far_lags(lengths: Ints) -> tuple[int, ...]:
-    """Lags at which there are pairs enough to see a drift; empty where lives are too short."""
+    """Lags with pairs enough to see a drift; none where lives are too short."""
     for first in _FAR:
         lags = tuple(range(first, first + first // 2 + 1))
         if (lengths > first).sum() >= _LONG_LIVES and _pairs_of(lengths, lags).sum() >= _PAIRS:
@@ -166,10 +163,7 @@ def far_lags(lengths: Ints) -> tuple[int, ...]:
 
 
 def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
-    """(U, 2) near and far pairs of views that are of the same item, and (U, 2) what both are held against.
-
-    Those are near pairs, and far pairs times the user's own share of near ones that are of the same item.
-    """
+    """(U, 2) near and far pairs of the same item; (U, 2) near pairs, far pairs times the user's share of near ones."""
     n_users = int(user[-1]) + 1
     sums, pairs = np.zeros((n_users, 2)), np.zeros((n_users, 2))
     for column, lags in enumerate((NEAR, far)):
@@ -193,7 +187,6 @@ def expected(factors: Floats, offsets: Floats, lives: Lives, drift: float) -> Fl
 
 
 def _pairs_of(lengths: Ints, lags: Sequence[int]) -> Floats:
-    """(U,) pairs of each user."""
     return np.asarray(sum(np.maximum(lengths - lag, 0.0) for lag in lags))
 
 
