@@ -24,8 +24,7 @@ Member = tuple[SessionsParams, Catalogue]
 
 _FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
 """Used and taken from, lowest and highest, where the log has no recommendations."""
-LEVEL, LINK_SURE = 0.9, 0.95
-_OFF = 3.0
+LEVEL, LINK_SURE, _OFF = 0.9, 0.95, 3.0
 """Standard errors of the log's click rate by which a fit may miss it before that is said."""
 _WHY = {
     "views": "the log has no views: here all users are alike, so what agents learn from views is nothing",
@@ -159,15 +158,15 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Ta
         elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
             unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": f"{says}: {why}"}
     if maker.clicks is not None:
-        identified["click_rate_on_log"] = _rate_on_log(maker.clicks.facts)
+        identified["click_rate_on_log"] = rate_on_log(maker.clicks.facts)
     also = ["views"] if maker.views is None else ["rotation", "end"] if maker.n_factors else ["differences", "end"]
     return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
 
 
-def _rate_on_log(facts: dict[str, Any]) -> dict[str, Any]:
+def rate_on_log(facts: dict[str, Any]) -> dict[str, Any]:
     """The fitted world's click rate held against the log's."""
     (rate, error), fitted = facts["click_rate_of_log"], facts["click_rate_fitted"]
-    why = "click rate of the best fit on the log's own recommendations; the interval is the log's own"
+    why = f"click rate of the best fit on the log's own recommendations; the log's is {rate:.4g}, with this interval"
     if abs(fitted - rate) > _OFF * error:
         why = f"OFF by {abs(fitted - rate) / error:.1f} standard errors: trust no click of this world; {why}"
     return {"value": fitted, "low": rate - 1.645 * error, "high": rate + 1.645 * error, "why": why}
