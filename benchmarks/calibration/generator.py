@@ -83,7 +83,9 @@ def log_of(world: SessionsWorld, setting: str, users: int, seed: int) -> Log:
     """A log under the setting's logger, with nothing in its provenance but the number of items."""
     train, (_, name) = Log({}), SETTINGS[setting]
     if name != "random":
-        train = simulate(world, registry.learner("random").fit(train, n_items=world.n_items, seed=0), TRAINING_USERS, seed)
+        train = simulate(
+            world, registry.learner("random").fit(train, n_items=world.n_items, seed=0), TRAINING_USERS, seed
+        )
     policy = registry.learner(name).fit(train, n_items=world.n_items, seed=0)
     log = simulate(world, policy, users, rng.derive_seed(seed, "log"))
     return Log(log.columns, {"world": {"params": {"n_items": world.n_items}}})

@@ -12,6 +12,7 @@ among 99 draws, a line a fit in ``runs/``; it goes on where it was interrupted. 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import time
 from pathlib import Path
@@ -46,7 +47,9 @@ def fit_of(setting: str, number: int, users: int, draws: int) -> dict[str, Any]:
     known = [name for name in fitted.identified if name in truth]
     made = [functionals(fitted.make(i)) for i in range(draws)]
     rank = {name: rank_of(truth[name], np.array([each[name] for each in made]), number) for name in known}
-    width = {name: (c["high"] - c["low"]) / max(abs(truth[name]), 1e-9) for name in known for c in [fitted.identified[name]]}
+    width = {
+        name: (c["high"] - c["low"]) / max(abs(truth[name]), 1e-9) for name in known for c in [fitted.identified[name]]
+    }
     facts = fitted.facts
     return {
         **row,
@@ -148,11 +151,17 @@ def extremeness(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(2 * np.minimum(binom.cdf(below, n, z), binom.sf(below - 1, n, z)).min(axis=1))
 
 
-def ecdf_p(ranks: NDArray[np.int64], simulated: int = 2000) -> float:
+@functools.lru_cache
+def uniform_extremeness(n: int, simulated: int) -> NDArray[np.float64]:
+    """Of so many uniform ranks, simulated."""
+    draw = np.random.default_rng(n)
+    return np.concatenate([extremeness(draw.integers(0, DRAWS + 1, (100, n))) for _ in range(simulated // 100)])
+
+
+def ecdf_p(ranks: NDArray[np.int64], simulated: int = 20_000) -> float:
     """p of uniform ranks: how often uniform ones leave the band that these just touch, simultaneous over places."""
-    drawn = np.random.default_rng(len(ranks)).integers(0, DRAWS + 1, (simulated, len(ranks)))
     own = extremeness(ranks[None, :])[0]
-    return float((1 + (extremeness(drawn) <= own).sum()) / (1 + simulated))
+    return float((1 + (uniform_extremeness(len(ranks), simulated) <= own).sum()) / (1 + simulated))
 
 
 def holm(p: list[float]) -> list[float]:
@@ -179,8 +188,8 @@ def markdown(found: dict[str, Any]) -> str:
     """The table of README.md."""
     inside, of = (sum(pair[i] for pair in found["pooled"].values()) for i in (0, 1))
     lines = [
-        f"{inside:,} of {of:,} intervals hold the truth, {inside / of:.3f}. In a cell: held, of how many; `!` where that is "
-        "below .90 at p < .01, `~` where ranks are not uniform at p < .01, after Holm over all cells.",
+        f"{inside:,} of {of:,} intervals hold the truth, {inside / of:.3f}. In a cell: held, of how many; `!` where "
+        "that is below .90 at p < .01, `~` where ranks are not uniform at p < .01, after Holm over all cells.",
         "",
         f"| functional | {' | '.join(SETTINGS)} | width / truth |",
         "|---" * (len(SETTINGS) + 2) + "|",
@@ -194,13 +203,15 @@ def markdown(found: dict[str, Any]) -> str:
     pooled = [f"{a / max(n, 1):.3f}" for a, n in found["pooled"].values()]
     lines.append(f"| all, share | {' | '.join(pooled)} | |")
     for name in ("all", "500 clicks"):
-        cells = [f"{c['right']} / {c['wrong']} / {c['cannot say']}" for c in (found["links"][s][name] for s in SETTINGS)]
+        cells = [
+            f"{c['right']} / {c['wrong']} / {c['cannot say']}" for c in (found["links"][s][name] for s in SETTINGS)
+        ]
         lines.append(f"| link right / wrong / cannot say, {name} | {' | '.join(cells)} | |")
     cpu = found["cpu_seconds"]
     refused = sum(len(each) for each in found["refused"].values())
-    lines += ["", f"Fits whose click rate is off: {found['off'][0]} of {found['off'][1]}; logs refused: {refused}. CPU seconds "
-              f"a fit with {DRAWS} draws: median {cpu['median']:.1f}, most {cpu['most']:.1f}, all {cpu['sum']:,}."]  # fmt: skip
-    return "\n".join(lines)
+    off = f"Fits whose click rate is off: {found['off'][0]} of {found['off'][1]}; logs refused: {refused}."
+    spent = f"median {cpu['median']:.1f}, most {cpu['most']:.1f}, all {cpu['sum']:,}"
+    return "\n".join([*lines, "", f"{off} CPU seconds a fit with {DRAWS} draws: {spent}."])
 
 
 def real(ml100k: Path | None, obp: Path | None, coat: Path | None) -> dict[str, Any]:
@@ -228,6 +239,13 @@ def keep(part: str, found: Any) -> None:
     write_json(path, {**whole, part: found})
 
 
+def write_table(name: str, text: str) -> None:
+    """Put text between the marks ``<!-- name -->`` and ``<!-- end name -->`` of README.md."""
+    path = HERE / "README.md"
+    before, _, rest = path.read_text().partition(f"<!-- {name} -->")
+    path.write_text(f"{before}<!-- {name} -->\n{text}\n<!-- end {name} -->{rest.partition(f'<!-- end {name} -->')[2]}")
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -245,10 +263,8 @@ def main() -> None:
     else:
         found = table()
         keep("sbc", found)
-        path, text = HERE / "README.md", markdown(found)
-        before, _, rest = path.read_text().partition("<!-- sbc -->")
-        path.write_text(f"{before}<!-- sbc -->\n{text}\n<!-- end sbc -->{rest.partition('<!-- end sbc -->')[2]}")
-        print(text)
+        write_table("sbc", markdown(found))
+        print(markdown(found))
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ class ViewModel:
     spread: Floats
 
     def shown(self) -> ViewModel:
-        """Only factors that the views show: well above their errors, and no mere trace of the largest."""
+        """Where a factor is well above its errors, those that are no mere trace of the largest; else none."""
         size, error = (self.factors**2).mean(axis=0), np.einsum("pkk->k", self.spread) / max(len(self.spread), 1)
-        kept = np.flatnonzero((size > _ABOVE * error) & (size > _TRACE * size.max(initial=0.0)))
+        kept = np.flatnonzero((size >= _TRACE * size.max(initial=0.0)) & (size > _ABOVE * error).any())
         return ViewModel(self.factors[:, kept], self.offsets, self.spread[:, kept][:, :, kept])
 
 
