@@ -243,7 +243,7 @@ def commands(log, tmp_path):
 @pytest.mark.parametrize("name", ["calibrate", "validate"])
 def test_the_command_says_what_was_left_and_takes_it_up(name, log, tmp_path, cut_at):
     asked, out = commands(log, tmp_path)[name]
-    cut_at(2)
+    cut_at(1)
     cut = CliRunner().invoke(cli, asked)
     assert cut.exit_code != 0
     left = out.with_name(f"{out.name}.unfinished")
