@@ -1,236 +1,269 @@
-"""Does calibration recover worlds that it is told nothing of, and what does it make of real logs?
+"""Simulation-based calibration of ``calibrate``, and what it makes of logs of others.
 
-    python benchmarks/calibration/run.py recovery [--worlds 200] [--first 0] [--quick]
-    python benchmarks/calibration/run.py real --ml100k FILE --obp FOLDER --coat FOLDER
-    python benchmarks/calibration/run.py misfits
+    python benchmarks/calibration/run.py sbc [--worlds 200] [--minutes 60] [--quick]
+    python benchmarks/calibration/run.py real --ml100k FILE [--obp FOLDER] [--coat FOLDER]
     python benchmarks/calibration/run.py table
 
-``recovery`` keeps one file a world in ``recovery/`` and goes on where it was interrupted. ``table`` writes
-``results.json`` and the table in README.md's place.
+``sbc`` (Talts et al. 2018) draws worlds from the prior, fits their logs, and keeps the rank of each functional's truth
+among 99 draws, a line a fit in ``runs/``; it goes on where it was interrupted. ``table`` sums them up in
+``results.json`` and in README.md. Bands: Säilynoja, Bürkner & Vehtari 2022; several at once: Holm 1979.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from generator import FAMILIES, family_of, world_of
+from generator import SETTINGS, log_of, world_of
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.calibration.functionals import functionals
 from recsim_mnar.log.files import write_json
-from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 HERE = Path(__file__).parent
-USERS = 2000
-POSTERIOR = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
+KEPT = HERE / "runs" / "sbc.jsonl"
+USERS, DRAWS, LEVEL = 600, 99, 0.9
+SAYS_LINK = 0.95
 
 
-def log_of(world: SessionsWorld, users: int, seed: int) -> Log:
-    """A log under the uniform policy, with nothing in its provenance but the number of items."""
-    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
-    log = simulate(world, uniform, users, seed)
-    return Log(log.columns, {"world": {"params": {"n_items": world.n_items}}})
-
-
-def recovered(number: int, users: int, members: int) -> dict[str, Any]:
-    """One world: truth, intervals, ranks of the truth among the ensemble, seconds."""
-    world = world_of(number)
-    log = log_of(world, users, 10_000 + number)
-    began, cpu = time.perf_counter(), time.process_time()
-    fitted = calibrate_world(log, seed=number, ensemble=members)
-    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    truth = functionals(world)
-    ranks = {name: sum(getattr(member, name) < truth[name] for member in fitted.ensemble) for name in POSTERIOR}
-    told = {
-        name: {"truth": truth[name], **{k: v for k, v in found.items() if k != "why"}}
-        for name, found in fitted.identified.items()
+def fit_of(setting: str, number: int, users: int, draws: int) -> dict[str, Any]:
+    """One world: the rank of each functional's truth among the draws, and what was said of the link."""
+    world = world_of(setting, number)
+    log = log_of(world, setting, users, 10_000 + number)
+    began = time.process_time()
+    row: dict[str, Any] = {"setting": setting, "number": number, "users": users}
+    try:
+        fitted = calibrate_world(log, seed=number, ensemble=draws)
+    except UserError as error:
+        return {**row, "refused": str(error)}
+    cpu, truth = time.process_time() - began, functionals(world)
+    known = [name for name in fitted.identified if name in truth]
+    made = [functionals(fitted.make(i)) for i in range(draws)]
+    rank = {name: rank_of(truth[name], np.array([each[name] for each in made]), number) for name in known}
+    width = {
+        name: (c["high"] - c["low"]) / max(abs(truth[name]), 1e-9) for name in known for c in [fitted.identified[name]]
     }
+    facts = fitted.facts
     return {
-        "number": number,
-        "family": family_of(number),
-        "params": world.params.to_dict(),
+        **row,
         "rows": len(log),
-        "seconds": round(seconds, 2),
-        "cpu_seconds": round(cpu, 2),
-        "identified": told,
-        "not_identified": sorted(fitted.not_identified),
-        "factors": fitted.facts["factors"],
-        "click_link": fitted.facts["click_link"],
-        "ranks": ranks,
+        "clicks": facts["clicks"],
+        "cpu": round(cpu, 2),
+        "link": facts["click_link"],
+        "weight": round(facts["click_link_weight"], 4),
+        "rank": rank,
+        "width": {name: round(value, 4) for name, value in width.items()},
+        "off": fitted.identified["click_rate_on_log"]["why"].startswith("OFF"),
     }
 
 
-def recovery(first: int, worlds: int, quick: bool) -> None:
-    """Worlds first .. first + worlds - 1, each to a file."""
-    users, members = (300, 5) if quick else (USERS, 20)
-    folder = HERE / "recovery"
-    for number in range(first, first + worlds):
-        path = folder / f"{number:03d}.json"
-        if path.exists() and not quick:
-            continue
-        found = recovered(number, users, members)
-        if quick:
-            inside = [c["low"] <= c["truth"] <= c["high"] for c in found["identified"].values()]
-            print(f"world {number} ({found['family']}): {sum(inside)} of {len(inside)} inside, {found['seconds']} s")
-            continue
-        folder.mkdir(exist_ok=True)
-        write_json(path, found)
+def rank_of(truth: float, draws: NDArray[np.float64], number: int) -> int:
+    """How many draws lie below the truth; those that are equal but for rounding by lot."""
+    equal = np.isclose(draws, truth, rtol=1e-9, atol=1e-12)
+    lot = int(np.random.default_rng(number).integers(int(equal.sum()) + 1))
+    return int((draws[~equal] < truth).sum()) + lot
+
+
+def sbc(worlds: int, minutes: float, *, quick: bool) -> None:
+    """Fits of all settings in turn, until there are so many of each or the CPU minutes are over."""
+    if quick:
+        for setting in list(SETTINGS)[:2]:
+            found = fit_of(setting, 0, 150, 19)
+            print(f"{setting}: {found['clicks']} clicks, link {found['link']}, ranks among 19 {found['rank']}")
+        return
+    KEPT.parent.mkdir(exist_ok=True)
+    done = {(row["setting"], row["number"]) for row in kept_rows()}
+    with KEPT.open("a") as file:
+        for number in range(worlds):
+            for setting in SETTINGS:
+                if time.process_time() > 60 * minutes:
+                    return
+                if (setting, number) not in done:
+                    file.write(json.dumps(fit_of(setting, number, USERS, DRAWS)) + "\n")
+                    file.flush()
+
+
+def kept_rows() -> list[dict[str, Any]]:
+    """What is done."""
+    return [json.loads(line) for line in KEPT.read_text().splitlines()] if KEPT.exists() else []
 
 
 def table() -> dict[str, Any]:
-    """Coverage by functional and family, and ranks."""
-    found = [json.loads(path.read_text()) for path in sorted((HERE / "recovery").glob("*.json"))]
-    names = list(dict.fromkeys(name for each in found for name in each["identified"]))
-    coverage: dict[str, Any] = {}
-    for name in names:
-        coverage[name] = {}
-        for family in ("all", *FAMILIES):
-            own = [e["identified"][name] for e in found if name in e["identified"] and family in ("all", e["family"])]
-            inside = [c["low"] <= c["truth"] <= c["high"] for c in own]
-            width = [(c["high"] - c["low"]) / max(abs(c["truth"]), 1e-9) for c in own]
+    """Coverage, p of uniform ranks, links, by setting and functional."""
+    rows = kept_rows()
+    fits = [row for row in rows if "rank" in row]
+    out: dict[str, Any] = {"fits": {s: sum(r["setting"] == s for r in fits) for s in SETTINGS}}
+    out["refused"] = {s: [r["refused"] for r in rows if r["setting"] == s and "refused" in r] for s in SETTINGS}
+    cells: dict[str, dict[str, Any]] = {}
+    for setting in SETTINGS:
+        for name in dict.fromkeys(name for row in fits for name in row["rank"]):
+            own = [row for row in fits if row["setting"] == setting and name in row["rank"]]
             if own:
-                coverage[name][family] = [sum(inside), len(inside), round(float(np.median(width)), 3)]
-    ranks = {name: [int(e["ranks"][name]) for e in found] for name in POSTERIOR}
+                ranks = np.array([row["rank"][name] for row in own])
+                cells.setdefault(name, {})[setting] = {
+                    **cell_of(ranks), "width": round(float(np.median([row["width"][name] for row in own])), 3)
+                }  # fmt: skip
+    every = [cell for by in cells.values() for cell in by.values()]
+    for key in ("p_below", "p_ranks"):
+        for cell, corrected in zip(every, holm([cell[key] for cell in every]), strict=True):
+            cell[f"{key}_holm"] = corrected
+    out["pooled"] = {
+        setting: [sum(by[setting]["inside"] for by in cells.values() if setting in by),
+                  sum(by[setting]["of"] for by in cells.values() if setting in by)] for setting in SETTINGS
+    }  # fmt: skip
+    out["functionals"] = cells
+    out["links"] = {setting: links_of([r for r in fits if r["setting"] == setting], setting) for setting in SETTINGS}
+    out["off"] = [sum(r["off"] for r in fits), len(fits)]
+    cpu = [r["cpu"] for r in fits]
+    out["cpu_seconds"] = {"median": float(np.median(cpu)), "most": max(cpu), "sum": round(sum(cpu))}
+    return out
+
+
+def cell_of(ranks: NDArray[np.int64]) -> dict[str, Any]:
+    """Coverage of the 90 % interval, p of less than .9, p of uniform ranks."""
+    from scipy.stats import binom
+
+    low = round((1 - LEVEL) / 2 * (DRAWS + 1))
+    inside, n = int(((ranks >= low) & (ranks < DRAWS + 1 - low)).sum()), len(ranks)
     return {
-        "worlds": len(found),
-        "coverage": coverage,
-        "pooled": [sum(c["all"][0] for c in coverage.values()), sum(c["all"][1] for c in coverage.values())],
-        "ranks": {name: {"p": round(uniform_p(r, 21), 3)} for name, r in ranks.items()},
-        "link_found": {
-            family: [sum(e["click_link"] == ("logistic" if family == "logistic" else "recogym") for e in own), len(own)]
-            for family in FAMILIES
-            if (own := [e for e in found if e["family"] == family])
-        },
-        "seconds": [max(e["seconds"] for e in found), float(np.median([e["seconds"] for e in found]))],
-        "cpu_seconds": [max(e["cpu_seconds"] for e in found), float(np.median([e["cpu_seconds"] for e in found]))],
+        "inside": inside,
+        "of": n,
+        "p_below": float(binom.cdf(inside, n, LEVEL)),
+        "p_ranks": ecdf_p(ranks),
+        "mean_rank": round(float(ranks.mean() / DRAWS), 3),
     }
+
+
+def extremeness(ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(m,) the smallest pointwise p of the ECDF of ranks (m, n) at any of the places 1 .. DRAWS (Säilynoja et al.)."""
+    from scipy.stats import binom
+
+    n, places = ranks.shape[1], np.arange(1, DRAWS + 1)
+    below = np.stack([(ranks < place).sum(axis=1) for place in places], axis=1)
+    z = places / (DRAWS + 1)
+    return np.asarray(2 * np.minimum(binom.cdf(below, n, z), binom.sf(below - 1, n, z)).min(axis=1))
+
+
+@functools.lru_cache
+def uniform_extremeness(n: int, simulated: int) -> NDArray[np.float64]:
+    """Of so many uniform ranks, simulated."""
+    draw = np.random.default_rng(n)
+    return np.concatenate([extremeness(draw.integers(0, DRAWS + 1, (100, n))) for _ in range(simulated // 100)])
+
+
+def ecdf_p(ranks: NDArray[np.int64], simulated: int = 20_000) -> float:
+    """p of uniform ranks: how often uniform ones leave the band that these just touch, simultaneous over places."""
+    own = extremeness(ranks[None, :])[0]
+    return float((1 + (uniform_extremeness(len(ranks), simulated) <= own).sum()) / (1 + simulated))
+
+
+def holm(p: list[float]) -> list[float]:
+    """p values corrected for their number (Holm 1979)."""
+    order, worst = np.argsort(p), 0.0
+    out = [0.0] * len(p)
+    for i, place in enumerate(order):
+        worst = max(worst, min(1.0, (len(p) - i) * p[place]))
+        out[place] = round(worst, 4)
+    return out
+
+
+def links_of(rows: list[dict[str, Any]], setting: str) -> dict[str, Any]:
+    """How often the link was right, wrong, or not said, of all logs and of those with 500 clicks."""
+    out: dict[str, Any] = {}
+    for name, own in (("all", rows), ("500 clicks", [r for r in rows if r["clicks"] >= 500])):
+        sure = [r for r in own if r["weight"] >= SAYS_LINK]
+        wrong = sum(r["link"] != SETTINGS[setting][0] for r in sure)
+        out[name] = {"right": len(sure) - wrong, "wrong": wrong, "cannot say": len(own) - len(sure), "of": len(own)}
+    return out
 
 
 def markdown(found: dict[str, Any]) -> str:
     """The table of README.md."""
-    columns = ("all", *FAMILIES)
-    inside, of = found["pooled"]
+    inside, of = (sum(pair[i] for pair in found["pooled"].values()) for i in (0, 1))
     lines = [
-        f"{found['worlds']} worlds; {inside} of {of} intervals hold the truth, {inside / of:.3f}.",
+        f"{inside:,} of {of:,} intervals hold the truth, {inside / of:.3f}. In a cell: held, of how many; `!` where "
+        "that is below .90 at p < .01, `~` where ranks are not uniform at p < .01, after Holm over all cells.",
         "",
-        f"| functional | {' | '.join(columns)} | width / truth, median |",
-        "|---" * (len(columns) + 2) + "|",
+        f"| functional | {' | '.join(SETTINGS)} | width / truth |",
+        "|---" * (len(SETTINGS) + 2) + "|",
     ]
-    for name, by_family in found["coverage"].items():
-        cells = [f"{by_family[c][0]} of {by_family[c][1]}" if c in by_family else "" for c in columns]
-        lines.append(f"| {name} | " + " | ".join(cells) + f" | {by_family['all'][2]} |")
-    ranks = ", ".join(f"{name} {told['p']}" for name, told in found["ranks"].items())
-    links = ", ".join(f"{family} {right} of {n}" for family, (right, n) in found["link_found"].items())
-    lines += [
-        "",
-        f"Ranks of the truth, p of uniformity: {ranks}. Click link found: {links}. CPU seconds a log: median "
-        f"{found['cpu_seconds'][1]:.1f}, most {found['cpu_seconds'][0]:.1f}.",
-    ]
-    return "\n".join(lines)
+    for name, by in found["functionals"].items():
+        text = [
+            f"{c['inside']} of {c['of']}" + "!" * (c["p_below_holm"] < 0.01) + "~" * (c["p_ranks_holm"] < 0.01)
+            if (c := by.get(setting)) else "" for setting in SETTINGS
+        ]  # fmt: skip
+        lines.append(f"| {name} | {' | '.join(text)} | {np.median([c['width'] for c in by.values()]):.3f} |")
+    pooled = [f"{a / max(n, 1):.3f}" for a, n in found["pooled"].values()]
+    lines.append(f"| all, share | {' | '.join(pooled)} | |")
+    for name in ("all", "500 clicks"):
+        cells = [
+            f"{c['right']} / {c['wrong']} / {c['cannot say']}" for c in (found["links"][s][name] for s in SETTINGS)
+        ]
+        lines.append(f"| link right / wrong / cannot say, {name} | {' | '.join(cells)} | |")
+    cpu = found["cpu_seconds"]
+    refused = sum(len(each) for each in found["refused"].values())
+    off = f"Fits whose click rate is off: {found['off'][0]} of {found['off'][1]}; logs refused: {refused}."
+    spent = f"median {cpu['median']:.1f}, most {cpu['most']:.1f}, all {cpu['sum']:,}"
+    return "\n".join([*lines, "", f"{off} CPU seconds a fit with {DRAWS} draws: {spent}."])
+
+
+def real(ml100k: Path | None, obp: Path | None, coat: Path | None) -> dict[str, Any]:
+    """CPU seconds and what was found on the logs of others, those that are named."""
+    jobs: dict[str, tuple[Path, str]] = {"ml-100k": (ml100k, "sessions")} if ml100k else {}
+    if obp:
+        jobs["open bandit random men"] = (obp / "dataset" / "obd" / "random" / "men" / "men.csv", "sessions")
+    if coat:
+        jobs["coat"] = (coat, "ratings")
+    found = {}
+    for name, (path, world) in jobs.items():
+        cpu = time.process_time()
+        fitted = calibrate_world(path, world)
+        cpu = round(time.process_time() - cpu, 1)
+        told = {k: [float(f"{v[x]:.4g}") for x in ("value", "low", "high")] for k, v in fitted.identified.items()}
+        found[name] = {"cpu_seconds": cpu, "identified": told, "not_identified": sorted(fitted.not_identified)}
+        print(name, cpu, "CPU s", told, flush=True)
+    return found
+
+
+def keep(part: str, found: Any) -> None:
+    """Put a part of results.json in its place."""
+    path = HERE / "results.json"
+    whole = json.loads(path.read_text()) if path.exists() else {}
+    write_json(path, {**whole, part: found})
 
 
 def write_table(name: str, text: str) -> None:
     """Put text between the marks ``<!-- name -->`` and ``<!-- end name -->`` of README.md."""
     path = HERE / "README.md"
     before, _, rest = path.read_text().partition(f"<!-- {name} -->")
-    _, _, after = rest.partition(f"<!-- end {name} -->")
-    path.write_text(f"{before}<!-- {name} -->\n{text}\n<!-- end {name} -->{after}")
-
-
-def uniform_p(ranks: list[int], places: int) -> float:
-    """p value of a chi-square test that ranks 0 .. places - 1 are alike, in seven bins."""
-    from scipy.stats import chisquare
-
-    counts = np.bincount(np.array(ranks) * 7 // places, minlength=7)
-    return float(chisquare(counts).pvalue)
-
-
-def real(ml100k: Path, obp: Path, coat: Path) -> dict[str, Any]:
-    """Seconds and what was found on the logs of others."""
-    jobs: dict[str, tuple[Path, str]] = {"ml-100k": (ml100k, "sessions"), "coat": (coat, "ratings")}
-    for policy in ("random", "bts"):
-        for campaign in ("all", "men", "women"):
-            path = obp / "dataset" / "obd" / policy / campaign / f"{campaign}.csv"
-            jobs[f"open bandit {policy} {campaign}"] = (path, "sessions")
-    found = {}
-    for name, (path, world) in jobs.items():
-        began, cpu = time.perf_counter(), time.process_time()
-        fitted = calibrate_world(path, world)
-        found[name] = {
-            "seconds": round(time.perf_counter() - began, 1),
-            "cpu_seconds": round(time.process_time() - cpu, 1),
-            "identified": fitted.identified,
-            "not_identified": fitted.not_identified,
-            "facts": fitted.facts,
-        }
-        print(name, found[name]["seconds"], "s,", found[name]["cpu_seconds"], "s of CPU", flush=True)
-    return found
-
-
-def misfits() -> dict[str, str]:
-    """Logs that fit no world: what is said."""
-    log = log_of(SessionsWorld(SessionsParams(n_items=50)), 1000, 3)
-    organic = log.organic()
-    order = np.argsort(np.random.default_rng(0).random(len(organic)))
-    shuffled = Log({**organic.columns, "item": organic["item"][order]}, log.provenance)
-    first = organic.select(organic["user"] == organic["user"][0])
-    long_life = Log({**organic.columns, "user": np.zeros(len(organic), int), "step": np.arange(len(organic))})
-    few = log_of(SessionsWorld(SessionsParams(n_items=200, no_repeats=True, sigma_mu_organic=0.5)), 1000, 4).organic()
-    cases: dict[str, Callable[[], Any]] = {
-        "shuffled items": lambda: calibrate_world(shuffled),
-        "one user": lambda: calibrate_world(long_life),
-        "one user's few rows": lambda: calibrate_world(first),
-        "no item twice": lambda: calibrate_world(few),
-        "10 rows": lambda: calibrate_world(log.select(np.arange(10))),
-    }
-    said = {}
-    for name, fit in cases.items():
-        try:
-            fitted = fit()
-            told = {k: v["why"] for k, v in fitted.not_identified.items() if k in ("personal_bits", "drift_per_event")}
-            said[name] = f"factors: {fitted.facts['factors']}, no repeats: {fitted.facts['no_repeats']}; {told}"
-        except UserError as error:
-            said[name] = f"refused: {error}"
-        print(f"{name}: {said[name]}")
-    return said
-
-
-def _keep(part: str, found: Any) -> None:
-    path = HERE / "results.json"
-    whole = json.loads(path.read_text()) if path.exists() else {}
-    write_json(path, {**whole, part: found})
+    path.write_text(f"{before}<!-- {name} -->\n{text}\n<!-- end {name} -->{rest.partition(f'<!-- end {name} -->')[2]}")
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["recovery", "real", "misfits", "table"])
-    parser.add_argument("--worlds", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="three worlds of 300 users, nothing kept")
+    parser.add_argument("part", choices=["sbc", "real", "table"])
+    parser.add_argument("--worlds", type=int, default=200, help="of each setting")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of CPU, then it stops")
+    parser.add_argument("--quick", action="store_true", help="two worlds of 150 users, nothing kept")
     for name in ("ml100k", "obp", "coat"):
         parser.add_argument(f"--{name}", type=Path)
     given = parser.parse_args()
-    if given.part == "recovery":
-        recovery(given.first, min(given.worlds, 3) if given.quick else given.worlds, given.quick)
+    if given.part == "sbc":
+        sbc(given.worlds, given.minutes, quick=given.quick)
     elif given.part == "real":
-        _keep("real", real(given.ml100k, given.obp, given.coat))
-    elif given.part == "misfits":
-        _keep("misfits", misfits())
+        keep("real", real(given.ml100k, given.obp, given.coat))
     else:
         found = table()
-        _keep("recovery", found)
-        write_table("recovery", markdown(found))
+        keep("sbc", found)
+        write_table("sbc", markdown(found))
         print(markdown(found))
 
 

@@ -1,302 +1,297 @@
 """What is clicked, given who is asked: items' click factors and offsets by their posterior.
 
-The click probability of item a for interests omega is link(b_a + beta_a . omega). With priors b_a ~ N(b0 + k mu_a,
-s_b^2) and beta_a ~ N(r gamma_a, s^2 I), whose five numbers are unknown too, items that were shown seldom borrow from
-the others; r says how far what is clicked goes with what is viewed. Users' interests are their posterior means given
-their views. The likelihood is replaced by its normal approximation at the mode. Then coefficients and (b0, k, r), with
-flat priors, are integrated out in closed form, and s and s_b, with half-normal priors, on a grid; draws from the
-posterior are independent.
+The click probability of item a for interests omega is link(b_a + beta_a . omega). Coefficients are normal about a line:
+b_a ~ N(b0 + k mu_a, s_b^2) and beta_a ~ N(r gamma_a, s^2 I), gamma_a being known with an error: items that were shown
+seldom borrow from the others; r says how far what is clicked goes with what is viewed. r, k and b0 are normal, s and
+s_b half-normal (:data:`PRIORS`).
+
+Of a user's interests the views tell a mean and a covariance. A row's likelihood is the mean over them, by three points
+of Gauss and Hermite along beta_a . omega, so that neither link is flattened by what is not known of users. The
+posterior of coefficients is normal about its mode, which is reached by Fisher's scoring with step halving and checked;
+r, k and b0 are integrated out in closed form, s and s_b on a grid: a Laplace approximation at a mode (Tierney & Kadane
+1986). Rows of one user share what is not known of the user: draws carry that error too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.resuming import Arrays, Form, as_text, of_text
-from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
+from recsim_mnar.errors import UserError
+from recsim_mnar.worlds.sessions.params import LOGISTIC
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-_WIDEST = 12.0
-_MODE_STEPS = 7
-_OF_FACTORS = np.append(1e-4, np.geomspace(0.05, 3.0, 12))
-_OF_OFFSETS = np.geomspace(0.05, 5.0, 12)
-_PRIOR_OF_FACTORS, _PRIOR_OF_OFFSETS = 1.0, 2.0
-_PARAMETERS = 3
-_NONE = 1e-3
-"""A spread below it stands for none: clicks go with views, as in RecoGym without flips; half of the prior."""
-_ROWS = 20_000
+
+class Prior(NamedTuple):
+    """On a link's own scale: b0's mean and deviation, that of r and of k, the scales of s and of s_b."""
+
+    level: float
+    levels: float
+    relations: float
+    factors: float
+    offsets: float
+
+
+PRIORS = {"recogym": Prior(0.0, 3.0, 1.0, 1.0, 2.0), LOGISTIC: Prior(-3.0, 1.0, 0.4, 0.25, 0.5)}
+_SPREADS = np.geomspace(0.05, 4.0, 9)
+"""Of s and s_b, in units of their prior's scale."""
+_CHANCES = _SPREADS * np.exp(-0.5 * _SPREADS**2)
+_STEPS, _STILL, _NEAR = 60, 1e-3, 0.1
+_AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0, 1.0]) / 6.0
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Recommendations: n of them, P items, K factors.
+    """Recommendations, an item's to a user together, by item; users' interests, items' gamma and mu, their errors."""
 
-    Attributes:
-        user: (n,) to whom, numbers.
-        action: (n,) what was shown.
-        click: (n,) 0 or 1.
-        interests: (n, K) of the user, as expected given what they view.
-        doubtful: (n, K) a draw from what they may be instead.
-        factors: gamma (P, K), of views.
-        offsets: mu (P,), of views.
-    """
-
-    user: NDArray[np.int64]
-    action: NDArray[np.int64]
-    click: Floats
+    user: Ints
+    action: Ints
+    times: Floats
+    clicks: Floats
     interests: Floats
-    doubtful: Floats
+    doubt: Floats
     factors: Floats
     offsets: Floats
+    spread: Floats
+
+    def rate(self) -> tuple[float, float]:
+        """The click rate and its standard error, users drawn anew; that of one click at least."""
+        asked, clicks = np.bincount(self.user, self.times), np.bincount(self.user, self.clicks)
+        rate = float(clicks.sum() / asked.sum())
+        error = float(np.sqrt(((clicks - rate * asked) ** 2).sum()) / asked.sum())
+        return rate, max(error, 1.0 / float(asked.sum()))
+
+
+class Draw(NamedTuple):
+    """Coefficients of all items, (P, K + 1), the offset last; their link; r, how far clicks go with views; s."""
+
+    theta: Floats
+    link: str
+    relation: float
+    spread: float
 
 
 @dataclass(frozen=True)
 class ClickModel:
-    """The fitted click part.
+    """The best fit, draws from the posterior, links by theirs, and facts, such as why a link is refused."""
 
-    Attributes:
-        link: of :data:`recsim_mnar.worlds.sessions.params.CLICK_LINKS`.
-        factors: beta (P, K), and
-        offsets: b (P,): posterior means, spread about the prior's so that they vary as much as items do (Louis 1984).
-        draws: members' (beta, b), from the posterior, beta given the factors of views at their fit.
-        relations: members' r, by which beta follows when the factors of views are others.
-        evidence: log marginal likelihood by Laplace, by link.
-        relation: posterior mean of r, how far clicks go with views, and its standard deviation.
-    """
-
-    link: str
-    factors: Floats
-    offsets: Floats
-    draws: list[tuple[Floats, Floats]]
-    relations: list[float]
-    evidence: dict[str, float]
-    relation: tuple[float, float]
+    best: Draw
+    draws: list[Draw]
+    facts: dict[str, Any]
 
 
-def _click_arrays(model: ClickModel) -> Arrays:
-    told = {"link": model.link, "relations": model.relations, "evidence": model.evidence, "relation": model.relation}
-    arrays: dict[str, NDArray[Any]] = {"told": as_text(told), "factors": model.factors, "offsets": model.offsets}
-    for i, (factors, offsets) in enumerate(model.draws):
-        arrays |= {f"factors_{i}": factors, f"offsets_{i}": offsets}
-    return arrays
-
-
-def _click_model(found: Arrays) -> ClickModel:
-    told = of_text(found["told"])
-    draws = [(found[f"factors_{i}"], found[f"offsets_{i}"]) for i in range(len(told["relations"]))]
-    told["relation"] = tuple(told["relation"])
-    return ClickModel(factors=found["factors"], offsets=found["offsets"], draws=draws, **told)
-
-
-CLICKS = Form(_click_arrays, _click_model)
-"""How a click part lies in a file."""
-
-
-def fit_clicks(shown: Shown, n_draws: int, seed: int, links: tuple[str, ...] = CLICK_LINKS) -> ClickModel:
-    """Fit with each link, keep the one of the larger evidence, and draw from its posterior."""
-    modes = {link: _Items(shown, link).at_mode() for link in links}
-    evidence = {link: items.evidence for link, items in modes.items()}
+def fit_clicks(shown: Shown, n_draws: int, seed: int, links: tuple[str, ...]) -> ClickModel:
+    """Fit with each link that can be; draw links by their evidence, and coefficients from their posterior."""
+    rate, error = shown.rate()
+    refused = {link: why for link in links if (why := outside(link, rate, error))}
+    fits = {link: Posterior(shown, link) for link in links if link not in refused}
+    for link in [link for link, fit in fits.items() if fit.step > _NEAR]:
+        refused[link] = f"its fit did not reach a mode (a step of {fits.pop(link).step:.2g} standard errors is left)"
+    if not fits:
+        why = "; ".join(f"{link}: {text}" for link, text in refused.items())
+        raise UserError(f"no click model can be fitted: {why}. Fit the views alone, without the recommendations")
+    evidence = {link: fit.evidence for link, fit in fits.items()}
     best = max(evidence, key=lambda link: evidence[link])
-    items = modes[best]
-    draws, relations = items.drawn(n_draws, seed)
-    cell = items.likeliest()
-    centre, mean, doubt = cell.centre(), cell.mean(), cell.doubt
-    between = ((mean - centre) ** 2).mean(axis=0)
-    within = np.diagonal(doubt, axis1=1, axis2=2).mean(axis=0)
-    spread = centre + (mean - centre) * np.sqrt((between + within) / np.maximum(between, 1e-12))
-    spread = np.clip(np.where(between > 1e-9, spread, mean), -_WIDEST, _WIDEST)
-    relation = (float(cell.along[0]), float(np.std(relations)) if relations else 0.0)
-    rate, error = _rate(shown)
-    noise = rng.normals(rng.derive_seed(seed, "level"), rng.Stream.BOOTSTRAP, 0, (max(n_draws, 1), 1))[:, 0]
-    rates = np.maximum(rate + error * noise, 0.1 * max(rate, 1e-6))
-    members = [_levelled(draw, shown, best, own) for draw, own in zip(draws, rates, strict=False)]
-    return ClickModel(best, *_levelled(spread, shown, best, max(rate, 1e-6)), members, relations, evidence, relation)
+    chances = np.exp(np.array(list(evidence.values())) - evidence[best])
+    u = rng.uniforms(rng.derive_seed(seed, "link"), rng.Stream.BOOTSTRAP, np.arange(n_draws), 0) * chances.sum()
+    chosen = [list(fits)[min(int(np.searchsorted(np.cumsum(chances), x)), len(fits) - 1)] for x in u]
+    draws = [fits[link].drawn(rng.derive_seed(seed, f"clicks/{i}")) for i, link in enumerate(chosen)]
+    found = fits[best].spread_out()
+    facts = {
+        "click_link": best,
+        "click_link_weight": float(1.0 / chances.sum()),
+        "click_evidence": evidence,
+        "click_log_likelihood": {link: fit.value_at_mode for link, fit in fits.items()},
+        "click_links_refused": refused,
+        "click_rate_of_log": [rate, error],
+        "click_rate_fitted": float(np.average(fits[best].probabilities(found.theta)[0], weights=shown.times)),
+    }
+    return ClickModel(found, draws, facts)
 
 
-def _rate(shown: Shown) -> tuple[float, float]:
-    """The log's click rate and its standard error, users drawn anew; one click more where there are few."""
-    asked, clicks = np.bincount(shown.user), np.bincount(shown.user, shown.click)
-    rate = float(clicks.sum() / asked.sum())
-    error = float(np.sqrt(((clicks - rate * asked) ** 2).sum()) / asked.sum())
-    return rate, max(error, 1.0 / float(asked.sum()))
-
-
-def _levelled(theta: Floats, shown: Shown, link: str, wanted: float) -> tuple[Floats, Floats]:
-    """Factors and offsets whose mean probability is the wanted rate when interests vary as they do, not as expected.
-
-    The regression is on expected interests, and its posterior is taken as normal; a curve's mean over what interests
-    and coefficients may be is not its value there.
-    """
-    rows = np.linspace(0, len(shown.action) - 1, min(_ROWS, len(shown.action))).astype(np.int64)
-    own = theta[shown.action[rows]]
-    turned = 2.0 * shown.interests[rows] - shown.doubtful[rows]
-    shift = 0.0
-    for _ in range(6):
-        p, slope = 0.0, 0.0
-        for omega in (shown.doubtful[rows], turned):
-            here = _link(np.einsum("nk,nk->n", omega, own[:, :-1]) + own[:, -1] + shift, link)
-            p, slope = p + 0.5 * float(here[0].mean()), slope + 0.5 * float(here[1].mean())
-        shift += float(np.clip((wanted - p) / max(slope, 1e-9), -1.0, 1.0))
-    return theta[:, :-1], theta[:, -1] + shift
+def outside(link: str, rate: float, error: float) -> str:
+    """Why a link's range excludes a click rate, or nothing; a rate within four standard errors can be."""
+    low, high = (float(p) for p in link_of(np.array([-1e3, 1e3]), link)[0])
+    can = low - 4.0 * error <= rate <= high + 4.0 * error
+    return "" if can else f"its click rates lie between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
 
 
 class _Cell:
-    """The posterior at one pair of spreads, in the normal approximation; arrays over P items.
+    """The posterior at one pair of spreads: of r, k and b0 (``along``), of coefficients given them, its normaliser."""
 
-    Attributes:
-        value: log marginal likelihood and log prior of the spreads.
-        doubt: (P, K + 1, K + 1) posterior covariances of an item's coefficients given their centres.
-        along: (3,) posterior mean of r, k and b0, and
-        doubt_along: (3, 3) its covariance.
-    """
-
-    def __init__(self, pull: Floats, curve: Floats, views: Floats, spreads: tuple[float, float]) -> None:
-        self.pull, self.views = pull, views
-        n_items, k = len(views), views.shape[1] - 1
-        self.prior = 1.0 / np.append(np.full(k, spreads[0] ** 2), spreads[1] ** 2)
-        self.doubt = np.linalg.inv(curve + np.diag(self.prior))
-        design = np.zeros((n_items, k + 1, _PARAMETERS))
-        design[:, :k, 0] = views[:, :k]
-        design[:, k, 1] = views[:, k]
-        design[:, k, 2] = 1.0
-        self.design = design
-        weighed = self.prior[:, None] * design
-        reached = np.einsum("pij,pjm->pim", self.doubt, weighed)
-        gram = np.einsum("pim,pin->mn", design, weighed) - np.einsum("pim,pin->mn", weighed, reached)
-        gram += 1e-4 * np.eye(_PARAMETERS)
-        side = np.einsum("pim,pi->m", reached, pull)
-        self.doubt_along = np.linalg.inv(gram)
-        self.along = self.doubt_along @ side
-        _, determinant = np.linalg.slogdet(self.doubt)
+    def __init__(self, fit: Posterior, spreads: tuple[float, float]) -> None:
+        self.fit, self.spreads = fit, spreads
+        k = fit.k
+        covariance = np.zeros((len(fit.theta), k + 1, k + 1))
+        covariance[:, :k, :k] = spreads[0] ** 2 * np.eye(k) + fit.slack
+        covariance[:, k, k] = spreads[1] ** 2
+        self.precision = np.linalg.inv(covariance)
+        self.doubt = np.linalg.inv(fit.curve + self.precision)
+        self.weighed = np.einsum("pij,pjm->pim", self.precision, fit.lines)
+        self.reached = np.einsum("pij,pjm->pim", self.doubt, self.weighed)
+        gram = np.einsum("pim,pin->mn", fit.lines, self.weighed) - np.einsum("pim,pin->mn", self.weighed, self.reached)
+        self.doubt_along = np.linalg.inv(gram + np.diag(fit.tight))
+        side = np.einsum("pim,pi->m", self.reached, fit.pull) + fit.tight * fit.centre
+        self.along = np.einsum("mn,n->m", self.doubt_along, side)
         self.value = float(
-            0.5 * np.einsum("pi,pij,pj->", pull, self.doubt, pull)
-            + 0.5 * (determinant + np.log(self.prior).sum()).sum()
-            + 0.5 * side @ self.along
-            - 0.5 * np.linalg.slogdet(gram)[1]
-            - 0.5 * (spreads[0] / _PRIOR_OF_FACTORS) ** 2
-            - 0.5 * (spreads[1] / _PRIOR_OF_OFFSETS) ** 2
-            + np.log(spreads[1])
-            + _log_prior(spreads[0], k)
+            0.5 * np.einsum("pi,pij,pj->", fit.pull, self.doubt, fit.pull)
+            + 0.5 * (np.linalg.slogdet(self.doubt)[1] - np.linalg.slogdet(covariance)[1]).sum()
+            + 0.5 * (side @ self.along - fit.tight @ fit.centre**2)
+            + 0.5 * (np.linalg.slogdet(self.doubt_along)[1] + np.log(fit.tight).sum())
         )
 
-    def centre(self, along: Floats | None = None) -> Floats:
-        """(P, K + 1) of the items' coefficients."""
-        return np.asarray(self.design @ (self.along if along is None else along), np.float64)
-
-    def mean(self, along: Floats | None = None) -> Floats:
-        """(P, K + 1) posterior means."""
-        side = self.pull + self.prior * self.centre(along)
-        return np.asarray(np.einsum("pij,pj->pi", self.doubt, side), np.float64)
+    def mean(self, pull: Floats, noise: Floats | float = 0.0) -> tuple[Floats, Floats]:
+        """Posterior means of the coefficients (P, K + 1) and of r, k and b0, these moved by ``noise``."""
+        side = np.einsum("pim,pi->m", self.reached, pull) + self.fit.tight * self.fit.centre
+        along = np.einsum("mn,n->m", self.doubt_along, side) + noise
+        return np.einsum("pij,pj->pi", self.doubt, pull + np.einsum("pim,m->pi", self.weighed, along)), along
 
 
-class _Items:
-    """Rows of recommendations, and the coefficients (P, K + 1) of all items, the offset last."""
+class Posterior:
+    """Of the coefficients ``theta`` (P, K + 1) of all items; ``step``: what is left to the mode, in standard errors."""
 
     def __init__(self, shown: Shown, link: str) -> None:
-        self.link, self.n_items = link, len(shown.offsets)
-        order = np.argsort(shown.action, kind="stable")
-        self.action, self.click = shown.action[order], shown.click[order]
-        self.design = np.concatenate([shown.interests[order], np.ones((len(order), 1))], axis=1)
-        self.starts = np.flatnonzero(np.diff(self.action, prepend=-1))
-        self.k = shown.interests.shape[1]
-        self.views = np.concatenate([shown.factors, (shown.offsets - shown.offsets.mean())[:, None]], axis=1)
-        self.theta = np.zeros((self.n_items, self.k + 1))
-        self.theta[:, -1] = _level_at(float(np.clip(self.click.mean(), 1e-4, 1 - 1e-4)), link)
-        self.cells: list[_Cell] = []
-        self.evidence = -np.inf
+        self.shown, self.link, self.prior = shown, link, PRIORS[link]
+        n_items, self.k = shown.factors.shape
+        self.lines = np.zeros((n_items, self.k + 1, 3))
+        self.lines[:, : self.k, 0], self.lines[:, self.k, 2] = shown.factors, 1.0
+        self.lines[:, self.k, 1] = shown.offsets - shown.offsets.mean()
+        self.centre = np.array([0.0, 0.0, self.prior.level])
+        self.tight = 1.0 / np.array([self.prior.relations, self.prior.relations, self.prior.levels]) ** 2
+        self.starts = np.flatnonzero(np.diff(shown.action, prepend=-1))
+        self.theta = np.zeros((n_items, self.k + 1))
+        grid = np.linspace(-20.0, 20.0, 2001)
+        self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - shown.rate()[0]))]
+        of_factors = _CHANCES if self.k else _CHANCES[:1]
+        chances = np.log(np.outer(of_factors / of_factors.sum(), _CHANCES / _CHANCES.sum())).ravel()
+        spreads, self.slack = (self.prior.factors, self.prior.offsets), 0.0 * shown.spread
+        for _ in range(8):  # the mode moves with the spreads, the likeliest spreads with the mode
+            self._climb(spreads)
+            values = self._grid() + chances
+            before, spreads = spreads, self.likeliest.spreads
+            self.slack = self.likeliest.along[0] ** 2 * shown.spread
+            if before == spreads:
+                break
+        apart = 0.5 * np.einsum("pi,pij,pj->", self.theta, self.curve, self.theta) - (self.pull * self.theta).sum()
+        self.chances, self.value_at_mode = np.exp(values - values.max()), self.value
+        self.evidence = float(self.value + apart + values.max() + np.log(self.chances.sum()))
+        self._centre()
 
-    def likelihood(self) -> tuple[float, Floats, Floats]:
-        """Log likelihood, its gradient (P, K + 1) and information (P, K + 1, K + 1) at the coefficients."""
-        k = self.k + 1
-        x = np.einsum("nk,nk->n", self.design, self.theta[self.action])
-        p, slope = _link(x, self.link)
-        odds = p * (1.0 - p)
-        pull, weight = (self.click - p) * slope / odds, slope**2 / odds
-        value = float(np.log(np.where(self.click > 0, p, 1.0 - p)).sum())
-        gradient, curve = np.zeros((self.n_items, k)), np.zeros((self.n_items, k, k))
-        there = self.action[self.starts]
-        gradient[there] = np.add.reduceat(pull[:, None] * self.design, self.starts)
-        weighted = weight[:, None] * self.design
-        for i in range(k):
-            curve[there, i, : i + 1] = np.add.reduceat(weighted[:, i : i + 1] * self.design[:, : i + 1], self.starts)
-            curve[there, : i + 1, i] = curve[there, i, : i + 1]
-        return value, gradient, curve
-
-    def at_mode(self) -> _Items:
-        """Steps to the mode at the likeliest spreads, then the grid there."""
-        spreads = (0.5, 0.5)
-        for step in range(_MODE_STEPS):
-            _, gradient, curve = self.likelihood()
-            pull = np.einsum("pij,pj->pi", curve, self.theta) + gradient
-            if step % 3 == 1:
-                spreads = max(self._grid(), key=lambda s: _Cell(pull, curve, self.views, s).value)
-            move = _Cell(pull, curve, self.views, spreads).mean() - self.theta
-            self.theta = np.clip(self.theta + np.clip(move, -1.5, 1.5), -_WIDEST, _WIDEST)
-        value, gradient, curve = self.likelihood()
-        pull = np.einsum("pij,pj->pi", curve, self.theta) + gradient
-        self.cells = [_Cell(pull, curve, self.views, spreads) for spreads in self._grid()]
-        apart = 0.5 * np.einsum("pi,pij,pj->", self.theta, curve, self.theta) - (pull * self.theta).sum()
+    def _grid(self) -> Floats:
+        factors = self.prior.factors * (_SPREADS if self.k else _SPREADS[:1])
+        self.cells = [_Cell(self, (float(s), float(o))) for s in factors for o in self.prior.offsets * _SPREADS]
         values = np.array([cell.value for cell in self.cells])
-        self.evidence = float(value + apart + values.max() + np.log(np.exp(values - values.max()).sum()))
-        return self
+        self.likeliest = self.cells[int(np.argmax(values))]
+        return values
 
-    def _grid(self) -> list[tuple[float, float]]:
-        of_factors = _OF_FACTORS if self.k else _OF_FACTORS[:1]
-        return [(float(s), float(o)) for s in of_factors for o in _OF_OFFSETS]
+    def _centre(self) -> None:
+        """From the mode to the mean: rows' probabilities averaged over what coefficients may be (skewness)."""
+        likeliest, shown = self.likeliest, self.shown
+        design = np.concatenate([shown.interests[shown.user], np.ones((len(shown.user), 1))], axis=1)
+        for _ in range(3):
+            reached, along = likeliest.reached, likeliest.doubt_along
+            covariance = likeliest.doubt + np.einsum("pim,mn,pjn->pij", reached, along, reached)
+            self._look(np.einsum("ni,nij,nj->n", design, covariance[shown.action], design))
+            likeliest = _Cell(self, likeliest.spreads)
+            self.theta = likeliest.mean(self.pull)[0]
+        self._grid()
+        self.likeliest = likeliest
 
-    def likeliest(self) -> _Cell:
-        """The cell of the largest posterior."""
-        return max(self.cells, key=lambda cell: cell.value)
+    def _climb(self, spreads: tuple[float, float]) -> None:
+        """To the mode for these spreads, by scoring; a step that does not gain is halved."""
+        self._look()
+        for _ in range(_STEPS):
+            cell = _Cell(self, spreads)
+            move = cell.mean(self.pull)[0] - self.theta
+            self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(cell.doubt), move).max()))
+            if self.step < _STILL:
+                return
+            here, start, share = self.value - self._cost(cell), self.theta, 1.0
+            while share > 1e-3:
+                self.theta = start + share * np.clip(move, -2.0, 2.0)
+                self._look()
+                if self.value - self._cost(cell) > here:
+                    break
+                share *= 0.5
 
-    def drawn(self, n_draws: int, seed: int) -> tuple[list[Floats], list[float]]:
-        """Independent draws (P, K + 1) from the posterior, and of r."""
-        values = np.array([cell.value for cell in self.cells])
-        cumulative = np.cumsum(np.exp(values - values.max()))
-        seed = rng.derive_seed(seed, "clicks")
-        chosen = rng.uniforms(seed, rng.Stream.BOOTSTRAP, np.arange(n_draws), 0) * cumulative[-1]
-        draws, relations = [], []
-        for i, place in enumerate(np.searchsorted(cumulative, chosen, side="right")):
-            cell = self.cells[min(int(place), len(self.cells) - 1)]
-            normal = rng.normals(rng.derive_seed(seed, str(i)), rng.Stream.BOOTSTRAP, 0, (self.n_items + 1, self.k + 4))
-            along = cell.along + np.linalg.cholesky(cell.doubt_along) @ normal[-1, :_PARAMETERS]
-            noise = np.einsum("pij,pj->pi", np.linalg.cholesky(cell.doubt), normal[:-1, : self.k + 1])
-            draws.append(np.clip(cell.mean(along) + noise, -_WIDEST, _WIDEST))
-            relations.append(float(along[0]))
-        return draws, relations
+    def _cost(self, cell: _Cell) -> float:
+        """Of coefficients far from their line, wherever that fits them best."""
+        gram = np.einsum("pim,pin->mn", self.lines, cell.weighed) + np.diag(self.tight)
+        side = np.einsum("pim,pi->m", cell.weighed, self.theta) + self.tight * self.centre
+        along = np.linalg.solve(gram, side)
+        apart, far = self.theta - np.einsum("pim,m->pi", self.lines, along), along - self.centre
+        return 0.5 * float(np.einsum("pi,pij,pj->", apart, cell.precision, apart) + (self.tight * far**2).sum())
+
+    def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
+        """Rows' click probabilities (n,), their logits varying by ``more`` too; slopes (n, K + 1) in coefficients."""
+        shown, own = self.shown, theta[self.shown.action]
+        beta, mean = own[:, :-1], np.einsum("nk,nk->n", shown.interests[shown.user], own[:, :-1]) + own[:, -1]
+        swung = np.einsum("nkl,nl->nk", shown.doubt[shown.user], beta)
+        sd = np.sqrt(np.einsum("nk,nk->n", swung, beta) + more + 1e-12)
+        here = [link_of(mean + at * sd, self.link) for at in _AT]
+        p, by_mean = (np.einsum("jn,j->n", [each[i] for each in here], _WEIGHT) for i in (0, 1))
+        by_sd = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT * _AT)
+        slopes = by_mean[:, None] * shown.interests[shown.user] + (by_sd / sd)[:, None] * swung
+        return p, np.concatenate([slopes, by_mean[:, None]], axis=1)
+
+    def _look(self, more: Floats | float = 0.0) -> None:
+        """Log likelihood at the coefficients, and the normal one that touches it: information and pull."""
+        shown, k = self.shown, self.k + 1
+        self.p, self.slopes = self.probabilities(self.theta, more)
+        odds = self.p * (1.0 - self.p)
+        self.value = float((shown.clicks * np.log(self.p) + (shown.times - shown.clicks) * np.log1p(-self.p)).sum())
+        gradient = self.summed(((shown.clicks - shown.times * self.p) / odds)[:, None] * self.slopes)
+        weighted = (shown.times / odds)[:, None] * self.slopes
+        self.curve = self.summed((weighted[:, :, None] * self.slopes[:, None, :]).reshape(-1, k * k)).reshape(-1, k, k)
+        self.pull = np.einsum("pij,pj->pi", self.curve, self.theta) + gradient
+
+    def summed(self, rows: Floats) -> Floats:
+        """(P, ...) sums over each item's rows."""
+        found = np.zeros((len(self.theta), rows.shape[1]))
+        found[self.shown.action[self.starts]] = np.add.reduceat(rows, self.starts)
+        return found
+
+    def drawn(self, seed: int) -> Draw:
+        """From the posterior; the pull of the rows varies, too, with what is not known of each user."""
+        shown, bootstrap = self.shown, rng.Stream.BOOTSTRAP
+        upto = np.cumsum(self.chances)
+        u = float(rng.uniforms(seed, bootstrap, np.arange(1), 0)[0])
+        cell = self.cells[min(int(np.searchsorted(upto, u * upto[-1], side="right")), len(self.cells) - 1)]
+        z = rng.normals(seed, bootstrap, 1, (len(shown.interests), self.k))
+        other = np.einsum("ukl,ul->uk", np.linalg.cholesky(shown.doubt), z)[shown.user]
+        swing = np.einsum("nk,nk->n", other, self.theta[shown.action, :-1]) * self.slopes[:, -1]
+        pull = self.pull + self.summed((shown.times * swing / (self.p * (1.0 - self.p)))[:, None] * self.slopes)
+        normal = rng.normals(seed, bootstrap, 2, (len(self.theta) + 1, self.k + 4))
+        moved = np.einsum("mn,n->m", np.linalg.cholesky(cell.doubt_along), normal[-1, :3])
+        theta, along = cell.mean(pull, moved)
+        theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.doubt), normal[:-1, : self.k + 1])
+        return Draw(theta, self.link, float(along[0]), cell.spreads[0])
+
+    def spread_out(self) -> Draw:
+        """Posterior means, moved away from their line until they vary about it as coefficients do (Louis 1984)."""
+        cell = self.likeliest
+        mean, along = cell.mean(self.pull)
+        line = np.einsum("pim,m->pi", self.lines, along)
+        between = ((mean - line) ** 2).mean(axis=0)
+        within = np.diagonal(cell.doubt, axis1=1, axis2=2).mean(axis=0)
+        wider = np.where(between > 1e-3 * within, np.sqrt((between + within) / np.maximum(between, 1e-12)), 1.0)
+        return Draw(line + wider * (mean - line), self.link, float(along[0]), cell.spreads[0])
 
 
-def _log_prior(spread: float, k: int) -> float:
-    """Of a cell, so that all with a spread weigh as much together as the one without."""
-    if k == 0:
-        return 0.0
-    slab = _OF_FACTORS[_OF_FACTORS > _NONE]
-    total = (slab * np.exp(-0.5 * (slab / _PRIOR_OF_FACTORS) ** 2)).sum()
-    return float(np.log(total if spread < _NONE else spread))
+def link_of(x: Floats, link: str) -> tuple[Floats, Floats]:
+    """Click probabilities and their slopes (Rohde et al. 2018 for RecoGym's)."""
+    from scipy.special import expit
 
-
-def _link(x: Floats, link: str) -> tuple[Floats, Floats]:
-    """Click probabilities and their slopes."""
     if link == LOGISTIC:
-        p = _sigmoid(x)
-        return np.clip(p, 1e-9, 1 - 1e-9), np.maximum(p * (1.0 - p), 1e-12)
-    inner = _sigmoid(0.3 * x)
-    middle = _sigmoid(2.0 * inner - 2.0)
-    p = _sigmoid(5.0 * middle - 6.0)
-    slope = p * (1 - p) * 5.0 * middle * (1 - middle) * 2.0 * inner * (1 - inner) * 0.3
-    return p, np.maximum(slope, 1e-9)
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(x, -500, 500))), np.float64)
-
-
-def _level_at(rate: float, link: str) -> float:
-    """X whose click probability is the rate, or the nearest that there is."""
-    grid = np.linspace(-_WIDEST, _WIDEST, 4001)
-    return float(grid[np.argmin(np.abs(_link(grid, link)[0] - rate))])
+        p = np.clip(expit(x), 1e-12, 1.0 - 1e-12)
+        return p, p * (1.0 - p)
+    inner = expit(0.3 * x)
+    middle = expit(2.0 * inner - 2.0)
+    p = expit(5.0 * middle - 6.0)
+    return p, p * (1.0 - p) * 5.0 * middle * (1.0 - middle) * 2.0 * inner * (1.0 - inner) * 0.3

@@ -31,11 +31,10 @@ class FittedWorld:
         params: of the best fit.
         ensemble: parameters of each member.
         identified: by name what the log says: ``value``, ``low`` and ``high`` (90 %), ``why``, a sentence.
-        not_identified: by name what the log does not say: ``used`` in the best fit, ``low`` and ``high`` of the range
-            from which the ensemble takes it, ``why``.
+        not_identified: by name what it does not: ``used``, ``low`` and ``high`` of the ensemble's range, ``why``.
         facts: statistics of the log.
         method: sentences on how the fit and the ensemble were made.
-        catalogues: of the best fit and of each member, in that order, where the world has its items from them.
+        catalogues: of the best fit and of each member, where the world has its items from them.
         path: of the file that it was read from or written to; None before.
     """
 
@@ -50,25 +49,16 @@ class FittedWorld:
     path: Path | None = None
 
     def make(self, i: int | None = None) -> Any:
-        """The world: of the best fit, or of the ensemble's member ``i``, from 0.
-
-        Raises:
-            UserError: there is no such member.
-        """
+        """The world: of the best fit, or of the ensemble's member ``i``, from 0; UserError where there is none."""
         if i is not None and not 0 <= i < len(self.ensemble):
             raise UserError(f"the ensemble has {len(self.ensemble)} worlds, from 0: there is no number {i}")
-        params = self.params if i is None else self.ensemble[i]
+        params: Any = self.params if i is None else self.ensemble[i]
         kind: Any = entry_of(self.world).world_class()
-        if self.catalogues is None:
-            return kind(params)
-        return kind(params, catalogue=self.catalogues[0 if i is None else i + 1])
+        more = {} if self.catalogues is None else {"catalogue": self.catalogues[0 if i is None else i + 1]}
+        return kind(params, **more)
 
     def names(self) -> list[str]:
-        """What stands for each member where a world is named, ``WORLD.toml#1`` and so on; it is on disk then.
-
-        Raises:
-            UserError: it was neither saved nor loaded.
-        """
+        """What names each member as a world, ``WORLD.toml#1`` and so on; UserError before it is saved."""
         if self.path is None:
             raise UserError("a fitted world is named by its file: save it first")
         return [f"{self.path}#{i + 1}" for i in range(len(self.ensemble))]
@@ -79,12 +69,12 @@ class FittedWorld:
         return {
             "format": FORMAT,
             "world": self.world,
-            "params": _plain(best),
+            "params": best,
             "identified": self.identified,
             "not_identified": self.not_identified,
             "facts": self.facts,
             "method": self.method,
-            "ensemble": [_plain({k: v for k, v in p.to_dict().items() if v != best[k]}) for p in self.ensemble],
+            "ensemble": [{k: v for k, v in p.to_dict().items() if v != best[k]} for p in self.ensemble],
         }
 
     def digest(self) -> str:
@@ -92,11 +82,7 @@ class FittedWorld:
         return digest_of({**self.to_dict(), "arrays": arrays_digest(self._arrays())})
 
     def save(self, path: str | Path) -> FittedWorld:
-        """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz`` beside it; returns the world of that file.
-
-        Raises:
-            UserError: another ending than ``.toml``.
-        """
+        """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz``; returns the world of that file."""
         import tomli_w
 
         path = Path(path)
@@ -115,7 +101,7 @@ class FittedWorld:
             for i, member in enumerate(content["ensemble"]):
                 member["catalogue_member"] = i + 1
         with replacing(path) as temporary:
-            temporary.write_text(tomli_w.dumps(_without_none(content)), encoding="utf-8")
+            temporary.write_text(tomli_w.dumps(content), encoding="utf-8")
         return dataclasses.replace(self, path=path)
 
     def _arrays(self) -> dict[str, Any]:
@@ -126,37 +112,11 @@ class FittedWorld:
 
     @classmethod
     def load(cls, path: str | Path) -> FittedWorld:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            UserError: no such file, or not a fitted world's.
-        """
-        best = make_world(str(path))
-        found = read_world_file(str(path))
-        count = len(found.content.get("ensemble", []))
-        members = [make_world(f"{path}#{i + 1}") for i in range(count)]
-        worlds: list[Any] = [best, *members]
-        catalogues = [w.catalogue for w in worlds] if "arrays" in found.content else None
-        tables: Mapping[str, Any] = found.content
-        return cls(
-            found.world,
-            best.params,
-            [w.params for w in members],
-            tables.get("identified", {}),
-            tables.get("not_identified", {}),
-            tables.get("facts", {}),
-            tables.get("method", []),
-            catalogues,
-            Path(path),
-        )
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
-
-
-def _without_none(value: Any) -> Any:
-    """For TOML, which has no null."""
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    return [_without_none(v) for v in value] if isinstance(value, list) else value
+        """Read what :meth:`save` wrote; UserError where there is no such file."""
+        best, found = make_world(str(path)), read_world_file(str(path))
+        told: Mapping[str, Any] = found.content
+        members: list[Any] = [make_world(f"{path}#{i + 1}") for i in range(len(told.get("ensemble", [])))]
+        catalogues = [w.catalogue for w in (best, *members)] if "arrays" in told else None
+        known, unknown, facts = (told.get(name, {}) for name in ("identified", "not_identified", "facts"))
+        params, method = [w.params for w in members], told.get("method", [])
+        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, Path(path))

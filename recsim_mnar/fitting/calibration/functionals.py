@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.fitting.calibration.quadrature import interests_at_views, n_points
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
 Floats = NDArray[np.float64]
 
-_DIGITS = 6
+_CELLS, _POINTS, _DIGITS = 2_000_000, 1024, 6
 
 OF_VIEWS = ("popularity_entropy", "popularity_gini", "personal_bits", "drift_per_event")
 OF_CLICKS = ("click_rate", "click_spread_items", "click_spread_users", "click_view_agreement")
-OF_SESSIONS = ("views_per_user", "recommendations_per_user")
 
 SAYS = {
     "popularity_entropy": "entropy of the items' shares of all views, nats",
@@ -32,30 +32,26 @@ SAYS = {
     "p_bandit_to_organic": "probability of a view after a recommendation without a click",
     "p_leave_bandit": "probability of leaving after a recommendation without a click",
 }
-"""Each in a sentence."""
 
 
 def functionals(world: SessionsWorld) -> dict[str, float]:
-    """Numbers of a sessions world that no rotation of its factors changes, by :data:`SAYS`.
-
-    Integrals over interests are means over the same points in every world.
-    """
+    """Numbers of a world that no rotation of its factors changes, by :data:`SAYS`, over points that are shared."""
     p, catalogue = world.params, world.catalogue
     n, first = n_points(world.n_items), p.sigma_omega_initial
-    at_first = first * interests_at_views(n, p.n_factors, 1.0, 0.0)
-    views, recommendations = world.expected_events(float(world.click_probabilities(at_first).mean()))
-    drift = p.sigma_omega**2 * mean_square_time(p.clock, p.clock_mean, p.clock_sd)
-    relative = drift / max(first, 1e-12) ** 2
-    omega = first * interests_at_views(n, p.n_factors, views, relative)
-    chosen = world.view_probabilities(omega)
+    position, normal = points(n, p.n_factors)
+    views, recommendations = world.expected_events(float(world.click_probabilities(first * normal).mean()))
+    square = mean_square_time(p.clock, p.clock_mean, p.clock_sd)
+    relative = (p.sigma_omega / max(first, 1e-12)) ** 2 * square
+    omega = first * interests_at(normal, views_before(position, views), relative)
+    chosen = softmax(omega, catalogue.item_factors, catalogue.item_offsets)
     shares = chosen.mean(axis=0)
     clicks = world.click_probabilities(omega)
-    by_views = catalogue.item_factors - shares @ catalogue.item_factors
-    by_clicks = catalogue.click_factors - shares @ catalogue.click_factors
+    own = (catalogue.item_factors, catalogue.click_factors)
+    by_views, by_clicks = (each - np.einsum("p,pk->k", shares, each) for each in own)
     return {
         "popularity_entropy": _entropy(shares),
         "popularity_gini": gini(shares),
-        "personal_bits": _entropy(shares) - float(np.mean([_entropy(row) for row in chosen])),
+        "personal_bits": _entropy(shares) - _entropy(chosen) / n,
         "drift_per_event": float(np.sqrt(relative)),
         "views_per_user": views,
         "recommendations_per_user": recommendations,
@@ -74,9 +70,8 @@ def mean_square_time(clock: str, mean: float, sd: float) -> float:
 
 def gini(shares: Floats) -> float:
     """Gini coefficient of shares that sum to 1."""
-    ranked = np.sort(shares)
-    n = len(ranked)
-    return float(2.0 * (np.arange(1, n + 1) * ranked).sum() / (n * ranked.sum()) - (n + 1) / n)
+    n = len(shares)
+    return float(2.0 * (np.arange(1, n + 1) * np.sort(shares)).sum() / n - (n + 1) / n)
 
 
 def _entropy(shares: Floats) -> float:
@@ -84,9 +79,40 @@ def _entropy(shares: Floats) -> float:
 
 
 def _agreement(first: Floats, second: Floats, weights: Floats) -> float:
-    norm = np.sqrt(_inner(first, first, weights) * _inner(second, second, weights))
-    return round(_inner(first, second, weights) / norm, _DIGITS) if norm > 1e-12 else 0.0
+    pairs = ((first, second), (first, first), (second, second))
+    across, one, other = (float(np.einsum("p,pk,pk->", weights, a, b)) for a, b in pairs)
+    return round(across / float(np.sqrt(one * other)), _DIGITS) if one * other > 1e-24 else 0.0
 
 
-def _inner(first: Floats, second: Floats, weights: Floats) -> float:
-    return float((weights[:, None] * first * second).sum())
+def n_points(n_items: int) -> int:
+    """How many points a catalogue's size allows, a power of two."""
+    return 1 << int(np.floor(np.log2(min(_POINTS, max(_CELLS // n_items, 256)))))
+
+
+@functools.lru_cache(maxsize=8)
+def points(n: int, dimension: int) -> tuple[Floats, Floats]:
+    """Sobol's points: (n,) uniforms and (n, dimension) normals, each coordinate of mean 0 and variance 1."""
+    from scipy.special import ndtri
+    from scipy.stats.qmc import Sobol
+
+    found = Sobol(dimension + 1, scramble=False).random(n) + 0.5 / n
+    normal = ndtri(found[:, 1:])
+    normal = (normal - normal.mean(axis=0)) / np.maximum(normal.std(axis=0), 1e-12)
+    return found[:, 0], normal
+
+
+def views_before(uniform: Floats, mean_views: float) -> Floats:
+    """How many views went before one drawn from all views of users whose numbers of views are geometric."""
+    return np.asarray(np.floor(np.log1p(-uniform) / np.log(max(1.0 - 1.0 / max(mean_views, 1.0 + 1e-9), 1e-12))))
+
+
+def interests_at(normal: Floats, before: Floats | float, drift: float) -> Floats:
+    """Interests of unit first variance after so many views, (n, K); ``drift`` is their variance a view."""
+    return np.asarray(normal * np.sqrt(1.0 + drift * np.atleast_1d(before))[:, None])
+
+
+def softmax(omega: Floats, factors: Floats, offsets: Floats) -> Floats:
+    """Probabilities (n, P) of the next view."""
+    logits = np.einsum("nk,pk->np", omega, factors) + offsets
+    np.exp(logits - logits.max(axis=1, keepdims=True), out=logits)
+    return np.asarray(logits / logits.sum(axis=1, keepdims=True))

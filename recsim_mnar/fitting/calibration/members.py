@@ -1,172 +1,195 @@
-"""Worlds made of what was fitted: the best fit, and the members of an ensemble drawn about it."""
+"""Worlds made of what was fitted: the best fit, an ensemble drawn about it, and what the log says of them."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.fitting.calibration.clicks import ClickModel
-from recsim_mnar.fitting.calibration.clock import Clock
-from recsim_mnar.fitting.calibration.scales import match_popularity
+from recsim_mnar.fitting.calibration.clicks import PRIORS, ClickModel, Draw
+from recsim_mnar.fitting.calibration.functionals import OF_CLICKS, OF_VIEWS, SAYS, functionals, mean_square_time
 from recsim_mnar.fitting.calibration.transitions import Transitions, drawn_rows, fitted_rows
-from recsim_mnar.fitting.calibration.view_model import ViewModel
-from recsim_mnar.fitting.calibration.viewing import Views, settled_shares
-from recsim_mnar.resuming import Arrays, Form, as_text, of_text
+from recsim_mnar.fitting.calibration.viewing import Views, expected, match_popularity
+from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, checked_catalogue
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
+from recsim_mnar.worlds.sessions.world import SessionsWorld
 
 Floats = NDArray[np.float64]
+Member = tuple[SessionsParams, Catalogue]
 
-_FREE = {
-    "p_organic_to_bandit": (0.25, 0.05, 0.5, "the log has no recommendations: how often they come is not known"),
-    "p_bandit_to_organic": (0.05, 0.02, 0.2, "the log has no recommendations: how long they go on is not known"),
+_FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
+"""Used and taken from, lowest and highest, where the log has no recommendations."""
+LEVEL, LINK_SURE, _OFF = 0.9, 0.95, 3.0
+"""Standard errors of the log's click rate by which a fit may miss it before that is said."""
+_WHY = {
+    "views": "the log has no views: here all users are alike, so what agents learn from views is nothing",
+    "differences": "users are not found to differ in what they view, as where items are shuffled: all are alike here",
+    "rotation": "factors are known up to a rotation and a scale that interests share: sigma_omega_initial is set to 1",
+    "end": "whether a user's last row is the end of their life or of the log is not known: it counts as leaving",
 }
-_LEVELS = (0.005, 0.05)
-"""Click rates between which that of a log without clicks is taken."""
+
+Table = dict[str, dict[str, Any]]
 
 
-def _member_arrays(member: tuple[SessionsParams, Catalogue]) -> Arrays:
-    params, catalogue = member
-    return {"params": as_text(params.to_dict()), "flips": catalogue.flips, **catalogue.arrays()}
-
-
-def _member(found: Arrays) -> tuple[SessionsParams, Catalogue]:
-    catalogue = Catalogue(**{name: array for name, array in found.items() if name != "params"})
-    return SessionsParams.from_dict(of_text(found["params"])), catalogue
-
-
-MEMBER = Form(_member_arrays, _member)
-"""How a member lies in a file."""
-
-
+@dataclass(frozen=True)
 class Maker:
     """Parameters and catalogues of the best fit and of members."""
 
-    def __init__(
-        self,
-        found: Transitions,
-        clock: Clock,
-        views: Views | None,
-        clicks: ClickModel | None,
-        n_items: int,
-        seed: int,
-        assume: dict[str, Any],
-    ) -> None:
-        self.found, self.clock, self.views, self.clicks = found, clock, views, clicks
-        self.n_items, self.seed, self.assume = n_items, seed, assume
-        self.n_factors = views.model.factors.shape[1] if views is not None else 0
-        self.observed = np.mean([each.means() for each in views.seen], axis=0) if views is not None else np.zeros(2)
+    found: Transitions
+    clock: dict[str, Any]
+    views: Views | None
+    clicks: ClickModel | None
+    n_items: int
+    seed: int
+    assume: dict[str, Any]
 
-    def best(self) -> tuple[SessionsParams, Catalogue]:
+    @property
+    def n_factors(self) -> int:
+        """Of the views."""
+        return self.views.model.factors.shape[1] if self.views is not None else 0
+
+    def best(self) -> Member:
         """The best fit."""
-        views, clicks = self.views, self.clicks
-        if views is None:
-            factors, offsets, drift = np.zeros((self.n_items, 0)), np.zeros(self.n_items), 0.0
-        else:
+        views = self.views
+        factors, offsets, drift = np.zeros((self.n_items, 0)), np.zeros(self.n_items), 0.0
+        if views is not None:
             factors, offsets, drift = views.factors, views.scales.offsets, views.scales.drift
-        own = None if clicks is None else (clicks.factors, clicks.offsets)
+        clicks = self._unknown_clicks(factors, None) if self.clicks is None else self.clicks.best
         free = {name: value for name, (value, *_) in _FREE.items()}
-        return self._made(fitted_rows(self.found), free, factors, offsets, drift, own, (0.5, 0.02))
+        return self._made({**free, **fitted_rows(self.found)}, factors, offsets, drift, clicks)
 
-    def member(self, i: int) -> tuple[SessionsParams, Catalogue]:
+    def member(self, i: int) -> Member:
         """The ensemble's i-th."""
-        u = rng.uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(4))
-        spans = [(low, high) for _, low, high, _ in _FREE.values()]
-        free = {name: low + (high - low) * float(d) for name, (low, high), d in zip(_FREE, spans, u, strict=False)}
-        factors, offsets, drift = self._drawn_views(i)
-        own = None if self.clicks is None else self._drawn_clicks(i, factors)
-        level = _LEVELS[0] * (_LEVELS[1] / _LEVELS[0]) ** float(u[3])
-        return self._made(
-            drawn_rows(self.found, self.seed, i), free, factors, offsets, drift, own, (float(u[2]), level)
-        )
+        u = rng.uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2)).tolist()
+        free, turned = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}, self._turned(i)
+        factors, offsets, drift, grown = self._drawn_views(i, turned)
+        if self.clicks is None:
+            clicks = self._unknown_clicks(factors, i)
+        else:  # stronger factors mean weaker interests, and these stronger click factors
+            clicks = self.clicks.draws[i]
+            clicks = clicks._replace(theta=clicks.theta * np.append(np.full(turned.shape[1], grown), 1.0))
+        return self._made({**free, **drawn_rows(self.found, self.seed, i)}, factors, offsets, drift, clicks)
 
-    def _made(
-        self,
-        rows: dict[str, float],
-        free: dict[str, float],
-        factors: Floats,
-        offsets: Floats,
-        drift: float,
-        clicks: tuple[Floats, Floats] | None,
-        unknown_clicks: tuple[float, float],
-    ) -> tuple[SessionsParams, Catalogue]:
-        link = LOGISTIC if self.clicks is None else self.clicks.link
-        if clicks is None:
-            far = 1.0 + 0.5 * drift * (self.views.lives.mean_views if self.views is not None else 0.0)
-            clicks = _assumed_clicks(factors, *unknown_clicks, self.seed)
-            clicks = clicks[0] / np.sqrt(far), clicks[1]
+    def _made(self, rows: dict[str, float], factors: Floats, offsets: Floats, drift: float, clicks: Draw) -> Member:
+        beta = clicks.theta[:, :-1]
         if factors.shape[1] == 0:
-            factors = np.zeros((self.n_items, 1))
-            clicks = np.zeros((self.n_items, 1)), clicks[1]
+            factors, beta = np.zeros((self.n_items, 1)), np.zeros((self.n_items, 1))
         values: dict[str, Any] = {
-            **free,
             **rows,
             "n_items": self.n_items,
             "n_factors": factors.shape[1],
             "sigma_omega_initial": 1.0,
-            "sigma_omega": float(np.sqrt(drift / self.clock.square)),
-            "clock": self.clock.kind,
-            "clock_mean": self.clock.mean,
-            "clock_sd": self.clock.sd,
+            "sigma_omega": float(np.sqrt(drift / mean_square_time(*self.clock.values()))),
+            **self.clock,
             "no_repeats": self.views is not None and self.views.lives.no_repeats,
-            "click_link": link,
+            "click_link": clicks.link,
         }
         params = SessionsParams.from_dict({**values, **self.assume})
-        return params, checked_catalogue(factors, offsets, *clicks, where="the fit")
+        return params, checked_catalogue(factors, offsets, beta, clicks.theta[:, -1], where="the fit")
 
-    def _drawn_views(self, i: int) -> tuple[Floats, Floats, float]:
+    def _drawn_views(self, i: int, turned: Floats) -> tuple[Floats, Floats, float, float]:
         """Factors by their curvature; shares, strength and drift as of users drawn with weights (Rubin 1981)."""
         views = self.views
         if views is None:
-            return np.zeros((self.n_items, 0)), np.zeros(self.n_items), 0.0
+            return turned, np.zeros(self.n_items), 0.0, 1.0
         seed = derive_seed(self.seed, f"calibrate/member/{i}")
-        n_users = int(views.user[-1]) + 1
-        weights = -np.log1p(-rng.uniforms(seed, Stream.BOOTSTRAP, np.arange(n_users), 0))
+        weights = -np.log1p(-rng.uniforms(seed, Stream.BOOTSTRAP, np.arange(len(views.lives.lengths)), 0))
         weights /= weights.mean()
         own = np.bincount(views.item, weights[views.user], self.n_items) + 0.5
-        # The log's own error, and as much again of the weights.
-        lives = dataclasses.replace(views.lives, shares=settled_shares(own / own.sum(), 2.0 * views.error))
-        if self.n_factors == 0:
-            return views.model.factors, match_popularity(views.model.factors, views.scales.offsets, lives, 0.0), 0.0
-        drawn = np.mean([each.means(weights) for each in views.seen], axis=0)
-        shift = np.log(np.maximum(drawn, 1e-9)) - np.log(np.maximum(self.observed, 1e-9))
-        if not views.scales.drift_found:
-            shift[1] = 0.0
-        move = np.linalg.lstsq(views.scales.slope, shift, rcond=1e-3)[0]
-        scale = views.scales.scale * float(np.exp(np.clip(move[0], -0.5, 0.5)))
-        drift = float(np.clip(views.scales.drift + move[1], 0.0, 4.0)) if views.scales.drift_found else 0.0
-        factors = scale * _turned(views.model, seed)
-        return factors, match_popularity(factors, views.scales.offsets, lives, drift, rounds=8), drift
+        lives = replace(views.lives, log_shares=views.shares.settled(np.log(own / own.sum()) - views.shares.logs))
+        offsets, scales = views.scales.offsets, views.scales
+        if self.n_factors == 0 or lives.no_repeats:  # the draw's noise would make factors stronger
+            turned = turned * np.sqrt((views.factors**2).sum() / max((turned**2).sum(), 1e-12))
+            return turned, match_popularity(turned, offsets, lives, 0.0, rounds=8), 0.0, 1.0
+        shift = np.log(np.maximum(views.resemblances(weights), 1e-9))
+        shift -= np.log(np.maximum(views.resemblances(np.ones(len(weights))), 1e-9))
+        move = np.linalg.lstsq(scales.slope, shift if lives.far else shift * [1.0, 0.0], rcond=1e-3)[0]
+        drift = float(np.clip(scales.drift + move[1], 0.0, 4.0)) if lives.far else 0.0
+        of, still = (turned, views.factors), replace(lives, far=())
+        apart = np.subtract(*(np.log(expected(each, offsets, still, 0.0)[0]) for each in of))
+        grown = float(np.exp(np.clip(move[0], -0.5, 0.5)))
+        factors = turned * grown * float(np.exp(np.clip(-apart / max(scales.slope[0, 0], 0.1), -0.5, 0.5)))
+        return factors, match_popularity(factors, offsets, lives, drift, rounds=8), drift, grown
 
-    def _drawn_clicks(self, i: int, factors: Floats) -> tuple[Floats, Floats]:
-        """Click factors and offsets; where they go with views they go with those of this member."""
-        assert self.clicks is not None
-        beta, offsets = self.clicks.draws[i]
-        if self.views is None or not self.n_factors:
-            return beta, offsets
-        return beta + self.clicks.relations[i] * (factors - self.views.factors), offsets
+    def _turned(self, i: int) -> Floats:
+        """Factors drawn about the fit by their curvature, given the member's click factors, which go with them."""
+        views = self.views
+        if views is None or not self.n_factors:
+            return np.zeros((self.n_items, 0))
+        k, scale = self.n_factors, views.scales.scale
+        spread = scale**2 * (views.model.spread + np.swapaxes(views.model.spread, 1, 2)) / 2 + 1e-10 * np.eye(k)
+        mean = views.factors
+        if self.clicks is not None:
+            theta, _, r, s = self.clicks.draws[i]
+            gain = r * np.einsum("pij,pjk->pik", spread, np.linalg.inv(s**2 * np.eye(k) + r**2 * spread))
+            mean = mean + np.einsum("pij,pj->pi", gain, theta[:, :-1] - r * mean)
+            spread = spread - r * np.einsum("pij,pjk->pik", gain, spread)
+            spread = (spread + np.swapaxes(spread, 1, 2)) / 2 + 1e-10 * np.eye(k)
+        noise = rng.normals(derive_seed(self.seed, f"calibrate/member/{i}"), Stream.CATALOGUE, 0, mean.shape)
+        return np.asarray(mean + np.einsum("pkl,pl->pk", np.linalg.cholesky(spread), noise))
+
+    def _unknown_clicks(self, factors: Floats, i: int | None) -> Draw:
+        """For a log without clicks: coefficients from their prior, for the best fit at its middle."""
+        prior, k = PRIORS[LOGISTIC], factors.shape[1]
+        normal = np.zeros((self.n_items + 1, k + 4))
+        if i is not None:
+            normal = rng.normals(derive_seed(self.seed, "calibrate/unknown"), Stream.BOOTSTRAP, i, normal.shape)
+        r, b0, s, s_b = normal[-1, :4] * [prior.relations, prior.levels, prior.factors, prior.offsets]
+        r = prior.relations if i is None else r
+        offsets = prior.level + b0 + abs(s_b) * normal[:-1, -1:]
+        theta = np.concatenate([r * factors + abs(s) * normal[:-1, :k], offsets], axis=1)
+        return Draw(theta, LOGISTIC, float(r), float(abs(s)))
 
 
-def _turned(model: ViewModel, seed: int) -> Floats:
-    """Factors drawn about the fit by their curvature, brought back to the fit's size."""
-    k = model.factors.shape[1]
-    root = np.linalg.cholesky((model.spread + np.swapaxes(model.spread, 1, 2)) / 2 + 1e-10 * np.eye(k))
-    noise = rng.normals(seed, Stream.CATALOGUE, 0, (len(model.factors), k))
-    drawn = model.factors + np.einsum("pkl,pl->pk", root, noise)
-    return np.asarray(drawn * np.sqrt((model.factors**2).sum() / max((drawn**2).sum(), 1e-12)), np.float64)
+def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Table, Table]:
+    """What the log identifies, with intervals, and what not, with the range that was taken."""
+    here = functionals(SessionsWorld(best[0], catalogue=best[1]))
+    draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
+    identified, unknown = {}, {}
+    for name, says in SAYS.items():
+        values, why = [each[name] for each in draws] or [here[name]], _why_not(maker, name)
+        if not why:
+            identified[name] = {**interval(here[name], values), "why": says}
+        elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
+            unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": f"{says}: {why}"}
+    if maker.clicks is not None:
+        identified["click_rate_on_log"] = rate_on_log(maker.clicks.facts)
+    also = ["views"] if maker.views is None else ["rotation", "end"] if maker.n_factors else ["differences", "end"]
+    return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
 
 
-def _assumed_clicks(factors: Floats, agreement: float, level: float, seed: int) -> tuple[Floats, Floats]:
-    """Click factors that go with views as far as said, for a log without clicks: a share of items swap theirs."""
-    n_items, k = factors.shape
-    ranked = np.argsort(rng.uniforms(seed, Stream.CATALOGUE, np.arange(n_items), 77), kind="stable")
-    swapped = ranked[: round((1.0 - agreement) * n_items)]
-    own = factors.copy()
-    own[swapped] = factors[np.roll(swapped, 1)]
-    own *= 0.5 / max(float(np.sqrt((own**2).sum(axis=1).mean())), 1e-9) if k else 1.0
-    return own, np.full(n_items, float(np.log(level / (1.0 - level))))
+def rate_on_log(facts: dict[str, Any]) -> dict[str, Any]:
+    """The fitted world's click rate held against the log's."""
+    (rate, error), fitted = facts["click_rate_of_log"], facts["click_rate_fitted"]
+    why = f"click rate of the best fit on the log's own recommendations; the log's is {rate:.4g}, with this interval"
+    if abs(fitted - rate) > _OFF * error:
+        why = f"OFF by {abs(fitted - rate) / error:.1f} standard errors: trust no click of this world; {why}"
+    return {"value": fitted, "low": rate - 1.645 * error, "high": rate + 1.645 * error, "why": why}
+
+
+def _why_not(maker: Maker, name: str) -> str:
+    """Why the log does not identify a number; nothing where it does."""
+    views = maker.views
+    if name in maker.assume:
+        return "assumed, as asked"
+    if views is None:
+        return "" if name in ("click_rate", "click_spread_items") else "the log has no views"
+    if views.lives.no_repeats and name in OF_VIEWS:
+        return "nobody meets an item twice; the range is the ensemble's, not known to hold the truth"
+    if not maker.n_factors and name in ("drift_per_event", "click_spread_users", "click_view_agreement"):
+        return "users are not found to differ in what they view"
+    if name == "drift_per_event" and not views.lives.far:
+        return "lives are too short: too few pairs of views far apart"
+    of_views = (*OF_VIEWS, "views_per_user", "p_leave_organic")
+    return "" if maker.found.both or name in of_views else "the log has no recommendations"
+
+
+def interval(value: float, draws: list[float]) -> dict[str, float]:
+    """90 %: between quantiles of the ensemble, of 20 worlds the least and the largest; fewer give less."""
+    low, high = np.quantile(draws or [value], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="weibull")
+    return {"value": float(value), "low": float(low), "high": float(high)}

@@ -13,22 +13,17 @@ from recsim_mnar.datasets.rating_studies import load_coat, read_ratings
 from recsim_mnar.datasets.table_file import BINARY, TableFile, kind_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
+from recsim_mnar.log.column_files import column_names
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
-from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
 from recsim_mnar.worlds.registry import entry_of
 
 
 @dataclass(frozen=True)
 class ReadLog:
-    """What was read.
-
-    Attributes:
-        log: events, or ratings.
-        n_items: how many items there are, where the source says.
-        lines: what was taken, for a person.
-    """
+    """Events or ratings, how many items there are where the source says, and lines on what was taken."""
 
     log: Log | Ratings
     n_items: int | None = None
@@ -36,18 +31,14 @@ class ReadLog:
 
 
 def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, str | None] | None = None) -> ReadLog:
-    """Read what a world is to be fitted to.
+    """Read what a world is to be fitted to; UserError where there is no such file.
 
     Args:
         path: a log folder or file of this package (``OUT`` or ``OUT/log`` of ``simulate``); a table with users and
             items (CSV, TSV, RecBole's ``.inter``, Parquet) as ``compare --interactions`` takes; a bandit log with
-            actions, rewards and propensities, with or without users; for the ratings world a table of user, item and
-            rating, or Coat's folder.
+            actions and rewards, with or without users; for the ratings world user, item and rating, or Coat's folder.
         world: that is fitted.
         columns: names of columns by role (user, item, action, reward, propensity, time); others are recognised.
-
-    Raises:
-        UserError: no such file, or none of these.
     """
     path = Path(path)
     named = {role: name for role, name in (columns or {}).items() if name is not None}
@@ -57,16 +48,11 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
         return _ratings(path)
     source = path / "log" if (path / "log").is_dir() else path
     if not named and not needs_numbering(source):
-        log = Log.read(source)
-        return ReadLog(log, None, [f"{source}: {len(log):,} rows of a log of this package's"])
-    names = [*_names(source)]
-    found = find_columns(
-        str(source),
-        names,
-        named=named,
-        needed=(),
-        optional=("user", "event", "item", "action", "propensity", "reward"),
-    )
+        return _own(source)
+    binary = source.is_dir() or kind_of(source) in BINARY
+    names = list(column_names(source)) if binary else list(TableFile.open(source, "a log").names)
+    optional = ("user", "event", "item", "action", "propensity", "reward")
+    found = find_columns(str(source), names, named=named, needed=(), optional=optional)
     if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
         return _interactions(source, named)
     if "user" in found:
@@ -75,65 +61,39 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     return _without_users(source, named)
 
 
-def _names(source: Path) -> list[str]:
-    if source.is_dir() or kind_of(source) in BINARY:
-        from recsim_mnar.log.column_files import column_names
-
-        return list(column_names(source))
-    return list(TableFile.open(source, "a log").names)
+def _own(source: Path) -> ReadLog:
+    log = Log.read(source)
+    return ReadLog(log, None, [f"{source}: {len(log):,} rows of a log of this package's"])
 
 
 def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
     named = {f"{role}_column": columns.get(role) for role in ("user", "item", "time")}
     data = read_interactions(source, **named)
     taken = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
-    lines = [
-        f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items",
-        f"taken: {taken}",
-    ]
-    return ReadLog(data.log, data.n_items, lines)
+    line = f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items"
+    return ReadLog(data.log, data.n_items, [line, f"taken: {taken}"])
 
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     """A bandit log in which nobody says who was asked: each row is taken as another user's."""
-    file = TableFile.open(source, "a log")
-    found = find_columns(
-        str(source), file.names, named=columns, needed=("action", "reward"), optional=("propensity", "time")
-    )
-    found.refuse_unclear(str(source))
-    kinds = {"action": "id", "time": "time"}
-    rows = file.read({name: kinds.get(role, "number") for role, name in found.names.items()})
-    action = rows.ids(found["action"])
-    reward = rows.numbers(found["reward"])
-    propensity = rows.numbers(found["propensity"]) if "propensity" in found else np.full(len(rows), np.nan)
-    rows.faults.refuse()
-    n_items = _numbered_items(action.ids)
-    codes = action.ids[action.codes].astype(np.int64) if n_items is not None else action.codes
-    n_items = n_items or len(action.ids)
-    log = Log(
-        {
-            "user": np.arange(len(rows)),
-            "step": np.zeros(len(rows), np.int32),
-            "time": np.zeros(len(rows)),
-            "event": np.full(len(rows), schema.BANDIT, np.int8),
-            "action": codes,
-            "propensity": np.where(np.isnan(propensity), 1.0 / n_items, propensity),
-            "reward": reward,
-        },
-        {"kind": "bandit log without users", "file": source.name, "columns": dict(found.names)},
-    )
-    lines = [
-        f"{source}: {len(rows):,} recommendations, no column of users: each row is taken as another user's",
-        f"taken: {found.line()}",
-    ]
-    return ReadLog(log, n_items, lines)
-
-
-def _numbered_items(ids: np.ndarray) -> int | None:
-    """How many items there are where ids are numbers from 0, most of which are there; they keep their numbers."""
-    if ids.dtype.kind not in "iu" or len(ids) == 0 or ids.min() < 0 or ids.max() >= 2 * len(ids):
-        return None
-    return int(ids.max()) + 1
+    file = read_bandit_file(source, reading=Reading(dict(columns)), needs=("action",))
+    n, action = len(file), file.action
+    if action is None:
+        raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")
+    codes, n_items, ids = action.codes, len(action.ids), action.ids
+    if ids.dtype.kind in "iu" and n_items and ids.min() >= 0 and ids.max() < 2 * n_items:
+        codes, n_items = ids[codes].astype(np.int64), int(ids.max()) + 1  # numbers from 0, most of them, stay
+    rows: dict[str, np.ndarray] = {
+        "user": np.arange(n),
+        "step": np.zeros(n, np.int32),
+        "time": np.zeros(n),
+        "event": np.full(n, schema.BANDIT, np.int8),
+        "action": codes,
+        "propensity": np.full(n, 1.0 / n_items) if file.propensity is None else file.propensity,
+        "reward": file.reward,
+    }
+    taken = "no column of users: each row is taken as another user's"
+    return ReadLog(Log(rows, {"kind": "bandit log without users", "file": source.name}), n_items, [*file.lines, taken])
 
 
 def _ratings(path: Path) -> ReadLog:
@@ -142,7 +102,6 @@ def _ratings(path: Path) -> ReadLog:
         return ReadLog(study.train, study.train.n_items, [f"{path}: {len(study.train):,} revealed ratings of Coat"])
     source = path / "log" if (path / "log").is_dir() else path
     if source.is_dir():
-        log = Log.read(source)
-        return ReadLog(log, None, [f"{source}: {len(log):,} rows of a log of this package's"])
+        return _own(source)
     ratings = read_ratings(source)
     return ReadLog(ratings, ratings.n_items, [f"{source}: {len(ratings):,} revealed ratings"])

@@ -1,43 +1,34 @@
-"""How sessions go on: the Markov chain of views and recommendations, whose likelihood is closed.
+"""How sessions go on: the Markov chain of views and recommendations, whose likelihood is closed; the world's clock.
 
-After a view come another view, a recommendation, or the end; after a recommendation that is not clicked likewise; a
-click is followed by a view whatever is drawn (Rohde et al. 2018). So the counts of what follows what are sufficient,
-and with Jeffreys' prior the posterior of each row of the chain is Dirichlet.
+After a view come a view, a recommendation, or the end; after a recommendation without a click likewise; after a click a
+view (Rohde et al. 2018). With Jeffreys' prior the posterior of each row is Dirichlet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 
-Floats = NDArray[np.float64]
+Ints = NDArray[Any]
 
 _JEFFREYS = 0.5
+_WIDEST = 0.755
 
 
 @dataclass(frozen=True)
 class Transitions:
-    """What follows what.
+    """Views that were followed by a view, by a recommendation, by nothing; recommendations without and with a click."""
 
-    Attributes:
-        organic: (3,) views that were followed by a view, by a recommendation, by nothing.
-        bandit: (3,) recommendations without a click, likewise.
-        clicked: (3,) recommendations that were clicked, likewise; in the world the last two are 0.
-        begins_with_bandit: users whose first event is a recommendation; in the world none.
-        n_users: how many users.
-    """
-
-    organic: NDArray[np.int64]
-    bandit: NDArray[np.int64]
-    clicked: NDArray[np.int64]
-    begins_with_bandit: int
+    organic: Ints
+    bandit: Ints
+    clicked: Ints
     n_users: int
 
     @property
@@ -49,21 +40,16 @@ class Transitions:
 def transitions_of(log: Log) -> Transitions:
     """Count what follows what; the end of a user's rows counts as leaving."""
     user, shown = log["user"], log.is_bandit
-    starts = user_starts(user)
     following = np.full(len(user), 2)
     following[:-1] = np.where(user[1:] == user[:-1], shown[1:].astype(np.int64), 2)
     clicked = shown & (log["reward"] > 0)
-    organic, bandit, after_click = (
-        np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked)
-    )
-    return Transitions(organic, bandit, after_click, int((log["event"][starts] == schema.BANDIT).sum()), len(starts))
+    views, others, clicks = (np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked))
+    return Transitions(views, others, clicks, len(user_starts(user)))
 
 
 def fitted_rows(found: Transitions) -> dict[str, float]:
     """Parameters of the sessions world at the posterior mean, of those that the log identifies."""
-    return _parameters(
-        found, [(row + _JEFFREYS) / (row.sum() + 3 * _JEFFREYS) for row in (found.organic, found.bandit)]
-    )
+    return _parameters(found, found.organic + _JEFFREYS, found.bandit + _JEFFREYS)
 
 
 def drawn_rows(found: Transitions, seed: int, member: int) -> dict[str, float]:
@@ -73,20 +59,32 @@ def drawn_rows(found: Transitions, seed: int, member: int) -> dict[str, float]:
     rows = []
     for k, row in enumerate((found.organic, found.bandit)):
         uniform = rng.uniforms(rng.derive_seed(seed, f"transitions/{k}"), rng.Stream.BOOTSTRAP, member, np.arange(3))
-        gammas = np.maximum(gammaincinv(row + _JEFFREYS, np.maximum(uniform, 1e-300)), 1e-12)
-        rows.append(gammas / gammas.sum())
-    return _parameters(found, rows)
+        rows.append(np.maximum(gammaincinv(row + _JEFFREYS, np.maximum(uniform, 1e-300)), 1e-12))
+    return _parameters(found, *rows)
 
 
-def _parameters(found: Transitions, rows: list[Floats]) -> dict[str, float]:
-    organic, bandit = rows
+def _parameters(found: Transitions, organic: NDArray[Any], bandit: NDArray[Any]) -> dict[str, float]:
     if found.both:
-        return {
-            "p_organic_to_bandit": float(organic[1]),
-            "p_leave_organic": float(organic[2]),
-            "p_bandit_to_organic": float(bandit[0]),
-            "p_leave_bandit": float(bandit[2]),
-        }
+        names = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
+        values = (*organic[1:] / organic.sum(), *bandit[[0, 2]] / bandit.sum())
+        return {name: float(value) for name, value in zip(names, values, strict=True)}
     if found.organic.sum():
         return {"p_leave_organic": float(organic[2] / (organic[0] + organic[2])), "p_leave_bandit": 0.0}
     return {}
+
+
+def clock_of(log: Log) -> dict[str, str | float]:
+    """By the moments of times between events: the world's, ``|mean + sd z|``, vary by at most .756 of their mean."""
+    from scipy.optimize import brentq
+    from scipy.stats import foldnorm
+
+    user = log["user"]
+    gap = np.diff(log["time"])[user[1:] == user[:-1]]
+    if len(gap) == 0 or np.allclose(gap, 1.0) or gap.mean() <= 0:
+        return {"clock": "unit", "clock_mean": 0.0, "clock_sd": 1.0}
+    spread = max(float(gap.std() / gap.mean()), 1e-3)
+    ratio = 0.0
+    if spread < _WIDEST:
+        ratio = float(brentq(lambda c: foldnorm.std(c) / foldnorm.mean(c) - spread, 0.0, 1100.0))
+    sd = float(gap.mean() / foldnorm.mean(ratio))
+    return {"clock": "normal", "clock_mean": ratio * sd, "clock_sd": sd}

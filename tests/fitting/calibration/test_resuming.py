@@ -61,8 +61,7 @@ def cut_at(monkeypatch):
 
 PLACES = [
     f"recsim_mnar.fitting.{place}"
-    for place in ("calibration.viewing", "calibration.sessions", "calibration.ratings", "validation.ranking",
-                  "validation.validating")
+    for place in ("calibration.viewing", "calibration.ratings", "validation.ranking", "validation.validating")
 ]  # fmt: skip
 
 
@@ -114,10 +113,11 @@ def test_nothing_is_kept_outside_a_resumable_block_and_two_stages_of_a_name_are_
 
 
 def test_a_value_has_the_same_bits_and_lies_alike_whether_it_is_kept_or_not(tmp_path):
-    from recsim_mnar.fitting.calibration.scales import Scales
+    from recsim_mnar.fitting.calibration.viewing import Scales
 
     odd = np.arange(24.0).reshape(2, 3, 4)[:, :2, ::2]
-    value = Scales(0.1, 1e-300, odd[0].T, np.asfortranarray(odd[1]), True, np.array([np.nan, 1.0]), odd[1])
+    odd[0, 0, 0] = np.nan
+    value = Scales(0.1, 1e-300, odd[0].T, np.asfortranarray(odd[1]))
     form = fields_of(Scales)
     with resumable(tmp_path / "kept"):
         kept = stage("a", lambda: value, form)
@@ -184,7 +184,7 @@ def test_what_cannot_be_leaves_nothing_and_a_full_disk_all(error, tmp_path):
 def test_calibration_cut_at_every_stage_ends_as_one_that_was_not(log, tmp_path, cut_at):
     whole = calibrate_world(log, ensemble=2, seed=5)
     found, cuts = run(lambda: calibrate_world(log, ensemble=2, seed=5), tmp_path / "kept", cut_at)
-    assert cuts >= 6
+    assert cuts == 1
     assert found.digest() == whole.digest()
     paths = [world.save(tmp_path / f"{i}" / "w.toml").path for i, world in enumerate((whole, found))]
     for ending in (".toml", ".npz"):
@@ -243,7 +243,7 @@ def commands(log, tmp_path):
 @pytest.mark.parametrize("name", ["calibrate", "validate"])
 def test_the_command_says_what_was_left_and_takes_it_up(name, log, tmp_path, cut_at):
     asked, out = commands(log, tmp_path)[name]
-    cut_at(2)
+    cut_at(1)
     cut = CliRunner().invoke(cli, asked)
     assert cut.exit_code != 0
     left = out.with_name(f"{out.name}.unfinished")

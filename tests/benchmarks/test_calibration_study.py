@@ -1,0 +1,63 @@
+"""The study of calibration: its ranks, bands and corrections by hand, and a slice of it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+FOLDER = Path("benchmarks/calibration")
+
+
+@pytest.fixture(scope="module")
+def run():
+    sys.path.insert(0, str(FOLDER))
+    sys.modules.pop("generator", None)
+    try:
+        yield importlib.import_module("run")
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in ("run", "generator"):
+            sys.modules.pop(name, None)
+
+
+def test_ranks(run):
+    draws = np.array([1.0, 2.0, 2.0, 3.0])
+    assert run.rank_of(2.5, draws, 0) == 3
+    assert {run.rank_of(2.0, draws, number) for number in range(30)} == {1, 2, 3}  # ties by lot
+
+
+def test_holm(run):
+    assert run.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+def test_intervals_are_the_middle_ninety_ranks(run):
+    found = run.cell_of(np.array([4, 5, 94, 95, 50]))
+    assert (found["inside"], found["of"]) == (3, 5)
+    assert found["p_below"] == pytest.approx(binom.cdf(3, 5, 0.9))
+
+
+def test_bands_hold_uniform_ranks_and_no_others(run):
+    draw = np.random.default_rng(4)
+    p = [run.ecdf_p(draw.integers(0, 100, 80), simulated=300) for _ in range(60)]
+    assert sum(each < 0.1 for each in p) <= binom.ppf(0.9999, 60, 0.1)
+    assert run.ecdf_p(draw.integers(0, 50, 80), simulated=300) < 0.01  # biased
+    assert run.ecdf_p(draw.integers(35, 65, 80), simulated=300) < 0.01  # intervals that are too wide
+    assert run.ecdf_p(np.where(draw.random(80) < 0.5, 2, 97), simulated=300) < 0.01  # too narrow
+
+
+@pytest.mark.verify
+def test_a_slice(run):
+    """Twelve worlds of a personalised logger: intervals hold as many truths as 90 % would."""
+    fits = [run.fit_of("user-popularity", 5000 + i, 250, 19) for i in range(12)]
+    ranks = np.array([rank for row in fits for rank in row["rank"].values()])
+    inside = int(((ranks >= 1) & (ranks <= 18)).sum())
+    assert len(ranks) == 12 * 14
+    assert inside >= binom.ppf(0.001, 168, 0.9) - 8  # functionals of one world go together
+    assert not any(row["off"] for row in fits)
+    wrong = sum(row["link"] != "logistic" for row in fits if row["weight"] > 0.95)
+    assert wrong <= binom.ppf(0.999, 12, 0.05)

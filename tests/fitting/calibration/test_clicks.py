@@ -1,0 +1,180 @@
+"""What is clicked: links, evidence at a mode, the click rate held against the log's, and logs that no world is like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from recsim_mnar import rng
+from recsim_mnar.errors import UserError
+from recsim_mnar.fitting.calibration import calibrate_world
+from recsim_mnar.fitting.calibration import clicks as module
+from recsim_mnar.fitting.calibration.clicks import PRIORS, Posterior, Shown, link_of, outside
+from recsim_mnar.fitting.calibration.members import rate_on_log
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from recsim_mnar.worlds.sessions.catalogue import checked_catalogue
+
+LINKS = ("recogym", "logistic")
+
+
+def world_of(link, level, seed=5, n_items=12):
+    n = rng.normals(seed, rng.Stream.CATALOGUE, 0, (n_items, 6))
+    catalogue = checked_catalogue(n[:, :2], n[:, 2], 0.3 * n[:, 3:5], level + 0.3 * n[:, 5], "the test")
+    return SessionsWorld(SessionsParams(sigma_omega=0.03, p_leave_organic=0.04, click_link=link), catalogue=catalogue)
+
+
+def log_of(world, users=150, seed=3):
+    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+    log = simulate(world, uniform, users, seed)
+    return Log(log.columns, {"world": {"params": {"n_items": world.n_items}}})
+
+
+@pytest.fixture(scope="module")
+def clicked_much():
+    return log_of(world_of("logistic", -0.9))
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_links_are_the_worlds_and_slopes_their_derivatives(link):
+    x = np.linspace(-6.0, 6.0, 25)
+    catalogue = checked_catalogue(np.zeros((25, 1)), np.zeros(25), np.zeros((25, 1)), x, "the test")
+    world = SessionsWorld(SessionsParams(click_link=link), catalogue=catalogue)
+    p, slope = link_of(x, link)
+    np.testing.assert_allclose(p, world.click_probabilities(np.zeros((1, 1)))[0], rtol=1e-9)
+    np.testing.assert_allclose(slope, (link_of(x + 1e-5, link)[0] - link_of(x - 1e-5, link)[0]) / 2e-5, rtol=1e-6)
+
+
+def test_a_link_is_refused_where_its_range_excludes_the_rate():
+    assert "between 0.00448 and 0.0293, the log's is 0.3" in outside("recogym", 0.3, 0.01)
+    assert not outside("recogym", 0.032, 0.001)
+    assert outside("recogym", 0.034, 0.001)
+    assert outside("recogym", 0.001, 0.0002)
+    assert not outside("logistic", 0.9, 0.001)
+
+
+def test_a_log_that_is_clicked_much_gets_the_link_that_can(clicked_much):
+    found = calibrate_world(clicked_much, ensemble=20, seed=1)
+    assert found.params.click_link == "logistic"
+    assert "lie between" in found.facts["click_links_refused"]["recogym"]
+    assert all(told["low"] <= told["value"] <= told["high"] for told in found.identified.values())
+    held = found.identified["click_rate_on_log"]
+    assert held["value"] == found.facts["click_rate_fitted"]
+    assert held["low"] < clicked_much["reward"][clicked_much.is_bandit].mean() < held["high"]
+    with pytest.raises(UserError, match=r"no click model can be fitted: recogym: its click rates lie between"):
+        calibrate_world(clicked_much, ensemble=0, assume={"click_link": "recogym"})
+
+
+def test_a_rate_that_is_missed_is_said():
+    facts = {"click_rate_of_log": [0.1, 0.01], "click_rate_fitted": 0.125}
+    assert not rate_on_log(facts)["why"].startswith("OFF")
+    assert rate_on_log({**facts, "click_rate_fitted": 0.135})["why"].startswith("OFF by 3.5 standard errors")
+
+
+def bare(times, clicks):
+    """Two items that were shown so often, nothing known of users."""
+    none = (np.zeros((2, 0)), np.zeros((2, 0, 0)), np.zeros((2, 0)), np.zeros(2), np.zeros((2, 0, 0)))
+    return Shown(np.array([0, 1]), np.array([0, 1]), np.array(times), np.array(clicks), *none)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_evidence_is_the_integral_of_the_likelihood(link):
+    """Laplace's error is of the order of one over the clicks: .02 here, held against a sum over a grid."""
+    fit = Posterior(bare([9000.0, 7000.0], [90.0, 120.0]), link)
+    prior = PRIORS[link]
+    axis = [np.linspace(fit.theta[i, 0] - 3, fit.theta[i, 0] + 3, 401) for i in (0, 1)]
+    both = np.stack(np.meshgrid(*axis, indexing="ij"), axis=-1)
+    p = link_of(both, link)[0]
+    logs = 90 * np.log(p[..., 0]) + 8910 * np.log1p(-p[..., 0]) + 120 * np.log(p[..., 1]) + 6880 * np.log1p(-p[..., 1])
+    chances = module._CHANCES / module._CHANCES.sum()
+    density = sum(
+        chance
+        * multivariate_normal([prior.level] * 2, prior.levels**2 + (prior.offsets * s) ** 2 * np.eye(2)).pdf(both)
+        for chance, s in zip(chances, module._SPREADS, strict=True)
+    )
+    cell = (axis[0][1] - axis[0][0]) * (axis[1][1] - axis[1][0])
+    exact = logs.max() + np.log((np.exp(logs - logs.max()) * density).sum() * cell)
+    assert fit.evidence == pytest.approx(exact, abs=0.05)
+    assert fit.evidence < fit.value_at_mode
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_evidence_is_at_a_mode(link, monkeypatch):
+    """The gradient of log likelihood and log prior, by differences in every coefficient, is none of its errors."""
+    world = world_of(link, -3.0 if link == "logistic" else 0.0)
+    kept = {}
+
+    def look(self):
+        kept["theta"], kept["step"], kept["cell"] = self.theta.copy(), self.step, self.likeliest
+        kept["fit"] = self
+
+    monkeypatch.setattr(Posterior, "_centre", look)
+    calibrate_world(log_of(world), ensemble=0, assume={"click_link": link})
+    fit, theta, cell = kept["fit"], kept["theta"], kept["cell"]
+    assert kept["step"] < 0.1
+
+    def height(at):
+        fit.theta = at
+        fit._look()
+        return fit.value - fit._cost(cell)
+
+    for place in ((0, 0), (3, 1), (7, 2)):
+        sd = np.sqrt(cell.doubt[place[0], place[1], place[1]])
+        step = np.zeros_like(theta)
+        step[place] = 0.01 * sd
+        assert abs(height(theta + step) - height(theta - step)) / 0.02 < 0.3  # of one standard error's slope
+
+
+def test_a_fit_that_reaches_no_mode_is_refused(clicked_much, monkeypatch):
+    monkeypatch.setattr(module, "_STEPS", 1)
+    with pytest.raises(UserError, match="did not reach a mode"):
+        calibrate_world(clicked_much, ensemble=0)
+
+
+def changed(log, **columns):
+    return Log({**log.columns, **columns}, log.provenance)
+
+
+def absurd(log, case):
+    shown, reward = log.is_bandit, log["reward"].copy()
+    first = np.flatnonzero(shown)
+    if case == "odd":
+        reward[first[:2]] = 3.5, -1
+    if case in ("all", "most", "none"):
+        reward[shown] = case != "none"
+        reward[first[::100]] = case == "all"
+    if case == "time":
+        return changed(log, time=log["time"][::-1].copy())
+    if case == "one item":
+        return changed(log, item=np.where(shown, -1, 0), action=np.where(shown, 0, -1))
+    return changed(log, reward=reward)
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("odd", r"2 rewards that are neither 0 nor 1, such as 3.5: .*Write 1 for a click"),
+        ("all", r"100.0% were clicked: .*Look at the column of rewards"),
+        ("most", r"99.0% were clicked"),
+        ("none", r"none were clicked"),
+        ("time", r"time runs backwards within a user, row 1: sort the rows"),
+        ("one item", r"one item only, 0: nothing can be preferred. Bring a log of several"),
+    ],
+)
+def test_absurd_logs_get_a_line(clicked_much, case, said):
+    with pytest.raises(UserError, match=said) as caught:
+        calibrate_world(absurd(clicked_much, case), ensemble=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_links_that_cannot_be_told_apart_are_both_drawn():
+    """Few clicks, nothing to tell links by: both are among the draws as often as their evidence says."""
+    shown = bare([9000.0, 7000.0], [90.0, 70.0])
+    found = module.fit_clicks(shown, 400, 1, LINKS)
+    weight = found.facts["click_link_weight"]
+    share = np.mean([draw.link == found.best.link for draw in found.draws])
+    assert abs(share - weight) < 4 * np.sqrt(weight * (1 - weight) / 400) + 1e-9
+    assert 0.05 < weight < 0.95

@@ -1,0 +1,94 @@
+"""What is viewed: resemblance that is expected, shares whose spread is not their error's, and bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from recsim_mnar import rng
+from recsim_mnar.fitting.calibration.viewing import Lives, expected, far_lags, match_popularity, resemblance, shares_of
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from recsim_mnar.worlds.sessions.catalogue import checked_catalogue
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("drift", [0.0, 0.02])
+def test_expected_resemblance_is_that_of_simulated_users(drift):
+    """Within four standard errors of 4,000 simulated users, users drawn anew."""
+    n = rng.normals(3, rng.Stream.CATALOGUE, 0, (20, 3))
+    catalogue = checked_catalogue(0.9 * n[:, :2], n[:, 2], np.zeros((20, 2)), np.zeros(20), "the test")
+    params = SessionsParams(sigma_omega=drift**0.5, p_organic_to_bandit=0.0, p_leave_organic=0.03)
+    columns = SessionsWorld(params, catalogue=catalogue).trajectories(1, 0, 4000, None)
+    user, item = columns["user"].astype(np.int64), columns["item"].astype(np.int64)
+    lengths = np.bincount(user)
+    lives = Lives(lengths, np.zeros(20), False, far_lags(lengths))
+    sums, pairs = resemblance(user, item, lives.far)
+    for column, value in enumerate(expected(catalogue.item_factors, catalogue.item_offsets, lives, drift)):
+        mean = sums[:, column].sum() / pairs[:, column].sum()
+        error = np.sqrt(((sums[:, column] - mean * pairs[:, column]) ** 2).sum()) / pairs[:, column].sum()
+        assert abs(mean - value) < 4 * error, (column, mean, value, error)
+
+
+def test_resemblance_by_hand():
+    user, item = np.array([0, 0, 0, 1, 1]), np.array([4, 4, 7, 7, 7])
+    sums, pairs = resemblance(user, item, ())
+    assert sums.tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    assert pairs.tolist() == [[3.0, 0.0], [1.0, 0.0]]
+
+
+@pytest.mark.verify
+def test_settled_shares_vary_as_true_ones_do():
+    """Over 60 logs of 60 items and 4,000 views: their variance is the true one's, to a tenth; a draw's likewise."""
+    settled, drawn = [], []
+    for seed in range(60):
+        draw = np.random.default_rng(seed)
+        true = np.exp(draw.normal(size=60))
+        item = draw.choice(60, 4000, p=true / true.sum())
+        found = shares_of(np.repeat(np.arange(400), 10), item, 60)
+        noise = draw.normal(size=60) * np.sqrt(1 / (np.bincount(item, minlength=60) + 0.5))
+        settled.append(np.var(found.settled()) / np.var(np.log(true)))
+        drawn.append(np.var(found.settled(noise)) / np.var(np.log(true)))
+    assert abs(np.mean(settled) - 1) < 0.1
+    assert abs(np.mean(drawn) - 1) < 0.1
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_popularity_is_matched(once):
+    """Expected shares are those asked for, to a thousandth of their logarithm."""
+    n = rng.normals(3, rng.Stream.CATALOGUE, 0, (15, 3))
+    logs = 0.5 * n[:, 2] - np.log(np.exp(0.5 * n[:, 2]).sum())
+    lives = Lives(np.full(50, 5), logs, once, ())
+    offsets = match_popularity(0.7 * n[:, :2], np.zeros(15), lives, 0.01, rounds=60)
+    again = match_popularity(0.7 * n[:, :2], offsets, lives, 0.01, rounds=1)
+    np.testing.assert_allclose(again, offsets, atol=2e-3)
+
+
+SCRIPT = """
+import numpy as np
+from recsim_mnar.fitting.calibration import calibrate_world
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import registry
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+world = SessionsWorld(SessionsParams(n_items=150, n_factors=5, sigma_mu_organic=1.0))
+log = simulate(world, registry.learner("random").fit(Log({}), n_items=150, seed=0), 700, 3)
+print(calibrate_world(log, ensemble=2).digest())
+"""
+
+
+@pytest.mark.slow
+def test_bytes_do_not_hang_on_threads():
+    """700 users by 150 items by 36 products are beyond what BLAS does in one thread."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    said = []
+    for threads in ("1", "2", "4"):
+        environment = {**os.environ, **dict.fromkeys(names, threads)}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        )
+        said.append(done.stdout)
+    assert len(set(said)) == 1
