@@ -64,7 +64,6 @@ PARTS: dict[str, Callable[[str, int, int], Validation]] = {"right": right, "defe
 
 def summary(found: Validation, began: float) -> Result:
     """What is kept of a validation."""
-    control = [c.details["control_found"] for c in found.checks if c.kind == "classifier"]
     shown = found.facts["logging_policy"]
     return {
         "p": {c.name: c.p for c in found.checks},
@@ -72,7 +71,7 @@ def summary(found: Validation, began: float) -> Result:
         "off": [c.name for c in found.checks if c.grade == "off"],
         "untested": [c.name for c in found.checks if c.p is None],
         "shown": shown["how"] if shown["known"] else "cannot say", "misses": shown.get("misses", {}),
-        "control": all(control), "seconds": round(time.process_time() - began, 2),
+        "seconds": round(time.process_time() - began, 2),
     }  # fmt: skip
 
 
@@ -98,7 +97,6 @@ def counts(results: list[Result]) -> Result:
         "alone": {name: sum(r["alarms"] == [name] for r in results) for name in names},
         "cannot_say": sum(bool(r["untested"]) and not r["alarms"] for r in results),
         "shown": {how: sum(r["shown"] == how for r in results) for how in sorted({r["shown"] for r in results})},
-        "control_found": sum(r["control"] for r in results),
         "cpu_seconds": round(float(np.median([r["seconds"] for r in results])), 2),
     }  # fmt: skip
 

@@ -316,8 +316,8 @@ def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np
     """What sums of rewards may miss those of their means by: as improbable as :data:`MOST_DEVIATIONS` of a normal.
 
     Rewards of 0 and 1 have the variance p (1 - p), of which a few that were seen say little: Freedman's inequality
-    (1975, "On tail probabilities for martingales", (1.6)) holds for any number of them. For others the standard error
-    is that of the users' sums, for users are independent.
+    (1975, "On tail probabilities for martingales"; Bernstein's constant) holds for any number of them. For others the
+    standard error is that of the users' sums, for users are independent.
     """
     if not binary:
         return MOST_DEVIATIONS * float(np.sqrt((np.add.reduceat(error, user_starts(user)) ** 2).sum()))

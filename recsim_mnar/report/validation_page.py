@@ -87,14 +87,14 @@ def write_validation(path: Path, found: Validation, made_by: dict[str, Any]) -> 
         classes=_CLASSES,
         notes=found.notes,
         facts=found.facts,
-        features=next((c.details["features"] for c in found.checks if c.kind == "classifier"), []),
+        features=next((c.picture["features"] for c in found.checks if c.kind == "classifier"), []),
     )
 
 
 def _figure(check: Check) -> Figure | None:
     picture = check.picture
     kind = picture.get("kind")
-    if kind in ("cumulative", "scaled") or (kind == "shares" and len(picture["entries"]) <= _FEW):
+    if kind in ("cumulative", "scaled", "standard") or (kind == "shares" and len(picture["entries"]) <= _FEW):
         svg, caption = (
             _lines(picture),
             "Black: real users; orange: simulated ones; the band: what chance does to real ones (5 to 95 %).",

@@ -12,7 +12,6 @@ import numpy as np
 from recsim_mnar.resuming import Form, in_json
 
 MATCHES, CLOSE, OFF, CANNOT_SAY = "matches", "close", "off", "cannot say"
-GRADES = (MATCHES, CLOSE, CANNOT_SAY, OFF)
 LEVEL = 0.025
 """Of false alarms over all checks of one validation (Holm 1979): half of 5 %, for some policies are estimated."""
 _WIDE = 2.0
@@ -33,13 +32,12 @@ class Check:
         distance: between real and simulated users; its unit is the check's.
         chance: its median where the same users are divided at random: what no world can be expected to undercut.
         visible: its .95 quantile there: what would have been told from chance.
-        tolerance: an excess over chance (:attr:`excess`) up to so much is small.
+        tolerance: an excess over chance up to so much is small; chance and difference add up in squares.
         p: of no difference, by itself; None where it cannot be tested.
         p_adjusted: by Holm, over all checks.
-        grade: of :data:`GRADES`.
+        grade: matches, close, off or cannot say.
         says: one sentence.
         picture: what a picture shows; JSON types.
-        details: what else was found; JSON types.
     """
 
     name: str
@@ -57,12 +55,6 @@ class Check:
     grade: str = CANNOT_SAY
     says: str = ""
     picture: dict[str, Any] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def excess(self) -> float:
-        """What of the distance is more than chance: chance and difference add up in squares."""
-        return _above(self.distance, self.chance)
 
     @property
     def told_apart(self) -> bool:
@@ -97,11 +89,11 @@ def graded(checks: Sequence[Check]) -> list[Check]:
 
 def _graded(check: Check, adjusted: float) -> Check:
     check = dataclasses.replace(check, p_adjusted=adjusted)
-    blind = _above(check.visible, check.chance) > _WIDE * check.tolerance
+    excess, blindness = (np.sqrt(max(d**2 - check.chance**2, 0.0)) for d in (check.distance, check.visible))
     if check.told_apart:
-        grade = CLOSE if check.excess <= check.tolerance else OFF
+        grade = CLOSE if excess <= check.tolerance else OFF
     else:
-        grade = CANNOT_SAY if blind or check.details.get("control_found") is False else MATCHES
+        grade = CANNOT_SAY if blindness > _WIDE * check.tolerance else MATCHES
     ending = {
         MATCHES: "not told apart", CLOSE: "told apart, by little", OFF: "told apart",
         CANNOT_SAY: f"too few users to tell less than {check.visible:.3g}",
@@ -111,7 +103,3 @@ def _graded(check: Check, adjusted: float) -> Check:
         f"{check.chance:.3g}: {ending}"
     )
     return dataclasses.replace(check, grade=grade, says=says)
-
-
-def _above(distance: float, chance: float) -> float:
-    return float(np.sqrt(max(distance**2 - chance**2, 0.0)))

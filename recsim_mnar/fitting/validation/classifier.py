@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.fitting.validation.checks import Check
-from recsim_mnar.fitting.validation.lives import Floats, Lives
+from recsim_mnar.fitting.validation.lives import Floats
 from recsim_mnar.fitting.validation.statistics import Material, Row
 from recsim_mnar.fitting.validation.two_groups import Groups
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 FOLDS = 5
-PLANTED = 0.2
-"""Share of views that the planted defect replaces."""
-FOUND = 0.01
-"""Level at which the planted defect must be found."""
 _RIDGE = 1.0
 _NAMED = 5
 
@@ -39,8 +34,6 @@ def telling_apart(m: Material, rows: Sequence[Row], groups: Groups) -> list[Chec
     tested, real = features[groups.n_known :], groups.permuted[0] > 0
     areas = told_apart(tested, groups.permuted, derive_seed(groups.seed, "folds"))
     floor = _known_again(features, groups) if groups.n_known else 0.5
-    away = _giving_away(names, tested, real)
-    control = _planted(m, rows, groups)
     over = (areas[0] - floor) / np.sqrt(groups.allowance)
     chance = np.abs(areas[1:] - 0.5)
     return [Check(
@@ -50,8 +43,7 @@ def telling_apart(m: Material, rows: Sequence[Row], groups: Groups) -> list[Chec
         real=floor, simulated=float(areas[0]), distance=max(float(areas[0]) - 0.5, 0.0),
         chance=max(float(np.median(chance)), floor - 0.5), visible=float(np.quantile(chance, 0.95)), tolerance=0.05,
         p=(1 + int(np.sum(areas[1:] - 0.5 >= over))) / len(areas),
-        picture={"kind": "features", "features": away},
-        details={"features": away, "planted": PLANTED, "planted_p": control, "control_found": control <= FOUND},
+        picture={"kind": "features", "features": _giving_away(names, tested, real)},
     )]  # fmt: skip
 
 
@@ -87,27 +79,6 @@ def auc(scores: Floats, labels: Floats) -> Floats:
     m = len(labels) - n
     over = (rankdata(scores, axis=0) * labels).sum(axis=0) - n * (n + 1) / 2.0
     return np.divide(over, n * m, out=np.full(len(n), 0.5), where=n * m > 0)
-
-
-def planted_defect(lives: Lives, users: NDArray[np.bool_], seed: int, share: float = PLANTED) -> Lives:
-    """Lives in which some users' views are, one in so many, replaced by what another user viewed (or rated)."""
-    rows, pool = np.flatnonzero(~lives.shown & users[lives.owner]), np.flatnonzero(~lives.shown)
-    chosen = rows[uniforms(seed, Stream.PROTOCOL, rows, 0) < share]
-    taken = pool[(uniforms(seed, Stream.PROTOCOL, chosen, 1) * len(pool)).astype(np.int64)]
-    item, reward = lives.item.copy(), lives.reward.copy()
-    item[chosen], reward[chosen] = lives.item[taken], lives.reward[taken]
-    return dataclasses.replace(lives, item=item, reward=reward)
-
-
-def _planted(m: Material, rows: Sequence[Row], groups: Groups) -> float:
-    """The positive control: p of real users against real users of whom views were replaced."""
-    real = m.lives.first(groups.n_known + groups.n_held)
-    n = real.n_users // 2
-    halves = Groups(0, n, real.n_users - n, derive_seed(groups.seed, "planted"), draws=round(1 / FOUND)).permuted[1:]
-    spoilt = planted_defect(real, halves[0] > 0, groups.seed)
-    _, features = user_features(Material.of([spoilt], same_items=m.same_items, clock=m.clock), rows)
-    areas = told_apart(features, halves, groups.seed)
-    return float(np.mean(areas >= areas[0]))
 
 
 def _known_again(features: Floats, groups: Groups) -> float:

@@ -58,10 +58,6 @@ class Lives:
         """Some rows; users without any stay counted."""
         return dataclasses.replace(self, **{name: getattr(self, name)[which] for name in _COLUMNS})
 
-    def first(self, n_users: int) -> Lives:
-        """The first users."""
-        return dataclasses.replace(self.rows(self.owner < n_users), n_users=n_users)
-
     @staticmethod
     def joined(parts: Sequence[Lives]) -> Lives:
         """The users of several logs over the same items, one after another."""

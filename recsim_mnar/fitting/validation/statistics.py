@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.fitting.validation.lives import Floats, Ints, Lives
-from recsim_mnar.fitting.validation.two_groups import CUMULATIVE, SCALED, SHARES, Columns
+from recsim_mnar.fitting.validation.two_groups import CUMULATIVE, SCALED, SHARES, STANDARD, Columns
 from recsim_mnar.log.rows import user_begins
 
 BINS = 30
@@ -156,7 +156,7 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
         return _ratio(s[:, 2::2], s[:, :1] + 0.0 * s[:, 2::2]) - _ratio(s[:, 3::2], s[:, 1:2] + 0.0 * s[:, 3::2])
 
     features = {f"{axis} {name}": sums[:, 2 * i + 2] for i, name in enumerate(traits)}
-    return Columns(sums, values, SCALED, lambda s: values(s)[:, 0], [*traits], axis, features)
+    return Columns(sums, values, STANDARD, lambda s: values(s)[:, 0], [*traits], axis, features)
 
 
 # -------------------------------------------------------------------------------------------------------------- traits

@@ -18,7 +18,7 @@ from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 Floats = NDArray[np.float64]
 
-CUMULATIVE, SHARES, SCALED = "cumulative", "shares", "scaled"
+CUMULATIVE, SHARES, SCALED, STANDARD = "cumulative", "shares", "scaled", "standard"
 _CELLS = 1 << 23
 """Numbers held at once while groups are summed: 64 MB of float64."""
 _PICTURED = 60
@@ -34,7 +34,7 @@ class Columns:
         distance: :data:`CUMULATIVE`: largest gap between cumulative shares; :data:`SHARES`: half the sum of their
             absolute differences, tested by the sum of (a - b)^2 / (a + b); :data:`SCALED`: differences relative to the
             values, root mean square with each value's precision as its weight, tested in the metric of their
-            covariance (Hotelling).
+            covariance (Hotelling); :data:`STANDARD`: the same, but of values in standard deviations, as they are.
         headline: from sums (P, k) to one telling number (P,).
         entries: names of the values.
         axis: what the entries are.
@@ -127,8 +127,8 @@ def _pairs(c: Columns, groups: Groups, tested: Any, total: Floats) -> Iterator[t
 
 
 def _metric(c: Columns, groups: Groups, tested: Any, total: Floats) -> tuple[Floats, Floats]:
-    """1 / variance of each value's difference over divisions, and the inverse of their correlation; if SCALED."""
-    if c.distance != SCALED:
+    """1 / variance of each value's difference over divisions, and the inverse of their correlation."""
+    if c.distance not in (SCALED, STANDARD):
         return np.zeros(0), np.zeros((0, 0))
     d = np.concatenate([a - b for a, b in _pairs(c, groups, tested, total)])
     scale = d.std(axis=0)
@@ -149,7 +149,8 @@ def _apart(distance: str, a: Floats, b: Floats, weights: Floats, inverse: Floats
         test = np.divide((a - b) ** 2, both, out=np.zeros_like(both), where=both > 0).sum(axis=1)
         return test, 0.5 * np.abs(a - b).sum(axis=1)
     z = (a - b) * np.sqrt(weights)
-    size = np.sqrt((((np.abs(a) + np.abs(b)) / 2) ** 2) @ weights)
+    of = np.ones_like(a) if distance == STANDARD else (np.abs(a) + np.abs(b)) / 2
+    size = np.sqrt(of**2 @ weights)
     natural = np.divide(np.sqrt((a - b) ** 2 @ weights), size, out=np.zeros(len(a)), where=size > 0)
     return np.einsum("pi,pi->p", z @ inverse, z), natural
 

@@ -164,8 +164,8 @@ def _identity(world: Any) -> Any:
     return [world.describe(), arrays_digest(catalogue.arrays()) if hasattr(catalogue, "arrays") else None]
 
 
-def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log]:
-    """At most so many real users and :data:`_MOST_ROWS` rows, in two random halves."""
+def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
+    """At most so many real users and :data:`_MOST_ROWS` rows, and two random halves of them."""
     users = log.users()
     if len(users) < LEAST_USERS:
         raise UserError(
@@ -175,8 +175,8 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log]:
     most = max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))
     order = np.argsort(uniforms(derive_seed(seed, "users"), Stream.PROTOCOL, users, 0), kind="stable")
     users = users[order[:most]]
-    first, second = (log.select(np.isin(log["user"], half)) for half in (users[::2], users[1::2]))
-    return first, second
+    whole, first, second = (log.select(np.isin(log["user"], some)) for some in (users, users[::2], users[1::2]))
+    return whole, first, second
 
 
 @dataclass(frozen=True)
@@ -223,11 +223,10 @@ class _Case:
 
 
 def _case(
-    world: Any, halves: tuple[Log, Log], seed: int, n_items: int | None, same_items: bool | None, as_it_is: bool,
+    world: Any, users: tuple[Log, Log, Log], seed: int, n_items: int | None, same_items: bool | None, as_it_is: bool,
     logging: Any, report: Callable[[str], None],
 ) -> _Case:  # fmt: skip
-    first, second = halves
-    log = _joined(first, second)
+    log, first, second = users
     fits = callable(world) or hasattr(world, "ensemble")
     anew = fits and not (as_it_is and hasattr(world, "ensemble"))
     notes = []
@@ -256,17 +255,10 @@ def _case(
     if not same:
         notes.append("the world's items are not the log's: only what does not name items is compared")
     report("the policy that made the log")
-    shown = shown_in(made, log, halves, logging, same_items=same, seed=derive_seed(seed, "logging policy"))
+    shown = shown_in(made, log, (first, second), logging, same_items=same, seed=derive_seed(seed, "logging policy"))
     size = max(n_items or 0, largest + 1, made.n_items)
     return _Case(made, first if anew else None, second if anew else log, shown, seed, size, same,
                  notes + [shown.says] * bool(shown.says))  # fmt: skip
-
-
-def _joined(first: Log, second: Log) -> Log:
-    """Both halves, users in their order again."""
-    columns = {name: np.concatenate([first[name], second[name]]) for name in first.columns}
-    order = np.argsort(columns["user"], kind="stable")
-    return Log({name: values[order] for name, values in columns.items()}, first.provenance)
 
 
 def _fit(world: Any, n_items: int | None, seed: int, report: Callable[[str], None]) -> Callable[[Log], Any]:
@@ -337,13 +329,11 @@ def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
 
 def _unseen(case: _Case, material: Material) -> list[str]:
     """Questions for which the log holds nothing."""
-    lives, found = material.lives, []
-    if not material.clock:
-        found.append("when things happen: the log's times only count a user's rows")
-    if not case.same_items:
-        found.append("which items are popular, and which the same users meet: the world's items are others")
-    if not (lives.decisions.reward > 0).any():
-        found.append("clicks: the log has no recommendations that were clicked")
-    if not (~lives.shown).any():
-        found.append("what users browse: the log has no views")
-    return found
+    lives = material.lives
+    found = {
+        "when things happen: the log's times only count a user's rows": not material.clock,
+        "which items are popular, and which the same users meet: the world's items are others": not case.same_items,
+        "clicks: the log has no recommendations that were clicked": not (lives.decisions.reward > 0).any(),
+        "what users browse: the log has no views": not (~lives.shown).any(),
+    }
+    return [question for question, lacks in found.items() if lacks]

@@ -46,10 +46,8 @@ def test_the_right_world_is_not_told_from_its_log(right):
     assert right.facts["logging_policy"] == {"known": True, "how": "uniform"}
 
 
-def test_the_planted_defect_is_found(right):
-    details = right.check("classifier").details
-    assert details["control_found"]
-    assert len(details["features"]) == 5
+def test_the_classifier_says_what_gives_users_away(right):
+    assert len(right.check("classifier").picture["features"]) == 5
 
 
 def test_the_result_is_json_and_the_same_twice(log, right):
