@@ -48,8 +48,8 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     world's name with --preset and --set.
     """
     from recsim_mnar.fitting.calibration.reading import read_to_fit
-    from recsim_mnar.fitting.validation import log_of_ratings, validate_world
-    from recsim_mnar.log.ratings import Ratings
+    from recsim_mnar.fitting.validation import validate_world
+    from recsim_mnar.log.ratings import Ratings, log_of_ratings
     from recsim_mnar.report.validation_page import legend_lines, sentence_lines, table_lines, write_validation
 
     out = options.pop("out")

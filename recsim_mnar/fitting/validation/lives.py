@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.log import schema
-from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.log.rows import steps_within, user_begins
+from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.table import Log
 
 Floats = NDArray[np.float64]
@@ -130,14 +129,3 @@ class Lives:
 def _places(begins: NDArray[np.bool_]) -> Ints:
     """(n,) place of each row in its stretch, from 0."""
     return np.arange(len(begins)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
-
-
-def log_of_ratings(ratings: Ratings) -> Log:
-    """A log of ratings, an organic row each with the rating as its reward; its times only count a user's rows."""
-    order = np.argsort(ratings.users, kind="stable")
-    user = ratings.users[order]
-    step = steps_within(user)
-    event = np.full(len(user), schema.ORGANIC, np.int8)
-    names = ("user", "step", "time", "event", "item", "reward")
-    columns = (user, step, step.astype(np.float64), event, ratings.items[order], ratings.values[order])
-    return Log(dict(zip(names, columns, strict=True)), {"kind": "ratings"})

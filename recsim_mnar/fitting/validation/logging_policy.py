@@ -84,14 +84,11 @@ def shown_in(world: Any, log: Log, halves: tuple[Log, Log], logging: Any, *, sam
     said = ""
     if same_items:
         for name, policy in _named(world, log, logging):
-            if _made(log, policy):
+            if policy.n_items == world.n_items and _made(log, policy):
                 return Shown(policy, True, "", {"how": "replayed", "policy": name})
             said = f"{name}, replayed, does not give the logged propensities: it did not make this log; "
     found = _fitted(world, log, halves, same_items=same_items, seed=seed)
     return Shown(found.policy, found.known, said + found.says, found.details)
-
-
-# -------------------------------------------------------------------------------------------------------- it is named
 
 
 def _named(world: Any, log: Log, logging: Any) -> Iterator[tuple[str, Policy]]:
@@ -135,9 +132,6 @@ def _made(log: Log, policy: Policy) -> bool:
     return bool(np.all(np.abs(replayed - log["propensity"][log.is_bandit]) <= SAME))
 
 
-# ------------------------------------------------------------------------------------------------------- it is fitted
-
-
 def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, seed: int) -> Shown:
     """A mixture of recommenders whose weights are likeliest by the first half's actions, tried on the second's."""
     n_items = max(world.n_items, int(log["item"].max(initial=-1)) + 1, int(log["action"].max(initial=-1)) + 1)
@@ -148,8 +142,8 @@ def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, 
     weights = weights[kept] / weights[kept].sum()
     policy = MixturePolicy([part for part, keep in zip(parts, kept, strict=True) if keep], weights, "fitted")
     far = _misses(halves[1], policy, same_items, seed)
-    worst = max(far, key=lambda trait: far[trait] * (FAR / OFTEN if trait == _AGAIN else 1.0))
-    known = far[worst] <= (OFTEN if worst == _AGAIN else FAR)
+    most = {trait: OFTEN if trait == _AGAIN else FAR for trait in far}
+    worst = max(far, key=lambda trait: far[trait] / most[trait])
     score = float(np.log(np.maximum(shown[1][:, kept] @ weights, 1e-300)).mean())
     names = [each.name for each in policy.policies]
     details = {"how": "fitted", "weights": dict(zip(names, weights.tolist(), strict=True)), "misses": far,
@@ -157,7 +151,7 @@ def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, 
     if n_items != world.n_items:  # items are others: so are the recommenders, none of which knows items
         again = _parts(halves[0], world.n_items, same_items, seed)
         policy = MixturePolicy([part for part, keep in zip(again, kept, strict=True) if keep], weights, "fitted")
-    if known:
+    if far[worst] <= most[worst]:
         return Shown(policy, True, "simulated users are shown what a policy fitted on the log shows", details)
     says = (
         f"no policy that was fitted shows what the log shows: it misses by {far[worst]:.2f} standard deviations of "

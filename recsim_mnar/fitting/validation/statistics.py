@@ -99,9 +99,6 @@ class Row:
     columns: Callable[[Material], Columns | None]
 
 
-# ---------------------------------------------------------------------------------------------------------- reductions
-
-
 def _shares(sums: Floats) -> Floats:
     return sums / np.maximum(sums.sum(axis=1, keepdims=True), 1e-300)
 
@@ -159,9 +156,6 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
     return Columns(sums, values, STANDARD, lambda s: values(s)[:, 0], [*traits], axis, features)
 
 
-# -------------------------------------------------------------------------------------------------------------- traits
-
-
 def popularity_level(views: Lives) -> Floats:
     """(n_items,) share of views that are of less popular items, and half of its own: from 0 to 1."""
     count = np.bincount(views.item, minlength=views.n_items).astype(np.float64)
@@ -188,9 +182,6 @@ def _likeness(lives: Lives, at: Floats) -> Floats:
     running = np.cumsum(seen, axis=0) - seen
     before = running - running[np.arange(len(at)) - lives.position()]
     return np.einsum("ij,ij->i", before[:, :-1], at) / (before[:, -1] + _PRIOR)
-
-
-# ------------------------------------------------------------------------------------------------ the table's columns
 
 
 def _popular_items(m: Material) -> Columns | None:

@@ -181,17 +181,7 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
 
 @dataclass(frozen=True)
 class _Case:
-    """A world, and the users it is held against.
-
-    Attributes:
-        world: with its parameters.
-        known, held: logs of the users that the world was fitted on (none for a world that was not) and of the others.
-        shown: what simulated users are shown.
-        seed: of everything.
-        n_items: of both sides.
-        same_items: whether their numbers mean the same.
-        notes: for a person.
-    """
+    """A world, and the users it is held against: ``known`` those that it was fitted on, ``held`` the others, or all."""
 
     world: Any
     known: Log | None
