@@ -36,6 +36,8 @@ FAR = 0.1
 """Standard deviations by which what a fitted policy shows may miss what the log shows, in each trait."""
 OFTEN = 0.3
 """And in how often users were shown the same before, on which no statistic hangs."""
+MOST_ITEMS = 3000
+"""Of which cosines are kept for the logit; beyond them it is left out."""
 LAST = 64
 """Views of a user that a fitted policy looks back on."""
 _AGAIN = "shown before"
@@ -198,6 +200,11 @@ def _of_counts(log: Log, n_items: int, seed: int) -> list[Policy]:
     """Item shares of the log, and the conditional logit of what it shows on what the user viewed."""
     shares = np.bincount(log["action"][log.is_bandit], minlength=n_items) + 0.5
     shares = shares / shares.sum()
+    by_shares = FeaturePolicy(
+        n_items, "last", last=1, distribution=lambda x: np.tile(shares, (len(x), 1)), name="shares"
+    )
+    if n_items > MOST_ITEMS:
+        return [by_shares]
     views = by_item(Lives.of(log, n_items).views)
     like = np.asarray((views.T @ views).todense())
     norm = np.sqrt(np.maximum(np.diag(like), 1e-300))
@@ -216,10 +223,8 @@ def _of_counts(log: Log, n_items: int, seed: int) -> list[Policy]:
     states, _ = ContextRule("last", last=LAST).of(log, n_items)
     weights = _conditional_logit(features(states[kept]), log["action"][log.is_bandit][kept])
     return [
-        FeaturePolicy(n_items, "last", last=1, distribution=lambda x: np.tile(shares, (len(x), 1)), name="item shares"),
-        FeaturePolicy(
-            n_items, "last", last=LAST, distribution=lambda x: _softmax(features(x) @ weights), name="counts"
-        ),
+        by_shares,
+        FeaturePolicy(n_items, "last", last=LAST, distribution=lambda x: _softmax(features(x) @ weights), name="logit"),
     ]
 
 

@@ -150,7 +150,7 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
     sums = np.stack(columns, axis=1).astype(np.float64)
 
     def values(s: Floats) -> Floats:
-        return _ratio(s[:, 2::2], s[:, :1] + 0.0 * s[:, 2::2]) - _ratio(s[:, 3::2], s[:, 1:2] + 0.0 * s[:, 3::2])
+        return _ratio(s[:, 2::2], s[:, :1]) - _ratio(s[:, 3::2], s[:, 1:2])
 
     features = {f"{axis} {name}": sums[:, 2 * i + 2] for i, name in enumerate(traits)}
     return Columns(sums, values, STANDARD, lambda s: values(s)[:, 0], [*traits], axis, features)
@@ -309,8 +309,8 @@ def _leaving(m: Material) -> Columns | None:
 
 def _stars(m: Material) -> Columns | None:
     views = m.lives.views
-    scale, code = np.unique(views.reward, return_inverse=True)
-    if not m.lives.rates or len(scale) > BINS:
+    scale, code = np.unique(views.reward if m.lives.rates else np.zeros(0), return_inverse=True)
+    if not 0 < len(scale) <= BINS:
         return None
     sums = np.zeros((views.n_users, len(scale)))
     np.add.at(sums, (views.owner, code), 1.0)
