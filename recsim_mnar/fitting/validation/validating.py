@@ -34,6 +34,8 @@ _SIMULATED = 3
 """Simulated users for each held-out one: their own error then adds a third, not as much again."""
 _MOST_ROWS = 500_000
 """Real rows that are looked at: with three times as many simulated ones some 1.5 GB."""
+FITTED_USERS, FITTED_CLICKS = 1000, 5000
+"""Held-out users, and their clicks, that are looked at where the policy is fitted: more would find its error."""
 _SAME = 0.2
 """p from which a statistic of users who are shown other items is taken not to hang on what they are shown."""
 _NEVER = (
@@ -247,8 +249,19 @@ def _case(
     report("the policy that made the log")
     shown = shown_in(made, log, (first, second), logging, same_items=same, seed=derive_seed(seed, "logging policy"))
     size = max(n_items or 0, largest + 1, made.n_items)
-    return _Case(made, first if anew else None, second if anew else log, shown, seed, size, same,
+    held = second if anew else log
+    if shown.details["how"] == "fitted":
+        held = _fewer(held, seed)
+    return _Case(made, first if anew else None, held, shown, seed, size, same,
                  notes + [shown.says] * bool(shown.says))  # fmt: skip
+
+
+def _fewer(held: Log, seed: int) -> Log:
+    """At most :data:`FITTED_USERS` users, and some :data:`FITTED_CLICKS` clicks."""
+    users, clicks = held.users(), float(held["reward"][held.is_bandit].sum())
+    most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
+    order = np.argsort(uniforms(derive_seed(seed, "fewer"), Stream.PROTOCOL, users, 0), kind="stable")
+    return held if len(users) <= most else held.select(np.isin(held["user"], users[order[:most]]))
 
 
 def _fit(world: Any, n_items: int | None, seed: int, report: Callable[[str], None]) -> Callable[[Log], Any]:
