@@ -94,6 +94,7 @@ def counts(results: list[Result]) -> Result:
     return {
         "logs": n, "any": any_, "interval": [round(low, 4), round(high, 4)],
         "told_apart": {name: sum(name in r["alarms"] for r in results) for name in names},
+        "below_05": {name: sum((r["p"].get(name) or 1.0) <= 0.05 for r in results) for name in names},
         "alone": {name: sum(r["alarms"] == [name] for r in results) for name in names},
         "cannot_say": sum(bool(r["untested"]) and not r["alarms"] for r in results),
         "shown": {how: sum(r["shown"] == how for r in results) for how in sorted({r["shown"] for r in results})},

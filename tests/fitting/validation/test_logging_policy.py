@@ -8,6 +8,7 @@ import pytest
 from recsim_mnar import make_world, validate_world
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
+from recsim_mnar.fitting.validation import validating
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import Policy
 from recsim_mnar.policy.registry import learner
@@ -104,6 +105,16 @@ def test_a_policy_that_nobody_names_is_fitted():
     assert how(found) == ("fitted", True)
     assert found.not_valid_for == []
     assert max(found.facts["logging_policy"]["misses"].values()) < 0.1
+
+
+def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
+    log = unnamed(learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=N_ITEMS, seed=0))
+    monkeypatch.setattr(validating, "FITTED_USERS", 100)
+    assert held(log).facts["users_held_out"] == 100
+    assert held(log, logging="user-popularity+epsilon=0.2").facts["users_held_out"] == N_USERS
+    monkeypatch.setattr(validating, "FITTED_CLICKS", 30)
+    clicks = log["reward"][log.is_bandit].sum()
+    assert held(log).facts["users_held_out"] == int(30 * N_USERS / clicks)
 
 
 def test_item_shares_would_have_accused_the_right_world():
