@@ -28,6 +28,8 @@ from recsim_mnar.worlds.registry import make_world
 
 SAME = 1e-6
 """By how much a replayed propensity may miss the logged one."""
+MOST_DEVIATIONS = 6.0
+"""Standard deviations by which items' counts may be more uneven than uniform ones (chi square)."""
 OWN = ("random", "user-popularity", "user-popularity-greedy")
 """Recommenders that a fitted policy is mixed of, whatever the items."""
 OF_ITEMS = ("popularity", "item-knn", "user-knn", "svd")
@@ -79,9 +81,9 @@ def shown_in(world: Any, log: Log, halves: tuple[Log, Log], logging: Any, *, sam
         same_items: whether item numbers mean the same in world and log.
         seed: of fits and draws.
     """
-    told, shown = log.provenance.get("world"), log.is_bandit
+    told = log.provenance.get("world")
     n_items = told.get("params", {}).get("n_items") if isinstance(told, dict) else None
-    if np.all(np.abs(log["propensity"][shown] * (n_items or world.n_items) - 1.0) < SAME):
+    if _is_uniform(log, n_items or world.n_items):
         return Shown(uniform_policy(world.n_items), True, "", {"how": "uniform"})
     said = ""
     if same_items:
@@ -91,6 +93,15 @@ def shown_in(world: Any, log: Log, halves: tuple[Log, Log], logging: Any, *, sam
             said = f"{name}, replayed, does not give the logged propensities: it did not make this log; "
     found = _fitted(world, log, halves, same_items=same_items, seed=seed)
     return Shown(found.policy, found.known, said + found.says, found.details)
+
+
+def _is_uniform(log: Log, n_items: int) -> bool:
+    """Whether propensities say so, and actions: a file without propensities may have been read as if it were."""
+    shown = log.is_bandit
+    each = shown.sum() / n_items
+    excess = ((np.bincount(log["action"][shown], minlength=n_items) - each) ** 2).sum() / max(each, 1e-300) - n_items
+    said = np.all(np.abs(log["propensity"][shown] * n_items - 1.0) < SAME)
+    return bool(said and excess <= MOST_DEVIATIONS * np.sqrt(2.0 * n_items))
 
 
 def _named(world: Any, log: Log, logging: Any) -> Iterator[tuple[str, Policy]]:

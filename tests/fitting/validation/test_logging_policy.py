@@ -107,6 +107,13 @@ def test_a_policy_that_nobody_names_is_fitted():
     assert max(found.facts["logging_policy"]["misses"].values()) < 0.1
 
 
+def test_propensities_that_only_claim_to_be_uniform_are_not_believed():
+    log = unnamed(learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0))
+    claimed = Log({**log.columns, "propensity": np.where(log.is_bandit, 1.0 / N_ITEMS, np.nan)}, {})
+    assert how(held(claimed)) == ("fitted", True)
+    assert how(held(unnamed(learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)))) == ("uniform", True)
+
+
 def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
     log = unnamed(learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=N_ITEMS, seed=0))
     monkeypatch.setattr(validating, "FITTED_USERS", 100)
