@@ -27,7 +27,7 @@ from recsim_mnar.protocols.records import plain
 
 HERE = Path(__file__).parent
 DEVELOPMENT = 1_000_000
-LOGS = {"right": 60, "defects": 20, "fitted": 20}
+LOGS = {"right": 60, "defects": 20, "fitted": 15}
 ROWS = {
     "right": families.LOGGERS,
     "defects": families.DEFECTS,
