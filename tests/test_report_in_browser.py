@@ -93,7 +93,7 @@ def comparison(agents: list[str]) -> Comparison:
 def validation() -> Validation:
     lines = {"kind": "cumulative", "axis": "item", "entries": HOSTILE, "real": [0.1] * 5, "simulated": [0.2] * 5,
              "low": [0.0] * 5, "high": [0.3] * 5}  # fmt: skip
-    numbers = {"real": 1.0, "simulated": 2.0, "distance": 0.5, "ceiling": 0.1, "ceiling_high": 0.2, "visible": 0.2}
+    numbers = {"real": 1.0, "simulated": 2.0, "distance": 0.5, "chance": 0.1, "visible": 0.2}
     checks = [
         Check(name=name, kind="statistic", question=name, what=name, tolerance=0.1, p=0.04, p_adjusted=0.4,
               grade=grade, says=name, picture=lines if i % 2 else {}, **numbers)

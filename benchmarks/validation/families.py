@@ -1,30 +1,38 @@
-"""Right worlds and worlds wrong on purpose, drawn from the number of a setting.
+"""Right worlds, loggers, and worlds with one defect each, drawn from the number of a setting.
 
-Settings from 1,000,000 on are for development, those from 0 on are judged once. The families of :data:`HELD_OUT` were
-written down before the checks were, and run for the first time when everything else was settled.
+Settings from 1,000,000 on are for development, those from 0 on are judged once.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import copy
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar import rng
-from recsim_mnar.log import schema
-from recsim_mnar.log.rows import user_begins
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import Policy
+from recsim_mnar.policy.registry import learner
 from recsim_mnar.rng import Stream, derive_seed
+from recsim_mnar.simulate import simulate
+from recsim_mnar.worlds.base import DecisionWorld
+from recsim_mnar.worlds.params import Params
+from recsim_mnar.worlds.plain import PlainLanes
 from recsim_mnar.worlds.sessions.params import SessionsParams
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
-N_USERS = 2000
+N_USERS = 1000
 N_ITEMS = 200
+TRAINING = 500
+"""Users under the uniform policy on whose log a logger is fitted."""
 
 
 def right(number: int) -> SessionsWorld:
-    """The world of a setting."""
+    """The right world of a setting."""
     u = rng.uniforms(17, Stream.PROTOCOL, number, np.arange(8))
     return SessionsWorld(
         SessionsParams(
@@ -42,139 +50,240 @@ def right(number: int) -> SessionsWorld:
     )
 
 
-def _with(world: SessionsWorld, **params: Any) -> SessionsWorld:
-    return SessionsWorld(dataclasses.replace(world.params, **params))
+# ------------------------------------------------------------------------------------------------------------- loggers
 
 
-class _Changed(SessionsWorld):
-    """A sessions world whose users' lives are changed after they were lived; ``change`` takes columns and a seed."""
+class OneOfTheLast(Policy):
+    """Half the time one of the user's last ``n`` views, each equally likely, else any item."""
 
-    change: Callable[[dict[str, Any], int], dict[str, Any]]
+    def __init__(self, n_items: int, n: int) -> None:
+        self.n_items, self.n, self.last, self.name = n_items, n, {}, "hidden"
 
-    def trajectories(self, seed: int, *args: Any, **options: Any) -> dict[str, Any]:
-        """See the class."""
-        return type(self).change(super().trajectories(seed, *args, **options), seed)
+    def reset(self, users: Any) -> None:
+        """See :meth:`Policy.reset`."""
+        self.last.update({user: [] for user in users.tolist()})
 
+    def observe(self, users: Any, items: Any) -> None:
+        """See :meth:`Policy.observe`."""
+        for user, item in zip(users.tolist(), items.tolist(), strict=True):
+            self.last[user] = [*self.last[user], item][-self.n :]
 
-def _changed(world: SessionsWorld, change: Callable[[dict[str, Any], int], dict[str, Any]]) -> SessionsWorld:
-    kind = type("Changed", (_Changed,), {"change": staticmethod(change)})
-    return kind(world.params)
+    def probabilities(self, users: Any) -> Any:
+        """See :meth:`Policy.probabilities`."""
+        out = np.full((len(users), self.n_items), 1.0 / self.n_items)
+        for row, user in enumerate(users.tolist()):
+            if self.last[user]:
+                seen = np.bincount(self.last[user], minlength=self.n_items)
+                out[row] = 0.5 * out[row] + 0.5 * seen / seen.sum()
+        return out
 
-
-def _other_catalogue(world: SessionsWorld, **arrays: Any) -> SessionsWorld:
-    """The same world with some of the catalogue's arrays replaced."""
-    other = SessionsWorld(world.params)
-    other.__dict__["catalogue"] = dataclasses.replace(world.catalogue, **arrays)
-    return other
-
-
-def popularity(world: SessionsWorld) -> SessionsWorld:
-    """Another popularity law: the same order of items, by Zipf's law instead of the log-normal one."""
-    offsets = world.catalogue.item_offsets
-    rank = np.empty(len(offsets))
-    rank[np.argsort(-offsets, kind="stable")] = np.arange(1, len(offsets) + 1)
-    law = -np.log(rank)
-    law = (law - law.mean()) * offsets.std() / law.std()
-    return _other_catalogue(world, item_offsets=law)
-
-
-def drift(world: SessionsWorld) -> SessionsWorld:
-    """Interests that do not move."""
-    return _with(world, sigma_omega=0.0)
+    def act(self, users: Any, uniforms: Any) -> Any:
+        """See :meth:`Policy.act`."""
+        p = self.probabilities(users)
+        actions = np.minimum((np.cumsum(p, axis=1) <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
+        return actions, p[np.arange(len(users)), actions]
 
 
-def link(world: SessionsWorld) -> SessionsWorld:
-    """Clicks that do not ask for interests: by the item alone, at the same mean rate."""
-    catalogue = world.catalogue
-    mean = world.click_probabilities(rng.normals(3, Stream.USER, 0, (2000, world.params.n_factors))).mean(axis=0)
-    grid = np.linspace(-30.0, 30.0, 6001)
-    ones = SessionsWorld(dataclasses.replace(world.params, n_items=len(grid), n_flips=0))
-    ones.__dict__["catalogue"] = dataclasses.replace(
-        catalogue,
-        item_factors=np.zeros((len(grid), world.params.n_factors)), item_offsets=grid,
-        click_factors=np.zeros((len(grid), world.params.n_factors)), click_offsets=grid,
-    )  # fmt: skip
-    rate = ones.click_probabilities(np.zeros((1, world.params.n_factors)))[0]
-    offsets = np.interp(mean, rate, grid)
-    return _other_catalogue(world, click_factors=np.zeros_like(catalogue.click_factors), click_offsets=offsets)
+class Follows(Policy):
+    """What users viewed after the last view's item in the training log, by count; one time in five any item."""
+
+    def __init__(self, training: Log, n_items: int) -> None:
+        self.n_items, self.last, self.name = n_items, {}, "hidden"
+        user, item = (training.organic()[name] for name in ("user", "item"))
+        self.counts = np.ones((n_items, n_items)) * 0.01
+        same = user[1:] == user[:-1]
+        np.add.at(self.counts, (item[:-1][same], item[1:][same]), 1.0)
+        self.counts /= self.counts.sum(axis=1, keepdims=True)
+
+    def reset(self, users: Any) -> None:
+        """See :meth:`Policy.reset`."""
+        self.last.update(dict.fromkeys(users.tolist(), 0))
+
+    def observe(self, users: Any, items: Any) -> None:
+        """See :meth:`Policy.observe`."""
+        self.last.update(zip(users.tolist(), items.tolist(), strict=True))
+
+    def probabilities(self, users: Any) -> Any:
+        """See :meth:`Policy.probabilities`."""
+        return 0.2 / self.n_items + 0.8 * self.counts[[self.last[user] for user in users.tolist()]]
+
+    act = OneOfTheLast.act
 
 
-def alike(world: SessionsWorld) -> SessionsWorld:
-    """Users who are all alike."""
-    return _with(world, sigma_omega_initial=0.0, sigma_omega=0.0)
+LOGGERS = ("random", "user-popularity+epsilon=0.1", "item-knn+epsilon=0.1", "unknown")
+KNOWN_HERE = ("user-knn+epsilon=0.3", "svd+temperature=0.1", "last", "last three", "follows")
+"""What the unknown policy of a setting is, in turn. The last two were not run before the judged study."""
 
 
-def bored(world: SessionsWorld) -> SessionsWorld:
-    """Users who do not view again what they viewed last: half of such views are of an item of another user's."""
-
-    def change(columns: dict[str, Any], seed: int) -> dict[str, Any]:
-        views = np.flatnonzero(columns["event"] == schema.ORGANIC)
-        item, user = columns["item"][views].copy(), columns["user"][views]
-        again = np.append(False, (user[1:] == user[:-1]) & (item[1:] == item[:-1]))
-        draw = rng.uniforms(derive_seed(seed, "bored"), Stream.PROTOCOL, views, 0)
-        chosen = np.flatnonzero(again & (draw < 0.5))
-        other = rng.uniforms(derive_seed(seed, "bored"), Stream.PROTOCOL, views[chosen], 1)
-        item[chosen] = columns["item"][views][(other * len(views)).astype(np.int64)]
-        columns["item"][views] = item
-        return columns
-
-    return _changed(world, change)
-
-
-def _thinned(keep: Callable[[Any], Any], label: str) -> Callable[[dict[str, Any], int], dict[str, Any]]:
-    def change(columns: dict[str, Any], seed: int) -> dict[str, Any]:
-        shown = columns["event"] == schema.BANDIT
-        new = user_begins(columns["user"])
-        new[1:] |= shown[1:] != shown[:-1]
-        place = np.arange(len(new)) - np.flatnonzero(new)[np.cumsum(new) - 1]
-        draw = rng.uniforms(derive_seed(seed, label), Stream.PROTOCOL, np.arange(len(new)), 0)
-        columns["reward"][shown & (draw >= keep(place))] = 0.0
-        return columns
-
-    return change
+def logged(world: DecisionWorld, logger: str, number: int, n_users: int) -> tuple[Log, Policy]:
+    """A log as the command ``simulate`` writes it, and its policy; an unknown one is named nowhere."""
+    training = {"policy": "random", "n_users": TRAINING, "seed": derive_seed(number, "train")}
+    kinds = KNOWN_HERE if number < 1_000_000 else KNOWN_HERE[:3]
+    name = kinds[number % len(kinds)] if logger == "unknown" else logger
+    train = simulate(world, learner("random").fit(Log({}), n_items=N_ITEMS, seed=0), TRAINING, training["seed"])
+    if name.startswith("last"):
+        policy: Any = OneOfTheLast(N_ITEMS, 1 if name == "last" else 3)
+    elif name == "follows":
+        policy = Follows(train, N_ITEMS)
+    else:
+        policy = learner(name).fit(train, n_items=N_ITEMS, seed=derive_seed(number, "fit"))
+    log = simulate(world, policy, n_users, number)
+    return Log(log.columns, {} if logger == "unknown" else {**log.provenance, "training": training}), policy
 
 
-def tiring(world: SessionsWorld) -> SessionsWorld:
-    """The log's world of ``tireless``: clicks become rarer along a run of recommendations."""
-    return _changed(world, _thinned(lambda place: np.maximum(1.0 - 0.05 * place, 0.2), "tiring"))
+# -------------------------------------------------------------------------------------------- worlds with one defect
+
+K = 4
+MOST_VIEWS = 12
 
 
-def tireless(world: SessionsWorld) -> SessionsWorld:
-    """Clicks as rare as in ``tiring`` on the whole, wherever in a run."""
-    p = world.params
-    stay = 1.0 - p.p_bandit_to_organic - p.p_leave_bandit - 0.01
-    weight = stay ** np.arange(400)
-    share = float((weight * np.maximum(1.0 - 0.05 * np.arange(400), 0.2)).sum() / weight.sum())
-    return _changed(world, _thinned(lambda place: np.full(len(place), share), "tireless"))
+@dataclass(frozen=True)
+class ShopParams(Params):
+    """Of a world whose users browse in runs and are recommended items in runs.
+
+    Attributes:
+        number: of the setting.
+        defect: of :data:`DEFECTS`, or empty.
+        intercept: of the click logit.
+        p_leave: probability of leaving after a recommendation.
+    """
+
+    number: int = 0
+    defect: str = ""
+    intercept: float = -3.0
+    p_leave: float = 0.03
 
 
-def two_sorts(world: SessionsWorld) -> SessionsWorld:
-    """Users of two sorts: half of them leave when a third of their life is over."""
+class Shop(DecisionWorld):
+    """Users of normal interests that drift, who click by a logistic link; one defect at most."""
 
-    def change(columns: dict[str, Any], seed: int) -> dict[str, Any]:
-        begins = user_begins(columns["user"])
-        owner = np.cumsum(begins) - 1
-        length = np.bincount(owner)
-        place = np.arange(len(owner)) - np.flatnonzero(begins)[owner]
-        early = rng.uniforms(derive_seed(seed, "sorts"), Stream.PROTOCOL, columns["user"][begins], 0) < 0.5
-        kept = ~early[owner] | (place <= length[owner] / 3.0)
-        return {name: values[kept] for name, values in columns.items()}
+    name, params_class, reward_name = "shop", ShopParams, "click"
+    params: ShopParams
 
-    return _changed(world, change)
+    def __init__(self, params: ShopParams) -> None:
+        self.params, self.n_items = params, N_ITEMS
+        seed = derive_seed(23, f"shop {params.number}")
+        self.items = rng.normals(seed, Stream.CATALOGUE, 0, (N_ITEMS, K))
+        noise = rng.normals(seed, Stream.OFFSETS, 0, (N_ITEMS, K + 1))
+        self.offsets = (0.6 + 0.6 * float(rng.uniforms(seed, Stream.PROTOCOL, 0, 0)[0])) * noise[:, K]
+        self.clicks = 0.8 * self.items + 0.6 * noise[:, :K]
+        net = rng.normals(seed, Stream.FIT, 0, (2 * K + 1, 12))
+        self.layers = net[: 2 * K], net[2 * K]
+        self.centres = rng.normals(seed, Stream.SEED, 0, (4, K))
+        self.phase = 2 * np.pi * rng.uniforms(seed, Stream.PROTOCOL, np.arange(N_ITEMS), 1)
+
+    def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> ShopLanes:
+        """See :meth:`recsim_mnar.worlds.base.LaneWorld.open_lanes`."""
+        return ShopLanes(self, n_lanes)
 
 
-Family = tuple[Callable[[SessionsWorld], SessionsWorld], Callable[[SessionsWorld], SessionsWorld]]
-_SAME: Callable[[SessionsWorld], SessionsWorld] = lambda world: world  # noqa: E731
+class ShopLanes(PlainLanes):
+    """Users side by side."""
 
-KNOWN: dict[str, Family] = {
-    "another popularity law": (_SAME, popularity),
-    "drift switched off": (_SAME, drift),
-    "clicks by another link": (_SAME, link),
-    "users all alike": (_SAME, alike),
-}
-"""By name: the log's world and the wrong one, each made of the right world."""
-HELD_OUT: dict[str, Family] = {
-    "users who tire taken for tireless": (tiring, tireless),
-    "bored by what they viewed last": (_SAME, bored),
-    "half of the users leave early": (_SAME, two_sorts),
-}
+    def __init__(self, world: Shop, n_lanes: int) -> None:
+        super().__init__(n_lanes)
+        self.world, self.defect = world, world.params.defect
+        self.omega = np.zeros((n_lanes, K))
+        self.viewed, self.shown = np.zeros((2, n_lanes, N_ITEMS))
+        self.place, self.last = np.zeros((2, n_lanes), np.int64)
+        self.browsing = np.zeros(n_lanes, np.bool_)
+
+    def _draw(self, which: Any, stream: int, index: Any) -> Any:
+        out = np.empty(len(which))
+        for seed in np.unique(self.seed[which]):
+            rows = self.seed[which] == seed
+            at = np.broadcast_to(index, len(which))[rows]
+            out[rows] = rng.uniforms(int(seed), stream, self.user[which[rows]], at)
+        return out
+
+    def _normals(self, which: Any, first: Any) -> Any:
+        from scipy.special import ndtri
+
+        return np.stack([ndtri(np.clip(self._draw(which, Stream.USER, first + k), 1e-12, 1 - 1e-12))
+                         for k in range(K)], axis=1)  # fmt: skip
+
+    def arrive(self, which: Any) -> None:
+        """See :meth:`PlainLanes.arrive`."""
+        self.omega[which] = self._normals(which, 0)
+        if self.defect == "segments":
+            segment = (4 * self._draw(which, Stream.CLOCK, 0)).astype(np.int64)
+            self.omega[which] = 0.95 * self.world.centres[segment] + 0.3 * self.omega[which]
+        self.viewed[which], self.shown[which], self.place[which], self.last[which] = 0.0, 0.0, 0, -1
+        self.browsing[which] = True
+
+    def browse(self, which: Any) -> Any:
+        """See :meth:`PlainLanes.browse`."""
+        count = np.zeros(len(which), np.int64)
+        rows = np.flatnonzero(self.browsing[which])
+        lanes, world = which[rows], self.world
+        here = self.n_decisions[lanes] * 64
+        self.omega[lanes] += 0.15 * self._normals(lanes, here + 8)
+        length = np.log(np.maximum(self._draw(lanes, Stream.ORGANIC, here), 1e-12)) / math.log(0.75)
+        count[rows] = 1 + np.minimum(length, MOST_VIEWS - 1).astype(np.int64)
+        items = np.full((len(which), MOST_VIEWS), -1)
+        for place in range(MOST_VIEWS):
+            now = np.flatnonzero(count[rows] > place)
+            lane = lanes[now]
+            if len(lane) == 0:
+                break
+            logits = self.omega[lane] @ world.items.T + world.offsets
+            if self.defect == "boredom":
+                logits -= 0.7 * np.log1p(self.viewed[lane])
+            if self.defect == "season":
+                logits += np.cos(2 * np.pi * self.user[lane][:, None] / N_USERS + world.phase)
+            p = np.exp(logits - logits.max(axis=1, keepdims=True))
+            u = self._draw(lane, Stream.VIEW, here[now] + place)
+            item = np.minimum((np.cumsum(p, axis=1) < u[:, None] * p.sum(axis=1)[:, None]).sum(axis=1), N_ITEMS - 1)
+            if self.defect == "exposure":
+                follows = (self._draw(lane, Stream.EXPOSURE, here[now] + place) < 0.15) & (self.last[lane] >= 0)
+                item = np.where(follows, self.last[lane], item)
+            items[rows[now], place] = item
+            self.viewed[lane, item] += 1
+        self.browsing[lanes], self.place[lanes] = False, 0
+        return count, items[items >= 0]
+
+    def answer(self, which: Any, actions: Any) -> Any:
+        """See :meth:`PlainLanes.answer`."""
+        world, defect = self.world, self.defect
+        liking = (self.omega[which] * world.clicks[actions]).sum(axis=1) / 2.0
+        logit = world.params.intercept + {"sign": -liking, "neural": self._net(which, actions)}.get(defect, liking)
+        if defect == "attention":
+            logit -= 0.2 * np.minimum(self.place[which], 10)
+        if defect == "fatigue":
+            logit -= 0.8 * np.log1p(self.shown[which, actions])
+        clicked = self.uniforms(which) < 1.0 / (1.0 + np.exp(-logit))
+        leave = world.params.p_leave * (np.exp(-1.2 * np.clip(liking, -2, 2)) if defect == "churn" else 1.0)
+        u = self.uniforms(which, Stream.CLOCK)
+        self.shown[which, actions] += 1
+        self.place[which] += 1
+        self.last[which] = actions
+        self.browsing[which] = clicked | (u > 0.88)
+        return clicked.astype(np.float64), u >= leave
+
+    def _net(self, which: Any, actions: Any) -> Any:
+        inside, outside = self.world.layers
+        x = np.hstack([self.omega[which], self.world.clicks[actions]])
+        return np.tanh(x @ inside / 2.0) @ outside / 2.0
+
+
+DEFECTS = ("attention", "boredom", "sign", "exposure", "neural", "season", "segments", "fatigue", "churn")
+
+
+def defective(defect: str, number: int, n_users: int) -> tuple[Log, Policy, Shop]:
+    """A log of a world with a defect, its policy, and the world without it.
+
+    That world clicks and stays as often as the log's users: it is what a fit without the defect would be.
+    """
+    logger = (*LOGGERS[1:],)[number % 3]
+    log, policy = logged(Shop(ShopParams(number=number, defect=defect)), logger, number, n_users)
+    params = ShopParams(number=number)
+    for _ in range(3):
+        own = simulate(Shop(params), copy.deepcopy(policy), n_users, derive_seed(number, "matching"))
+        rate, wanted = (float(each["reward"][each.is_bandit].mean()) for each in (own, log))
+        step = math.log(wanted / (1 - wanted)) - math.log(rate / (1 - rate))
+        length = own.is_bandit.sum() / log.is_bandit.sum()
+        params = replace(params, intercept=params.intercept + step, p_leave=min(params.p_leave * float(length), 0.5))
+    return Log(log.columns, {}), policy, Shop(params)
+
+
+Make = Callable[[int, int], tuple[Log, Policy | None, DecisionWorld]]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,9 @@ Make = Callable[[], DecisionWorld]
 SEED = 20190912
 FEW_USERS, MANY_USERS = 100, 2000
 MOST_DEVIATIONS = 5.0
-"""Standard errors by which rewards may differ from their stated means: beyond it lie 6 of 10,000,000 true worlds."""
+"""Standard errors of a normal beyond which lie 6 of 10,000,000 true worlds: so improbable is what is refused."""
+HIGH = 10_000
+"""First of the users of high numbers: amid those over whom the truth of a policy is averaged."""
 LEAST_ROWS = 100
 """Recommendations of one item from which its own mean is tested; fewer would not be near normal."""
 
@@ -166,21 +169,43 @@ def truth_in_range(make: Make) -> None:
 
 
 def rewards_have_their_means(make: Make) -> None:
-    """Rewards less their stated means sum to 0, over all and item by item, within :data:`MOST_DEVIATIONS`.
-
-    Users are independent, so the standard error is that of the users' sums, however their decisions hang together.
-    """
+    """Rewards less their stated means sum to 0, over all and item by item, as nearly as :func:`bound` says."""
     world = make()
     if world.truth_column is None:
         return
     rows = world.trajectories(SEED, 0, MANY_USERS, None, keep_truth=True)
     shown = np.flatnonzero(rows["event"] == schema.BANDIT)
-    error = rows["reward"][shown] - rows[world.truth_column][shown]
-    user, action = rows["user"][shown], rows["action"][shown]
-    _check_mean(user, error, "rewards")
+    action, binary = rows["action"][shown], bool(np.isin(rows["reward"][shown], (0.0, 1.0)).all())
+    user, reward, truth = (rows[name][shown] for name in ("user", "reward", world.truth_column))
+    _check_mean(user, reward, truth, "rewards", binary=binary)
     for item in np.flatnonzero(np.bincount(action, minlength=world.n_items) >= LEAST_ROWS):
         of_it = action == item
-        _check_mean(user[of_it], error[of_it], f"rewards of item {item}")
+        _check_mean(user[of_it], reward[of_it], truth[of_it], f"rewards of item {item}", binary=binary)
+
+
+def any_number(make: Make) -> None:
+    """Users of high numbers earn what those of low numbers earn, over all and item by item.
+
+    The truth of a policy is a mean over users 0 to 19,999, an arm's over 0 to 4,999: where a user's number is a date,
+    they are of other periods.
+    """
+    world = make()
+    blocks = [world.trajectories(SEED, first, MANY_USERS, None) for first in (0, HIGH)]
+    shown = [rows["event"] == schema.BANDIT for rows in blocks]
+    users, items, rewards = ([rows[name][flag] for rows, flag in zip(blocks, shown, strict=True)]
+                             for name in ("user", "action", "reward"))  # fmt: skip
+    counts = [np.bincount(each, minlength=world.n_items) for each in items]
+    for item in (None, *np.flatnonzero(np.minimum(*counts) >= LEAST_ROWS)):
+        rows = [np.ones(len(each), np.bool_) if item is None else each == item for each in items]
+        means, errors = zip(*(_mean_of_users(u[r], x[r]) for u, x, r in zip(users, rewards, rows, strict=True)),
+                            strict=True)  # fmt: skip
+        error = float(np.hypot(*errors))
+        if abs(means[1] - means[0]) > MOST_DEVIATIONS * error + 1e-9:
+            what = "a recommendation" if item is None else f"a recommendation of item {item}"
+            raise BrokenRuleError(
+                f"users {HIGH:,} to {HIGH + MANY_USERS - 1:,} earn {means[1]:.4g} {what}, users 0 to "
+                f"{MANY_USERS - 1:,} earn {means[0]:.4g}: the truth is a mean over other users than an arm's"
+            )
 
 
 def describes_itself(make: Make) -> None:
@@ -217,6 +242,7 @@ RULES: dict[str, tuple[Callable[[Make], None], str]] = {
     "truth_is_the_mean": (truth_is_the_mean, "fill the truth column with reward_means of the state before the answer"),
     "truth_in_range": (truth_in_range, "state a probability where rewards are 0 or 1"),
     "rewards_have_their_means": (rewards_have_their_means, "draw rewards whose mean is the truth column"),
+    "any_number": (any_number, "let a user's number address draws only, and take dates from decisions"),
     "describes_itself": (describes_itself, "return the name and what defines the world, in JSON types"),
     "params_round_trip": (params_round_trip, "use fields of type bool, int, float or str"),
 }
@@ -275,13 +301,33 @@ def _same(one: Columns, other: Columns, what: str, than: str) -> None:
             )
 
 
-def _check_mean(user: NDArray[np.int64], error: NDArray[np.float64], what: str) -> None:
-    if len(user) == 0:
-        return
-    sums = np.add.reduceat(error, user_starts(user))
-    scale = float(np.sqrt((sums**2).sum()))
-    if abs(sums.sum()) > MOST_DEVIATIONS * scale + 1e-9 * len(error):
+def _check_mean(
+    user: NDArray[np.int64], reward: NDArray[np.float64], truth: NDArray[np.float64], what: str, *, binary: bool
+) -> None:
+    error = reward - truth
+    if len(user) and abs(error.sum()) > bound(user, error, truth, binary=binary) + 1e-9 * len(error):
         raise BrokenRuleError(
-            f"{what}: their mean is {abs(sums.sum()) / scale:.1f} standard errors from the stated one, "
-            f"by {error.mean():+.4g} in {len(error):,} recommendations"
+            f"{what}: they sum to {reward.sum():.4g}, the stated means to {truth.sum():.4g}: further apart, by "
+            f"{error.mean():+.4g} in {len(error):,} recommendations, than chance allows"
         )
+
+
+def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np.float64], *, binary: bool) -> float:
+    """What sums of rewards may miss those of their means by: as improbable as :data:`MOST_DEVIATIONS` of a normal.
+
+    Rewards of 0 and 1 have the variance p (1 - p), of which a few that were seen say little: Freedman's inequality
+    (1975, "On tail probabilities for martingales"; Bernstein's constant) holds for any number of them. For others the
+    standard error is that of the users' sums, for users are independent.
+    """
+    if not binary:
+        return MOST_DEVIATIONS * float(np.sqrt((np.add.reduceat(error, user_starts(user)) ** 2).sum()))
+    rare = -math.log(math.erfc(MOST_DEVIATIONS / math.sqrt(2.0)) / 2.0)
+    variance = float((truth * (1.0 - truth)).clip(0.0).sum())
+    return rare / 3.0 + math.sqrt(rare**2 / 9.0 + 2.0 * variance * rare)
+
+
+def _mean_of_users(user: NDArray[np.int64], reward: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean reward of a recommendation and its standard error, users being independent."""
+    mean = float(reward.mean()) if len(reward) else 0.0
+    sums = np.add.reduceat(reward - mean, user_starts(user)) if len(user) else np.zeros(1)
+    return mean, float(np.sqrt((sums**2).sum()) / max(len(reward), 1))

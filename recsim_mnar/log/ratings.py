@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.log import schema
 from recsim_mnar.log.receipts import arrays_digest
+from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.schema import as_type, read_only
+from recsim_mnar.log.table import Log
 
 Floats = NDArray[np.float64]
 
@@ -127,3 +130,14 @@ def split_folds(n: int, n_folds: int, seed: int) -> NDArray[np.int64]:
     fold = np.empty(n, np.int64)
     fold[order] = np.arange(n) % n_folds
     return fold
+
+
+def log_of_ratings(ratings: Ratings) -> Log:
+    """A log of ratings, an organic row each with the rating as its reward; its times only count a user's rows."""
+    order = np.argsort(ratings.users, kind="stable")
+    user = ratings.users[order]
+    step = steps_within(user)
+    event = np.full(len(user), schema.ORGANIC, np.int8)
+    names = ("user", "step", "time", "event", "item", "reward")
+    columns = (user, step, step.astype(np.float64), event, ratings.items[order], ratings.values[order])
+    return Log(dict(zip(names, columns, strict=True)), {"kind": "ratings"})

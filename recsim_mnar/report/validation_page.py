@@ -24,20 +24,20 @@ WIDTH = 80
 
 def table_lines(found: Validation) -> Iterator[str]:
     """The checks, a line each, within :data:`WIDTH` columns."""
-    yield f"{'check':<29}{'grade':<11}{'real':>10}{'simulated':>10}{'apart':>7}{'halves':>7}{'p':>6}"
+    yield f"{'check':<29}{'grade':<11}{'real':>10}{'simulated':>10}{'apart':>7}{'chance':>7}{'p':>6}"
     for check in found.checks:
         p = "" if check.p_adjusted is None else f"{check.p_adjusted:.3f}".removeprefix("0")
         yield (
             f"{check.name[:28]:<29}{check.grade:<11}{check.real:>10.4g}{check.simulated:>10.4g}"
-            f"{check.distance:>7.3f}{check.ceiling:>7.3f}{p:>6}"
+            f"{check.distance:>7.3f}{check.chance:>7.3f}{p:>6}"
         )
 
 
 LEGEND = (
     "real, simulated: the number of the check's name on either side. apart: how far the two sides differ, 0 is not at "
-    "all. halves: how far two halves of the real users differ, which is what chance does. p: how often chance makes as "
-    "much, corrected for all checks. matches: not told from real users; close: told apart, by little; off: told apart; "
-    "cannot say: too few users to tell."
+    "all. chance: how far the same users differ where they are divided at random. p: how often chance makes as much, "
+    "corrected for all checks. matches: not told from real users; close: told apart, by little; off: told apart; "
+    "cannot say: too few users to tell, or what they were shown is not known."
 )
 """Of the table."""
 
@@ -63,7 +63,7 @@ def answers(found: Validation) -> list[tuple[str, str, list[str]]]:
     return [
         ("best", "valid for these questions", found.valid_for),
         ("costs", "not valid for these", found.not_valid_for),
-        ("indistinguishable", "cannot say for these: too little to see a difference by", found.cannot_say),
+        ("indistinguishable", "cannot say for these: see the check", found.cannot_say),
         ("", "not checked for those", found.not_checked),
     ]
 
@@ -87,26 +87,22 @@ def write_validation(path: Path, found: Validation, made_by: dict[str, Any]) -> 
         classes=_CLASSES,
         notes=found.notes,
         facts=found.facts,
-        features=next((c.details["features"] for c in found.checks if c.kind == "classifier"), []),
+        features=next((c.picture["features"] for c in found.checks if c.kind == "classifier"), []),
     )
 
 
 def _figure(check: Check) -> Figure | None:
     picture = check.picture
     kind = picture.get("kind")
-    if kind in ("cumulative", "scaled") or (kind == "shares" and len(picture["entries"]) <= _FEW):
+    if kind in ("cumulative", "scaled", "standard") or (kind == "shares" and len(picture["entries"]) <= _FEW):
         svg, caption = (
             _lines(picture),
-            "Black: real users; orange: simulated ones; the band: halves of the log (5 to 95 %).",
+            "Black: real users; orange: simulated ones; the band: what chance does to real ones (5 to 95 %).",
         )
     elif kind == "shares":
-        svg, caption = _scatter(picture), "A dot an item, of those with the largest shares; bars: halves of the log."
+        svg, caption = _scatter(picture), "A dot an item, of those with the largest shares; bars: what chance does."
     elif kind == "features":
         svg, caption = _bars(picture["features"]), "How well single features tell real users from simulated ones."
-    elif kind == "agents":
-        svg, caption = _agents(picture), "Black: half of the log; grey: the other half; orange: simulated."
-    elif kind == "rates":
-        svg, caption = _rates(picture), "Whiskers: 95 %, of the log's sampling error and of the prediction's."
     else:
         return None
     return Figure(f"{check.name}: {check.grade}", svg, f"{check.says}. {caption}")
@@ -150,28 +146,4 @@ def _bars(features: list[dict[str, Any]]) -> str:
     axes.set_yticks(range(len(names)), names)
     axes.set_xlim(0.5, 1.0)
     axes.set_xlabel("area under the curve, by this feature alone")
-    return svg_of(figure)
-
-
-def _agents(picture: dict[str, Any]) -> str:
-    figure, axes = axes_of(6.2, 2.8)
-    x = np.arange(len(picture["agents"]))
-    axes.scatter(x - 0.12, picture["half"], color="#9ca3af", s=30, label="other half")
-    axes.scatter(x, picture["real"], color=_REAL, s=30, label="real")
-    axes.scatter(x + 0.12, picture["simulated"], color=_SIMULATED, s=30, label="simulated")
-    axes.set_xticks(x, [label_of(name) for name in picture["agents"]], rotation=20, ha="right", rotation_mode="anchor")
-    axes.set_ylabel("hit rate at 10")
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
-    return svg_of(figure)
-
-
-def _rates(picture: dict[str, Any]) -> str:
-    figure, axes = axes_of(5.2, 2.6)
-    x = np.arange(len(picture["names"]))
-    axes.errorbar(x, picture["values"], yerr=picture["errors"], fmt="o", color=_REAL, capsize=4)
-    axes.set_xticks(x, picture["names"])
-    axes.set_xlim(-0.5, len(x) - 0.5)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("click rate")
     return svg_of(figure)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsim_mnar.contracts.worlds import RULES
+from recsim_mnar.contracts.worlds import RULES, bound
 from recsim_mnar.testing import WorldContract, check_world
 from recsim_mnar.worlds import WORLDS, DecisionWorld, Params, PlainLanes, make_world
 from recsim_mnar.worlds.features import FeatureWorld
@@ -178,6 +178,36 @@ class TruthBeyond(CoinLanes):
         return (actions + 1) / 4 * 2
 
 
+class Rare(CoinLanes):
+    """A reward of 1 is so rare that .02 are expected of an item, and none is seen."""
+
+    chance = 1e-5
+
+    def expected(self, which, actions):
+        return np.full(len(which), 1e-5)
+
+    def answer(self, which, actions):
+        return (self.uniforms(which) < self.chance).astype(float), self.n_decisions[which] < 2
+
+
+class RarelyStated(Rare):  # some 24 rewards of 6,000 where .06 are stated
+    chance = 4e-3
+
+
+class Calendar(CoinLanes):  # each user comes a minute after the one before
+    def expected(self, which, actions):
+        return 0.25 + 0.5 * np.minimum(self.user[which] / 20_000, 1.0)
+
+    def answer(self, which, actions):
+        return (self.uniforms(which) < self.expected(which, actions)).astype(float), self.n_decisions[which] < 2
+
+
+class Turning(Calendar):  # no more is earned later on, but with other items
+    def expected(self, which, actions):
+        late = self.user[which] >= 5_000
+        return np.where(late, 3 - actions, actions + 1) / 4
+
+
 class OtherLives(Coins):
     def trajectories(self, seed, first_user, n_users, distribution, *, keep_truth=False):
         return super().trajectories(seed + 1, first_user, n_users, distribution, keep_truth=keep_truth)
@@ -216,6 +246,7 @@ FAULTS = {
     "truth_is_the_mean": of_lanes(TruthAside),
     "truth_in_range": of_lanes(TruthBeyond),
     "rewards_have_their_means": of_lanes(BiasedRewards),
+    "any_number": of_lanes(Calendar),
     "describes_itself": Forgetful,
     "params_round_trip": Uneven,
 }
@@ -243,3 +274,38 @@ def test_a_planted_fault_is_caught(rule):
 def test_impossible_transitions_are_named(kind, words):
     found = check_world(of_lanes(kind))
     assert any(words in finding.why for finding in found)
+
+
+def only(rule, kind):
+    """What a rule finds of a world of these lanes; rules of the truth of a state are others."""
+    return [finding.why for finding in check_world(of_lanes(kind)) if finding.rule == rule]
+
+
+def test_rare_rewards_that_were_not_seen_are_no_fault():
+    rows = of_lanes(Rare)().trajectories(20190912, 0, 2000, None, keep_truth=True)
+    shown = rows["event"] == 1
+    assert rows["reward"][shown].sum() == 0
+    assert rows["expected_reward"][shown].sum() == pytest.approx(0.06)
+    assert only("rewards_have_their_means", Rare) == []
+
+
+def test_rare_rewards_that_come_more_often_than_stated_are_a_fault():
+    (why,) = only("rewards_have_their_means", RarelyStated)
+    assert "the stated means to 0.06" in why
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("p", [0.002, 0.05, 0.5])
+def test_the_bound_of_rewards_is_as_strict_as_it_can_be(p):
+    """Beyond it lie none of 2,000 right worlds, and six standard errors and a dozen rewards are found."""
+    rng = np.random.default_rng(3)
+    n = 2000
+    most = bound(np.arange(n), np.zeros(n), np.full(n, p), binary=True)
+    assert np.abs(rng.binomial(n, p, 2000) - n * p).max() < most
+    assert most < 6 * np.sqrt(n * p * (1 - p)) + 12
+
+
+@pytest.mark.parametrize("kind", [Calendar, Turning])
+def test_a_user_s_number_as_a_date_is_named(kind):
+    (why,) = only("any_number", kind)
+    assert "users 10,000 to 11,999 earn" in why

@@ -12,9 +12,8 @@ import numpy as np
 from recsim_mnar.resuming import Form, in_json
 
 MATCHES, CLOSE, OFF, CANNOT_SAY = "matches", "close", "off", "cannot say"
-GRADES = (MATCHES, CLOSE, CANNOT_SAY, OFF)
-LEVEL = 0.05
-"""Of false alarms over all checks of one validation (Holm 1979)."""
+LEVEL = 0.025
+"""Of false alarms over all checks of one validation (Holm 1979): half of 5 %, for some policies are estimated."""
 _WIDE = 2.0
 """A check that finds nothing must have been able to see a difference of so many tolerances, or it cannot say."""
 
@@ -25,22 +24,20 @@ class Check:
 
     Attributes:
         name: of the check.
-        kind: ``statistic``, ``classifier``, ``ranking`` or ``out of policy``.
+        kind: ``statistic`` or ``classifier``.
         question: what it bears on.
         what: what ``real`` and ``simulated`` are.
         real: of the log's held-out users.
         simulated: of the world's.
-        distance: between groups of real and simulated users; its unit is the check's.
-        ceiling: median distance between two groups of real users: what no world can be expected to undercut.
-        ceiling_high: the .95 quantile of that.
-        visible: distance that would have been told from chance (.95 quantile under the hypothesis of no difference).
-        tolerance: an excess over the ceiling (:attr:`excess`) up to so much is small.
-        p: of no difference, by itself; None for a check without a test.
+        distance: between real and simulated users; its unit is the check's.
+        chance: its median where the same users are divided at random: what no world can be expected to undercut.
+        visible: its .95 quantile there: what would have been told from chance.
+        tolerance: an excess over chance up to so much is small; chance and difference add up in squares.
+        p: of no difference, by itself; None where it cannot be tested.
         p_adjusted: by Holm, over all checks.
-        grade: of :data:`GRADES`.
+        grade: matches, close, off or cannot say.
         says: one sentence.
         picture: what a picture shows; JSON types.
-        details: what else was found; JSON types.
     """
 
     name: str
@@ -50,8 +47,7 @@ class Check:
     real: float
     simulated: float
     distance: float
-    ceiling: float
-    ceiling_high: float
+    chance: float
     visible: float
     tolerance: float
     p: float | None
@@ -59,12 +55,11 @@ class Check:
     grade: str = CANNOT_SAY
     says: str = ""
     picture: dict[str, Any] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def excess(self) -> float:
-        """What of the distance is more than chance: chance and difference add up in squares."""
-        return _above(self.distance, self.ceiling)
+    def told_apart(self) -> bool:
+        """Whether its test says that the world is not the log's."""
+        return self.p_adjusted is not None and self.p_adjusted <= LEVEL
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
@@ -79,46 +74,32 @@ CHECKS: Form[list[Check]] = in_json(
 
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: rejecting those up to a level errs with at most that probability, over all of them."""
-    order = np.argsort(p, kind="stable")
     adjusted, running = [0.0] * len(p), 0.0
-    for place, index in enumerate(order):
+    for place, index in enumerate(np.argsort(p, kind="stable")):
         running = max(running, min(1.0, (len(p) - place) * p[index]))
         adjusted[index] = running
     return adjusted
 
 
 def graded(checks: Sequence[Check]) -> list[Check]:
-    """The checks with adjusted p-values; those that have no grade of their own are graded by them."""
-    tested = [i for i, check in enumerate(checks) if check.p is not None]
-    adjusted = dict(zip(tested, holm([float(checks[i].p or 0.0) for i in tested]), strict=True))
-    return [_graded(check, adjusted.get(i)) for i, check in enumerate(checks)]
+    """The checks with adjusted p-values and grades; one that cannot be tested stays as it is."""
+    adjusted = iter(holm([check.p for check in checks if check.p is not None]))
+    return [check if check.p is None else _graded(check, next(adjusted)) for check in checks]
 
 
-def _graded(check: Check, adjusted: float | None) -> Check:
-    if adjusted is None:
-        return check
-    grade = _grade(check, adjusted)
-    return dataclasses.replace(check, p_adjusted=adjusted, grade=grade, says=check.says or _says(check, grade))
-
-
-def _grade(check: Check, adjusted: float) -> str:
-    if adjusted <= LEVEL:
-        return CLOSE if check.excess <= check.tolerance else OFF
-    blind = _above(check.visible, check.ceiling) > _WIDE * check.tolerance
-    return CANNOT_SAY if blind or check.details.get("control_found") is False else MATCHES
-
-
-def _above(distance: float, chance: float) -> float:
-    """What of a distance is more than chance: chance and difference add up in squares."""
-    return float(np.sqrt(max(distance**2 - chance**2, 0.0)))
-
-
-def _says(check: Check, grade: str) -> str:
-    values = f"{check.what}: {check.real:.4g} real, {check.simulated:.4g} simulated"
-    halves = f"{check.distance:.3g} apart, halves of the log {check.ceiling:.3g}"
-    return {
-        MATCHES: f"{values}; {halves}: not told apart",
-        CLOSE: f"{values}; {halves}: told apart, by little",
-        OFF: f"{values}; {halves}: told apart",
-        CANNOT_SAY: f"{values}; {halves}: too few users to tell less than {check.visible:.3g}",
-    }[grade]
+def _graded(check: Check, adjusted: float) -> Check:
+    check = dataclasses.replace(check, p_adjusted=adjusted)
+    excess, blindness = (np.sqrt(max(d**2 - check.chance**2, 0.0)) for d in (check.distance, check.visible))
+    if check.told_apart:
+        grade = CLOSE if excess <= check.tolerance else OFF
+    else:
+        grade = CANNOT_SAY if blindness > _WIDE * check.tolerance else MATCHES
+    ending = {
+        MATCHES: "not told apart", CLOSE: "told apart, by little", OFF: "told apart",
+        CANNOT_SAY: f"too few users to tell less than {check.visible:.3g}",
+    }[grade]  # fmt: skip
+    says = (
+        f"{check.what}: {check.real:.4g} real, {check.simulated:.4g} simulated; {check.distance:.3g} apart, by chance "
+        f"{check.chance:.3g}: {ending}"
+    )
+    return dataclasses.replace(check, grade=grade, says=says)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ Ints = NDArray[np.int64]
 
 EPOCH = 1e8
 """Times above this are taken for seconds since 1970."""
+_COLUMNS = ("owner", "shown", "item", "reward", "time")
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,7 @@ class Lives:
 
     def rows(self, which: NDArray[np.bool_]) -> Lives:
         """Some rows; users without any stay counted."""
-        return self._with(**{name: getattr(self, name)[which] for name in _COLUMNS})
-
-    def users(self, which: Ints) -> Lives:
-        """Some users, numbered anew in the order given."""
-        place = np.full(self.n_users, -1, np.int64)
-        place[which] = np.arange(len(which))
-        kept = self.rows(place[self.owner] >= 0)
-        owner = place[kept.owner]
-        order = np.argsort(owner, kind="stable")
-        columns = {name: getattr(kept, name)[order] for name in _COLUMNS if name != "owner"}
-        return kept._with(n_users=len(which), owner=owner[order], **columns)
+        return dataclasses.replace(self, **{name: getattr(self, name)[which] for name in _COLUMNS})
 
     @staticmethod
     def joined(parts: Sequence[Lives]) -> Lives:
@@ -72,10 +64,6 @@ class Lives:
         columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
         columns["owner"] = np.concatenate([part.owner + start for part, start in zip(parts, first, strict=False)])
         return Lives(int(first[-1]), max(part.n_items for part in parts), **columns)
-
-    def _with(self, **changed: object) -> Lives:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Lives(**{**values, **changed})
 
     @functools.cached_property
     def views(self) -> Lives:
@@ -98,9 +86,7 @@ class Lives:
 
     def position(self) -> Ints:
         """(n,) place of each row among its user's, from 0."""
-        begins = user_begins(self.owner)
-        start = np.flatnonzero(begins)
-        return np.arange(len(self.owner)) - start[np.cumsum(begins) - 1] if len(start) else np.zeros(0, np.int64)
+        return _places(user_begins(self.owner))
 
     def runs(self, gap: float | None = None) -> tuple[Ints, Ints]:
         """Runs of rows of one kind and user; with ``gap``, cut also where more time than that passes.
@@ -108,26 +94,20 @@ class Lives:
         Returns:
             (n,) number of each row's run, ascending, and (n,) its place in it from 0.
         """
-        if len(self.owner) == 0:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         new = user_begins(self.owner)
         new[1:] |= self.shown[1:] != self.shown[:-1]
         if gap is not None:
             new[1:] |= np.diff(self.time) > gap
-        run = np.cumsum(new) - 1
-        return run, np.arange(len(run)) - np.flatnonzero(new)[run]
+        return np.cumsum(new) - 1, _places(new)
 
-    def earlier_views(self) -> Ints:
-        """(n,) how often the row's user has viewed the row's item in earlier rows."""
+    def earlier(self, counted: NDArray[np.bool_]) -> Ints:
+        """(n,) how many earlier rows of the same user and item are marked."""
         pair = self.owner * self.n_items + self.item
         order = np.argsort(pair, kind="stable")
-        sorted_pair, view = pair[order], (~self.shown[order]).astype(np.int64)
-        before = np.cumsum(view) - view
-        first = np.flatnonzero(np.append(True, sorted_pair[1:] != sorted_pair[:-1])) if len(order) else order
-        group = np.zeros(len(order), np.int64)
-        group[first[1:]] = 1
+        first = user_begins(pair[order])
+        before: Ints = np.cumsum(counted[order]) - counted[order]
         found = np.empty(len(order), np.int64)
-        found[order] = before - before[first][np.cumsum(group)] if len(order) else before
+        found[order] = before - before[first][np.cumsum(first) - 1]
         return found
 
     def gaps(self) -> tuple[Ints, Floats]:
@@ -143,8 +123,9 @@ class Lives:
     @functools.cached_property
     def ticks(self) -> bool:
         """Whether time only counts a user's rows."""
-        _, lengths = self.gaps()
-        return len(lengths) == 0 or bool(np.all(lengths == 1.0))
+        return bool(np.all(self.gaps()[1] == 1.0))
 
 
-_COLUMNS = ("owner", "shown", "item", "reward", "time")
+def _places(begins: NDArray[np.bool_]) -> Ints:
+    """(n,) place of each row in its stretch, from 0."""
+    return np.arange(len(begins)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]

@@ -1,4 +1,4 @@
-"""The statistics by which a world is held against a log: each from the rows of real and simulated users together.
+"""The table of statistics by which a world is held against a log, each made of columns of each user's own.
 
 Whatever is chosen by the data (bins, directions of items) is chosen on all users at once, real and simulated, so
 that it cannot favour one side.
@@ -6,189 +6,269 @@ that it cannot favour one side.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from recsim_mnar.fitting.validation.forms import (
-    BINS,
-    LAGS,
-    by_item,
-    grouped,
-    histogram,
-    lag_profile,
-    popularity_level,
-    profile,
-    ratio,
-    shares,
-    user_sums,
-)
 from recsim_mnar.fitting.validation.lives import Floats, Ints, Lives
-from recsim_mnar.fitting.validation.material import Material
-from recsim_mnar.fitting.validation.two_groups import CUMULATIVE, SCALED, SHARES, Statistic
-from recsim_mnar.progress import counting
+from recsim_mnar.fitting.validation.two_groups import CUMULATIVE, SCALED, SHARES, STANDARD, Columns
+from recsim_mnar.log.rows import user_begins
 
+BINS = 30
+"""Of a distribution, at most."""
+DIRECTIONS = 6
+GAP = 1800.0
+"""Seconds without a row that end a session."""
 NEAR, FAR = (1, 4), (11, 30)
 """Lags of the last views and of those far back, for drift."""
 PLACES = (1, 2, 3, 5, 9, 17, 33)
 """Where groups of places begin."""
 _PRIOR = 3.0
 """Views of no direction that are counted with each user's own, so that few views say little."""
-GAP = 1800.0
-"""Seconds without a row that end a session."""
 
 
-def statistics(material: Material) -> Iterator[Statistic]:
-    """Every statistic that both sides have something for."""
-    for make in counting(_ALL, "checks"):
-        found = make(material)
-        if found is not None:
-            yield found
+@dataclass(frozen=True)
+class Material:
+    """What statistics are made of.
+
+    Attributes:
+        lives: of all users, real and simulated.
+        same_items: whether an item's number means the same on both sides.
+        clock: whether times are known on both sides.
+        items: (n_items, d) directions of items: those that the same users meet are near each other; None without
+            ``same_items``.
+    """
+
+    lives: Lives
+    same_items: bool
+    clock: bool
+    items: Floats | None
+
+    @classmethod
+    def of(cls, sides: Sequence[Lives], *, same_items: bool, clock: bool) -> Material:
+        """The material of the users of several sides, one after another."""
+        lives = Lives.joined(sides)
+        return cls(lives, same_items, clock, directions_of(lives.views) if same_items else None)
 
 
-def _activity(m: Material) -> Statistic | None:
-    views = m.lives.views
-    if len(views.owner) == 0:
+def directions_of(views: Lives, d: int = DIRECTIONS) -> Floats | None:
+    """(n_items, d) items as directions, by correspondence analysis of who met what; None where there are too few."""
+    from scipy import sparse
+    from scipy.sparse.linalg import svds
+
+    counts, users = by_item(views), views.per_user()
+    items = np.bincount(views.item, minlength=views.n_items).astype(np.float64)
+    if min(np.sum(users > 0), np.sum(items > 0)) <= d + 2:
         return None
-    n = views.per_user()
-    return histogram(
-        "activity", "how much users do: events a user, and what rests on a user's history being long or short",
-        np.arange(m.lives.n_users), n, m.lives.n_users, "views a user", "mean views a user",
+    left = sparse.diags_array(1.0 / np.sqrt(np.maximum(users, 1.0)))
+    # Items met a few times would have directions of noise: they are drawn towards none.
+    right = sparse.diags_array(1.0 / np.sqrt(items + items.mean()))
+    _, sizes, rows = svds((left @ counts @ right).tocsr(), k=d + 1, v0=np.ones(min(counts.shape)))
+    kept = np.argsort(-sizes)[1:]
+    return np.asarray((right @ rows[kept].T) * np.sqrt(max(float(items.sum()), 1.0)), np.float64)
+
+
+def by_item(rows: Lives):  # type: ignore[no-untyped-def]  # scipy has no types
+    """(U, n_items) sparse counts of the rows by user and item."""
+    from scipy import sparse
+
+    return sparse.csr_array((np.ones(len(rows.owner)), (rows.owner, rows.item)), shape=(rows.n_users, rows.n_items))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table.
+
+    Attributes:
+        name: of the check.
+        question: what it bears on: "valid for ...".
+        what: the headline in words.
+        tolerance: distances up to so much above chance are small.
+        shown: whether it hangs on what users are recommended.
+        columns: of the users; None where a log has nothing for it.
+    """
+
+    name: str
+    question: str
+    what: str
+    tolerance: float
+    shown: bool
+    columns: Callable[[Material], Columns | None]
+
+
+def _shares(sums: Floats) -> Floats:
+    return sums / np.maximum(sums.sum(axis=1, keepdims=True), 1e-300)
+
+
+def _ratio(top: Any, bottom: Any) -> Floats:
+    """Quotients; 0 where there is nothing to divide by."""
+    return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=np.asarray(bottom) > 0)
+
+
+def _histogram(owner: Ints, values: Floats, n_users: int, axis: str) -> Columns:
+    """The distribution of values, each of which is a user's; bins of about equal counts, the mean as headline."""
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)))
+    code = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 1)
+    sums, most = np.zeros((n_users, len(edges) + 2)), np.zeros(n_users)
+    np.add.at(sums, (owner, code), 1.0)
+    np.maximum.at(most, owner, values)
+    sums[:, -2] = np.bincount(owner, values, minlength=n_users)
+    sums[:, -1] = np.bincount(owner, minlength=n_users)
+    features = {f"{axis}, sum": sums[:, -2], f"{axis}, number": sums[:, -1], f"{axis}, largest": most}
+    return Columns(
+        sums, lambda s: np.cumsum(_shares(s[:, :-2]), axis=1), CUMULATIVE, lambda s: _ratio(s[:, -2], s[:, -1]),
+        [f"{edge:.3g}" for edge in edges], axis, features,
     )  # fmt: skip
 
 
-def _popularity_curve(m: Material) -> Statistic | None:
+def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str) -> Columns:
+    """Means of values over all rows, and in groups of places, which count from 0."""
+    group = np.searchsorted(PLACES, place + 1, side="right") - 1
+    flags = [np.ones(len(owner), np.bool_), *(group == i for i in range(len(PLACES)))]
+    names = ["all", *(f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(PLACES))]
+    columns = [np.bincount(owner[flag], weight[flag], minlength=n_users)
+               for weight in (values, np.ones(len(owner))) for flag in flags]  # fmt: skip
+    sums, k = np.stack(columns, axis=1), len(flags)
+    return Columns(
+        sums, lambda s: _ratio(s[:, :k], s[:, k:]), SCALED, lambda s: _ratio(s[:, 0], s[:, k]),
+        [*names, f"{PLACES[-1]} on"], axis, {axis: _ratio(sums[:, 0], sums[:, k])},
+    )  # fmt: skip
+
+
+def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
+    """How recommendations with an outcome differ from all in their traits, each in standard deviations."""
+    owner, n_users, traits = m.lives.decisions.owner, m.lives.n_users, traits_of(m)
+    if not outcome.any():
+        return None
+    columns = [np.bincount(owner, outcome, minlength=n_users), np.bincount(owner, minlength=n_users)]
+    for trait in traits.values():
+        z = (trait - trait.mean()) / max(float(trait.std()), 1e-300)
+        columns += [np.bincount(owner, z * outcome, minlength=n_users), np.bincount(owner, z, minlength=n_users)]
+    sums = np.stack(columns, axis=1).astype(np.float64)
+
+    def values(s: Floats) -> Floats:
+        return _ratio(s[:, 2::2], s[:, :1]) - _ratio(s[:, 3::2], s[:, 1:2])
+
+    features = {f"{axis} {name}": sums[:, 2 * i + 2] for i, name in enumerate(traits)}
+    return Columns(sums, values, STANDARD, lambda s: values(s)[:, 0], [*traits], axis, features)
+
+
+def popularity_level(views: Lives) -> Floats:
+    """(n_items,) share of views that are of less popular items, and half of its own: from 0 to 1."""
+    count = np.bincount(views.item, minlength=views.n_items).astype(np.float64)
+    order = np.argsort(count, kind="stable")
+    level = np.empty(len(count))
+    level[order] = (np.cumsum(count[order]) - count[order] / 2) / max(count.sum(), 1.0)
+    return level
+
+
+def traits_of(m: Material) -> dict[str, Floats]:
+    """What each recommendation is to its user, by name: (d,) each."""
+    lives, found = m.lives, {}
+    if m.items is not None:
+        found["like what was viewed"] = _likeness(lives, m.items[lives.item])
+    found["viewed before"] = np.log1p(lives.earlier(~lives.shown))
+    found["popular"] = popularity_level(lives.views)[lives.item]
+    found["late"] = np.log1p(lives.position())
+    return {name: values[lives.shown] for name, values in found.items()}
+
+
+def _likeness(lives: Lives, at: Floats) -> Floats:
+    """(n,) how much each row's item is like what its user has viewed before: 0 where there is nothing."""
+    seen = np.column_stack([at, np.ones(len(at))]) * ~lives.shown[:, None]
+    running = np.cumsum(seen, axis=0) - seen
+    before = running - running[np.arange(len(at)) - lives.position()]
+    return np.einsum("ij,ij->i", before[:, :-1], at) / (before[:, -1] + _PRIOR)
+
+
+def _popular_items(m: Material) -> Columns | None:
     views = m.lives.views
     if len(views.owner) == 0:
         return None
-    n_items = views.n_items
-    tenth = max(1, n_items // 10)
+    level = np.log1p(np.bincount(views.item, minlength=views.n_items))[views.item]
+    mean = _ratio(views.per_user(level), views.per_user())
+    spread = _ratio(views.per_user(level**2), views.per_user()) - mean**2
+    features = {"popularity of the items viewed": mean, "spread of their popularity": spread}
 
     def curve(sums: Floats) -> Floats:
-        ordered = -np.sort(-shares(sums), axis=1)
-        return np.cumsum(ordered, axis=1)
+        return np.cumsum(-np.sort(-_shares(sums), axis=1), axis=1)
 
-    return Statistic(
-        "popularity curve", "how views concentrate on few items: head and tail, coverage, the gain of popularity",
-        by_item(views), curve, CUMULATIVE, lambda sums: curve(sums)[:, tenth - 1],
-        "share of views on the top 10 % of items", 0.03,
-        [str(i + 1) for i in range(n_items)], "the most popular items, so many of them",
-    )  # fmt: skip
+    values, distance = (_shares, SHARES) if m.same_items else (curve, CUMULATIVE)
+    tenth = max(1, views.n_items // 10) - 1
+    names = [str(i) for i in range(views.n_items)]
+    return Columns(by_item(views), values, distance, lambda s: curve(s)[:, tenth], names, "item", features)
 
 
-def _popular_items(m: Material) -> Statistic | None:
-    views = m.lives.views
-    if not m.same_items or len(views.owner) == 0:
-        return None
-    count = np.bincount(views.item, minlength=views.n_items)
-    top = np.argsort(-count, kind="stable")[:10]
-    return Statistic(
-        "popular items", "which items are popular: what a popularity ranking shows",
-        by_item(views), shares, SHARES, lambda sums: shares(sums)[:, top].sum(axis=1),
-        "share of views on the ten top items", 0.05, [str(i) for i in range(views.n_items)], "item",
-    )  # fmt: skip
+def _activity(m: Material) -> Columns | None:
+    n = m.lives.views.per_user() if len(m.lives.views.owner) else m.lives.per_user()
+    return _histogram(np.arange(m.lives.n_users), n, m.lives.n_users, "views a user")
 
 
-def _sessions(m: Material) -> Statistic | None:
+def _sessions(m: Material) -> Columns | None:
+    """Runs of recommendations between views; without recommendations, of views until :data:`GAP` passes."""
     lives = m.lives
-    shown, gap = bool(lives.shown.any()), GAP if lives.dated else None
-    if not shown and gap is None:
+    of, gap = (lives.shown, None) if lives.shown.any() else (~lives.shown, GAP if lives.dated else None)
+    if (gap is None and of.all()) or not of.any():
         return None
     run, place = lives.runs(gap)
-    last = np.append(run[1:] != run[:-1], True)
-    kept = last & ~lives.shown
-    if not kept.any():
-        return None
-    return histogram(
-        "session lengths", "how long users browse in one go", lives.owner[kept],
-        (place[kept] + 1).astype(np.float64), lives.n_users, "views in a row", "mean views in a row",
-    )  # fmt: skip
+    last = of & np.append(run[1:] != run[:-1], True)
+    return _histogram(lives.owner[last], place[last] + 1.0, lives.n_users, "events in a row")
 
 
-def _recommendations(m: Material) -> Statistic | None:
-    lives = m.lives
-    if not lives.shown.any() or not (~lives.shown).any():
-        return None
-    run, place = lives.runs()
-    last = np.append(run[1:] != run[:-1], True)
-    kept = last & lives.shown
-    return histogram(
-        "recommendations in a row", "how many recommendations users sit through", lives.owner[kept],
-        (place[kept] + 1).astype(np.float64), lives.n_users, "recommendations in a row",
-        "mean recommendations in a row",
-    )  # fmt: skip
+def _times(m: Material) -> Columns | None:
+    owner, lengths = m.lives.gaps()
+    return _histogram(owner, lengths, m.lives.n_users, "time between two events") if m.clock and len(owner) else None
 
 
-def _repeats(m: Material) -> Statistic | None:
+def _repeats(m: Material) -> Columns | None:
     views = m.lives.views
     if len(views.owner) == 0 or m.lives.rates:
         return None
-    again = (views.earlier_views() > 0).astype(np.float64)
-    place = views.position() + 1
-    return profile(
-        "repeat rate", "whether users come back to items: what recommending a user's own items earns",
-        views.owner, again, place, PLACES, views.n_users, "place of the view in the user's life",
-        "share of views of an item met before", 0.10,
-    )  # fmt: skip
+    again = (views.earlier(~views.shown) > 0).astype(np.float64)
+    return _by_place(views.owner, again, views.position(), views.n_users, "views of an item met before, by place")
 
 
-def _returns(m: Material) -> Statistic | None:
+def _co_occurrence(m: Material) -> Columns | None:
     views = m.lives.views
-    if len(views.owner) == 0 or m.lives.rates:
+    if m.items is None:
         return None
-    pairs = [
-        (views.owner[:-lag][same], (views.item[:-lag] == views.item[lag:])[same].astype(np.float64), i)
-        for i, lag, same in _lags(views)
-    ]
-    return lag_profile(
-        "returns by distance", "whether users come back to an item soon or late", pairs, views.n_users,
-        "same item again, so many views later", "two views in a row of one item",
-    )  # fmt: skip
-
-
-def _likeness_by_distance(m: Material) -> Statistic | None:
-    views = m.lives.views
-    if m.items is None or len(views.owner) == 0:
-        return None
-    at = m.items[views.item]
-    pairs = [
-        (views.owner[:-lag][same], np.einsum("ij,ij->i", at[:-lag][same], at[lag:][same]), i)
-        for i, lag, same in _lags(views)
-    ]
-    return lag_profile(
-        "likeness by distance", "how alike items are that a user meets one after another", pairs,
-        views.n_users, "likeness of two views, so many views apart", "likeness of two views in a row",
-    )  # fmt: skip
-
-
-def _drift(m: Material) -> Statistic | None:
-    """How much more the last views tell of the next one than views further back: of the same view, so tastes cancel."""
-    views = m.lives.views
-    if len(views.owner) == 0:
-        return None
-    columns, names = [], []
-    for name, agree in _agreements(m, views):
-        near, far = _mean_over(views, agree, NEAR), _mean_over(views, agree, FAR)
-        both = np.isfinite(near) & np.isfinite(far)
-        if both.any():
-            owner = views.owner[both]
-            columns += [np.bincount(owner, v, minlength=views.n_users)
-                        for v in (near[both] - far[both], near[both], np.ones(int(both.sum())))]  # fmt: skip
-            names.append(name)
-    if not names:
-        return None
-    k = len(names)
+    n = views.per_user()
+    mean = np.stack([_ratio(views.per_user(column), n) for column in m.items[views.item].T], axis=1)
+    i, j = np.triu_indices(mean.shape[1])
+    names = [f"{a + 1}" if a == b else f"{a + 1} with {b + 1}" for a, b in zip(i, j, strict=True)]
 
     def values(sums: Floats) -> Floats:
-        return np.stack([ratio(sums[:, 3 * i], sums[:, 3 * i + 2]) for i in range(k)], axis=1)
+        return sums[:, 1:] / np.maximum(sums[:, :1], 1.0)
 
-    def headline(sums: Floats) -> Floats:
-        return ratio(sums[:, 0], sums[:, 1])
+    features = {f"direction {k + 1} of the items": column for k, column in enumerate(mean.T)}
+    features["distance from the mean"] = (mean**2).sum(axis=1)
+    return Columns(
+        np.column_stack([n > 0, mean[:, i] * mean[:, j]]), values, SCALED, lambda s: values(s)[:, i == j].sum(axis=1),
+        names, "directions of items, squares and products", features,
+    )  # fmt: skip
 
-    return Statistic(
-        "drift", "how fast interests move: whether what a user did last tells more than what lies back",
-        np.stack(columns, axis=1).astype(np.float64), values, SCALED, headline,
-        "what the last views tell more than those far back, share", 0.25, names, "kind of agreement",
+
+def _drift(m: Material) -> Columns | None:
+    """How much more the last views tell of the next one than views further back: of the same view, so tastes cancel."""
+    views = m.lives.views
+    columns, names = [], []
+    for name, agree in _agreements(m, views):
+        near, far = (_mean_over(views, agree, lags) for lags in (NEAR, FAR))
+        both = np.isfinite(near) & np.isfinite(far)
+        if both.any():
+            names.append(name)
+            columns += [np.bincount(views.owner[both], v[both], minlength=views.n_users)
+                        for v in (near - far, near, np.ones(len(near)))]  # fmt: skip
+    if not names:
+        return None
+    sums = np.stack(columns, axis=1).astype(np.float64)
+    features = {f"drift, {name}": _ratio(sums[:, 3 * i], sums[:, 3 * i + 2]) for i, name in enumerate(names)}
+    return Columns(
+        sums, lambda s: _ratio(s[:, 0::3], s[:, 2::3]), SCALED, lambda s: _ratio(s[:, 0], s[:, 1]), names,
+        "kind of agreement", features,
     )  # fmt: skip
 
 
@@ -203,8 +283,7 @@ def _agreements(m: Material, views: Lives) -> Iterator[tuple[str, Callable[[Ints
 
 def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[int, int]) -> Floats:
     """(n,) mean agreement of each view with those of the same user so many views before; NaN where there are none."""
-    total, count = np.zeros(len(views.owner)), np.zeros(len(views.owner))
-    position = views.position()
+    total, count, position = np.zeros(len(views.owner)), np.zeros(len(views.owner)), views.position()
     for lag in range(lags[0], lags[1] + 1):
         rows = np.flatnonzero(position >= lag)
         total[rows] += agree(rows, lag)
@@ -212,231 +291,54 @@ def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[i
     return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
 
 
-def _co_occurrence(m: Material) -> Statistic | None:
+def _clicks_by_place(m: Material) -> Columns | None:
+    lives, shown = m.lives, m.lives.decisions
+    if lives.rates or not (shown.reward > 0).any():
+        return None
+    return _by_place(shown.owner, shown.reward, lives.runs()[1][lives.shown], lives.n_users, "clicks by place in a row")
+
+
+def _clicks_by_interest(m: Material) -> Columns | None:
+    return None if m.lives.rates else _contrasts(m, m.lives.decisions.reward, "clicked items, compared with shown, are")
+
+
+def _leaving(m: Material) -> Columns | None:
+    last = np.append(user_begins(m.lives.owner)[1:], True)[m.lives.shown].astype(np.float64)
+    return None if m.lives.rates else _contrasts(m, last, "items shown last, compared with all, are")
+
+
+def _stars(m: Material) -> Columns | None:
     views = m.lives.views
-    if m.items is None or len(views.owner) == 0:
-        return None
-    at = m.items[views.item]
-    n = views.per_user()
-    mean = np.stack([views.per_user(column) for column in at.T], axis=1) / np.maximum(n, 1.0)[:, None]
-    d = mean.shape[1]
-    upper = np.triu_indices(d)
-    products = (mean[:, :, None] * mean[:, None, :])[:, upper[0], upper[1]]
-    own = [f"{i + 1}" if i == j else f"{i + 1} with {j + 1}" for i, j in zip(*upper, strict=True)]
-    weights = np.ones((views.n_users, 1)) * (n > 0)[:, None]
-    diagonal = upper[0] == upper[1]
-
-    def values(sums: Floats) -> Floats:
-        return sums[:, 1:] / np.maximum(sums[:, :1], 1.0)
-
-    return Statistic(
-        "co-occurrence", "which items the same users meet: what collaborative filtering learns from",
-        np.hstack([weights, products]), values, SCALED, lambda sums: values(sums)[:, diagonal].sum(axis=1),
-        "spread of users over the directions of items", 0.10, own, "directions of items, squares and products",
-    )  # fmt: skip
-
-
-def _between_users(m: Material) -> Statistic | None:
-    """Variance between users: of tastes, of activity, of liking the popular, of clicking."""
-    views = m.lives.views
-    columns: list[Floats] = []
-    parts: list[tuple[str, Callable[[Floats], Floats]]] = []
-
-    def add(*some: Floats) -> int:
-        columns.extend(some)
-        return len(columns) - len(some)
-
-    n_users = m.lives.n_users
-    if len(views.owner):
-        _taste_parts(m, views, add, parts)
-    decisions = m.lives.decisions
-    clicks, shown = decisions.per_user(np.nan_to_num(decisions.reward)), decisions.per_user()
-    if clicks.any() and not m.lives.rates and shown.max() > 1:
-        k = add(clicks * (clicks - 1), shown * (shown - 1), clicks, shown)
-        parts.append(("clicking", lambda s: ratio(s[:, k], s[:, k + 1]) / np.maximum(ratio(s[:, k + 2],
-                                                  s[:, k + 3]) ** 2, 1e-300) - 1.0))  # fmt: skip
-    if not parts:
-        return None
-
-    def values(sums: Floats) -> Floats:
-        return np.stack([part(sums) for _, part in parts], axis=1)
-
-    sums = np.stack(columns, axis=1) if columns else np.zeros((n_users, 0))
-    return Statistic(
-        "variance between users", "how different users are: what personalising can gain over one list for all",
-        sums, values, SCALED, lambda s: values(s)[:, 0], f"variance between users of {parts[0][0]}", 0.10,
-        [name for name, _ in parts], "variance between users of",
-    )  # fmt: skip
-
-
-def _taste_parts(
-    m: Material, views: Lives, add: Callable[..., int], parts: list[tuple[str, Callable[[Floats], Floats]]]
-) -> None:
-    n = views.per_user()
-    level = popularity_level(views)[views.item]
-    total, squares = views.per_user(level), views.per_user(level**2)
-    k = add(total**2 - squares, n * (n - 1), total, n)
-    parts.append((
-        "liking the popular",
-        lambda s: ratio(s[:, k], s[:, k + 1]) - ratio(s[:, k + 2], s[:, k + 3]) ** 2,
-    ))  # fmt: skip
-    log_n = np.log(np.maximum(n, 1.0))
-    j = add(log_n, log_n**2, np.ones(views.n_users))
-    parts.append(("activity", lambda s: ratio(s[:, j + 1], s[:, j + 2]) - ratio(s[:, j], s[:, j + 2]) ** 2))
-    if m.items is not None:
-        at = m.items[views.item]
-        pairs = sum(views.per_user(c) ** 2 - views.per_user(c**2) for c in at.T)
-        h = add(np.asarray(pairs), n * (n - 1))
-        parts.insert(0, ("taste", lambda s: ratio(s[:, h], s[:, h + 1])))
-    if m.lives.rates:
-        stars = views.per_user(views.reward)
-        r = add(stars**2 - views.per_user(views.reward**2), n * (n - 1), stars, n)
-        parts.append(("mean rating", lambda s: ratio(s[:, r], s[:, r + 1]) - ratio(s[:, r + 2], s[:, r + 3]) ** 2))
-    elif m.items is None:
-        pairs = _own_pairs(views)
-        i = add(pairs, n * (n - 1))
-        parts.insert(0, ("taste (one item twice)", lambda s: ratio(s[:, i], s[:, i + 1])))
-
-
-def _own_pairs(views: Lives) -> Floats:
-    """(n_users,) ordered pairs of views of one item by one user."""
-    pair, count = np.unique(views.owner * views.n_items + views.item, return_counts=True)
-    return np.bincount(pair // views.n_items, count * (count - 1.0), minlength=views.n_users).astype(np.float64)
-
-
-def _times(m: Material) -> Statistic | None:
-    if not m.clock:
-        return None
-    owner, lengths = m.lives.gaps()
-    if len(owner) == 0:
-        return None
-    return histogram(
-        "time between events", "when things happen: anything in hours and days, not in events", owner, lengths,
-        m.lives.n_users, "time between two events of a user", "mean time between events",
-    )  # fmt: skip
-
-
-def _clicks_by_place(m: Material) -> Statistic | None:
-    lives = m.lives
-    if not _clicks(lives):
-        return None
-    _, place = lives.runs()
-    shown = lives.shown
-    return profile(
-        "clicks by place", "whether users tire of recommendations, or warm to them", lives.owner[shown],
-        lives.reward[shown], place[shown] + 1, PLACES, lives.n_users, "place among recommendations in a row",
-        "clicks a recommendation", 0.10, overall=True,
-    )  # fmt: skip
-
-
-def _clicks_by_interest(m: Material) -> Statistic | None:
-    """How clicked items differ from shown ones: in likeness to what the user viewed, in being viewed, in popularity.
-
-    Each in standard deviations of what was shown.
-    """
-    lives = m.lives
-    if not _clicks(lives) or not (~lives.shown).any():
-        return None
-    shown = lives.shown
-    owner, reward = lives.owner[shown], lives.reward[shown]
-    traits = {
-        "viewed before": np.log1p(lives.earlier_views()[shown]),
-        "popular": popularity_level(lives.views)[lives.item[shown]],
-    }
-    if m.items is not None:
-        traits = {"like what was viewed": _likeness(m)[shown], **traits}
-    columns: list[Floats] = []
-    for trait in traits.values():
-        z = (trait - trait.mean()) / max(float(trait.std()), 1e-300)
-        columns += [user_sums(owner, z * reward, lives.n_users), user_sums(owner, z, lives.n_users)]
-    columns += [lives.decisions.per_user(reward), lives.decisions.per_user()]
-    k = len(traits)
-
-    def values(sums: Floats) -> Floats:
-        return np.stack([ratio(sums[:, 2 * i], sums[:, -2]) - ratio(sums[:, 2 * i + 1], sums[:, -1])
-                         for i in range(k)], axis=1)  # fmt: skip
-
-    first = next(iter(traits))
-    return Statistic(
-        "clicks by interest", "what makes users click: which recommender earns more",
-        np.stack(columns, axis=1).astype(np.float64), values, SCALED, lambda s: values(s)[:, 0],
-        f"how far clicked items are {first}, in standard deviations", 0.10, list(traits),
-        "clicked items, compared with shown ones, are",
-    )  # fmt: skip
-
-
-def _likeness(m: Material) -> Floats:
-    """(n,) how much each row's item is like what its user has viewed before: 0 where there is nothing."""
-    lives = m.lives
-    assert m.items is not None
-    at = m.items[lives.item]
-    seen = np.where(lives.shown[:, None], 0.0, at)
-    running = np.cumsum(seen, axis=0) - seen
-    position = lives.position()
-    start = np.arange(len(position)) - position
-    before = running - running[start]
-    views: Ints = np.cumsum(~lives.shown) - (~lives.shown)
-    n: Ints = views - views[start]
-    return np.einsum("ij,ij->i", before, at) / (n + _PRIOR)
-
-
-def _clicked_items(m: Material) -> Statistic | None:
-    lives = m.lives
-    if not m.same_items or not _clicks(lives):
-        return None
-    decisions = lives.decisions
-    clicked = decisions.rows(decisions.reward > 0)
-    count = np.bincount(clicked.item, minlength=lives.n_items)
-    top = np.argsort(-count, kind="stable")[:10]
-    return Statistic(
-        "clicked items", "which items are clicked when they are shown", by_item(clicked, clicked.reward), shares,
-        SHARES, lambda sums: shares(sums)[:, top].sum(axis=1), "share of clicks on the ten top items", 0.05,
-        [str(i) for i in range(lives.n_items)], "item",
-    )  # fmt: skip
-
-
-def _stars(m: Material) -> Statistic | None:
-    views = m.lives.views
-    if not m.lives.rates:
-        return None
-    scale, code = np.unique(views.reward, return_inverse=True)
-    if len(scale) > BINS:
+    scale, code = np.unique(views.reward if m.lives.rates else np.zeros(0), return_inverse=True)
+    if not 0 < len(scale) <= BINS:
         return None
     sums = np.zeros((views.n_users, len(scale)))
     np.add.at(sums, (views.owner, code), 1.0)
-    return Statistic(
-        "ratings given", "how high revealed ratings are", sums, shares, SHARES, lambda s: shares(s) @ scale,
-        "mean revealed rating", 0.03, [f"{each:g}" for each in scale], "rating",
-    )  # fmt: skip
+    mean = _ratio(sums @ scale, views.per_user())
+    features = {"mean rating": mean, "spread of ratings": _ratio(sums @ scale**2, views.per_user()) - mean**2}
+    return Columns(sums, _shares, SHARES, lambda s: _shares(s) @ scale, [f"{v:g}" for v in scale], "rating", features)
 
 
-def _stars_by_popularity(m: Material) -> Statistic | None:
-    views = m.lives.views
-    if not m.lives.rates:
-        return None
-    level = np.minimum((popularity_level(views)[views.item] * 5).astype(np.int64), 4)
-    return grouped(
-        "ratings by popularity", "whether popular items are rated higher", views.owner, views.reward,
-        [level == i for i in range(5)], [f"popularity fifth {i + 1}" for i in range(5)], views.n_users,
-        "items by popularity", "mean rating in the top fifth", lambda s: ratio(s[:, 4], s[:, 9]), tolerance=0.03,
-    )  # fmt: skip
-
-
-_ALL: Sequence[Callable[[Material], Statistic | None]] = (
-    _popularity_curve, _popular_items, _activity, _sessions, _recommendations, _repeats, _returns, _times,
-    _co_occurrence, _likeness_by_distance, _drift, _between_users, _clicks_by_place, _clicks_by_interest,
-    _clicked_items, _stars, _stars_by_popularity,
+TABLE = (
+    Row("popular items", "which items are popular: head and tail, what a popularity ranking shows",
+        "share of views on the top 10 % of items", 0.05, False, _popular_items),
+    Row("activity", "how much users do, and what rests on a user's history being long or short",
+        "mean views a user", 0.05, False, _activity),
+    Row("sessions", "how long users browse, or sit through recommendations, in one go",
+        "mean events in a row", 0.05, True, _sessions),
+    Row("time between events", "when things happen: anything in hours and days, not in events",
+        "mean time between events", 0.05, False, _times),
+    Row("repeat rate", "whether users come back to items: what recommending a user's own items earns",
+        "share of views of an item met before", 0.10, False, _repeats),
+    Row("co-occurrence", "which items the same users meet: what collaborative filtering learns from",
+        "spread of users over the directions of items", 0.10, False, _co_occurrence),
+    Row("drift", "how fast interests move: whether what a user did last tells more than what came long before",
+        "what the last views tell more than those far back, share", 0.25, False, _drift),
+    Row("clicks by place", "whether users tire of recommendations, or warm to them",
+        "clicks a recommendation", 0.10, True, _clicks_by_place),
+    Row("clicks by interest", "what makes users click: which recommender earns more",
+        "how far clicked items differ, in standard deviations", 0.10, True, _clicks_by_interest),
+    Row("leaving", "whether recommendations drive users away",
+        "how far items shown last differ, in standard deviations", 0.10, True, _leaving),
+    Row("ratings given", "how high revealed ratings are", "mean revealed rating", 0.03, False, _stars),
 )  # fmt: skip
-
-
-def _clicks(lives: Lives) -> bool:
-    decisions = lives.decisions
-    return len(decisions.owner) > 0 and bool((decisions.reward > 0).any()) and not lives.rates
-
-
-def _lags(views: Lives) -> Iterator[tuple[int, int, Ints]]:
-    """Group of lags, lag, and positions of views that have a view of the same user so much later."""
-    for i, (first, last) in enumerate(LAGS):
-        for lag in range(first, last + 1):
-            if lag < len(views.owner):
-                yield i, lag, np.flatnonzero(views.owner[:-lag] == views.owner[lag:])

@@ -61,7 +61,7 @@ def cut_at(monkeypatch):
 
 PLACES = [
     f"recsim_mnar.fitting.{place}"
-    for place in ("calibration.viewing", "calibration.ratings", "validation.ranking", "validation.validating")
+    for place in ("calibration.viewing", "calibration.ratings", "validation.validating")
 ]  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def test_validation_cut_at_every_stage_ends_as_one_that_was_not(anew, log, tmp_p
         world = calibrate_world(log, ensemble=1)
 
     def hold():
-        return validate_world(world, log, other_log=log, agents=("random", "popularity")).to_dict()
+        return validate_world(world, log).to_dict()
 
     whole = hold()
     found, cuts = run(hold, tmp_path / "kept", cut_at)

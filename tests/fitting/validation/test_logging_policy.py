@@ -1,0 +1,173 @@
+"""Under which policy simulated users live: replayed where it is named, fitted where it is not, or neither."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar import make_world, validate_world
+from recsim_mnar.cli import cli
+from recsim_mnar.errors import UserError
+from recsim_mnar.fitting.validation import validating
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy import Policy
+from recsim_mnar.policy.registry import learner
+from recsim_mnar.simulate import simulate
+
+N_ITEMS, N_USERS = 40, 300
+
+
+def world(**params):
+    return make_world("sessions", "recogym-v1", {"n_items": N_ITEMS, "p_leave_organic": 0.03, **params})
+
+
+class LastViewed(Policy):
+    """Half the time the item viewed last, else any."""
+
+    def __init__(self, n_items=N_ITEMS):
+        self.n_items, self.last, self.name = n_items, {}, "mine"
+
+    def reset(self, users):
+        self.last.update(dict.fromkeys(users.tolist(), 0))
+
+    def observe(self, users, items):
+        self.last.update(zip(users.tolist(), items.tolist(), strict=True))
+
+    def probabilities(self, users):
+        return 0.5 / self.n_items + 0.5 * np.eye(self.n_items)[self.favourites(users)]
+
+    def favourites(self, users):
+        return [self.last[user] for user in users.tolist()]
+
+    def act(self, users, uniforms):
+        edges = np.cumsum(self.probabilities(users), axis=1)
+        actions = np.minimum((edges <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
+        return actions, self.propensity_of(users, actions)
+
+
+class OneEach(LastViewed):
+    """One and the same item for each user, half the time."""
+
+    def favourites(self, users):
+        return users % self.n_items
+
+
+def unnamed(policy):
+    return Log(simulate(world(), policy, N_USERS, 1).columns, {})
+
+
+def held(log, **options):
+    return validate_world(world(), log, same_items=True, checks=["statistics"], **options)
+
+
+def how(found):
+    return found.facts["logging_policy"]["how"], found.facts["logging_policy"]["known"]
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """What the command writes of an agent that was fitted."""
+    out = tmp_path_factory.mktemp("named") / "run"
+    settings = ["--set", f"n_items={N_ITEMS}", "--set", "p_leave_organic=0.03"]
+    cli.main(["simulate", "--world", "sessions", "--preset", "recogym-v1", *settings, "--policy",
+              "item-knn+epsilon=0.2", "--users", str(N_USERS), "--train-users", "100", "--out", str(out)],
+             standalone_mode=False)  # fmt: skip
+    return Log.read(out / "log")
+
+
+def test_a_policy_that_provenance_names_is_fitted_on_its_own_log_again(named):
+    found = held(named)
+    assert how(found) == ("replayed", True)
+    assert found.not_valid_for == []
+
+
+def test_another_fit_of_the_named_policy_is_not_taken_for_it(named):
+    provenance = {**named.provenance, "training": {**named.provenance["training"], "n_users": 50}}
+    found = held(Log(named.columns, provenance))
+    assert how(found)[0] == "fitted"
+    assert any("does not give the logged propensities" in note for note in found.notes)
+
+
+def test_a_name_an_object_and_a_file_say_the_same(tmp_path):
+    fitted = learner("item-knn").fit(simulate(world(), LastViewed(), 50, 8), n_items=N_ITEMS, seed=0)
+    log = unnamed(fitted)
+    fitted.save(tmp_path / "agent.npz")
+    assert how(held(log, logging=fitted)) == how(held(log, logging=str(tmp_path / "agent.npz"))) == ("replayed", True)
+    log = unnamed(learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=N_ITEMS, seed=0))
+    assert how(held(log, logging="user-popularity+epsilon=0.2")) == ("replayed", True)
+    assert how(held(log)) == ("fitted", True)
+    with pytest.raises(UserError, match="unknown agent"):
+        held(log, logging="nobody")
+
+
+def test_a_policy_that_nobody_names_is_fitted():
+    found = held(unnamed(LastViewed()))
+    assert how(found) == ("fitted", True)
+    assert found.not_valid_for == []
+    assert max(found.facts["logging_policy"]["misses"].values()) < 0.1
+
+
+def test_propensities_that_only_claim_to_be_uniform_are_not_believed():
+    log = unnamed(learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0))
+    claimed = Log({**log.columns, "propensity": np.where(log.is_bandit, 1.0 / N_ITEMS, np.nan)}, {})
+    assert how(held(claimed)) == ("fitted", True)
+    assert how(held(unnamed(learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)))) == ("uniform", True)
+
+
+def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
+    log = unnamed(learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=N_ITEMS, seed=0))
+    monkeypatch.setattr(validating, "FITTED_USERS", 100)
+    assert held(log).facts["users_held_out"] == 100
+    assert held(log, logging="user-popularity+epsilon=0.2").facts["users_held_out"] == N_USERS
+    monkeypatch.setattr(validating, "FITTED_CLICKS", 30)
+    clicks = log["reward"][log.is_bandit].sum()
+    assert held(log).facts["users_held_out"] == int(30 * N_USERS / clicks)
+
+
+def test_item_shares_would_have_accused_the_right_world():
+    """What was done before: everybody is shown the log's shares of items."""
+    log = unnamed(learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0))
+    shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS)
+    assert held(log).not_valid_for == []
+
+    class Shares(LastViewed):
+        def probabilities(self, users):
+            return np.tile(shares / shares.sum(), (len(users), 1))
+
+    other = validate_world(lambda half: world(), unnamed(Shares()), same_items=True, checks=["statistics"])
+    assert other.check("clicks by interest").real < held(log).check("clicks by interest").real
+
+
+def test_what_cannot_be_shown_again_is_not_held_against_the_world():
+    found = held(unnamed(OneEach()))
+    assert how(found) == ("fitted", False)
+    assert "shown before" in found.notes[-1]
+    assert found.not_valid_for == []
+    for name in ("sessions", "clicks by place", "clicks by interest", "leaving"):
+        check = found.check(name)
+        assert (check.p, check.grade) == (None, "cannot say")
+        assert "no policy that was fitted shows what the log shows" in check.says
+    assert found.check("popular items").p is not None
+
+
+def test_views_are_still_told_apart_where_the_policy_is_not_known():
+    wrong = world(sigma_omega_initial=0.0, sigma_omega=0.0)
+    found = validate_world(wrong, unnamed(OneEach()), same_items=True)
+    assert "repeat rate" in {check.name for check in found.checks if check.told_apart}
+
+
+class Calendar(type(world())):
+    """A sessions world in which popularity depends on the user's number."""
+
+    def trajectories(self, seed, first_user, n_users, distribution, *, keep_truth=False):
+        columns = super().trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
+        late = (columns["user"] >= N_USERS // 2) & (columns["item"] >= 0)
+        columns["item"][late] = self.n_items - 1 - columns["item"][late]
+        return columns
+
+
+def test_simulated_users_are_numbered_as_the_log_s():
+    made = Calendar(world().params)
+    log = simulate(made, learner("random").fit(Log({}), n_items=N_ITEMS, seed=0), N_USERS, 1)
+    found = validate_world(made, log, same_items=True, checks=["statistics"])
+    assert found.check("popular items").grade != "off"
