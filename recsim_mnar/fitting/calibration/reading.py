@@ -93,7 +93,10 @@ def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
         "reward": file.reward,
     }
     taken = "no column of users: each row is taken as another user's"
-    return ReadLog(Log(rows, {"kind": "bandit log without users", "file": source.name}), n_items, [*file.lines, taken])
+    # Whoever reads the log on must know whether its propensities were in the file.
+    read = {role: name for role, name in file.columns.items() if role != "propensity" or file.propensity is not None}
+    made = {"kind": "bandit log without users", "file": source.name, "columns": read}
+    return ReadLog(Log(rows, made), n_items, [*file.lines, taken])
 
 
 def _ratings(path: Path) -> ReadLog:
