@@ -94,7 +94,8 @@ def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     }
     taken = "no column of users: each row is taken as another user's"
     # Whoever reads the log on must know whether its propensities were in the file.
-    read = {role: name for role, name in file.columns.items() if role != "propensity" or file.propensity is not None}
+    names = file.columns.names.items()
+    read = {role: name for role, name in names if role != "propensity" or file.propensity is not None}
     made = {"kind": "bandit log without users", "file": source.name, "columns": read}
     return ReadLog(Log(rows, made), n_items, [*file.lines, taken])
 
