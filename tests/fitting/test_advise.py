@@ -19,6 +19,7 @@ from recsim_mnar.fitting.advice.coverage import Logger, Shown, agents_of, logger
 from recsim_mnar.fitting.advice.deciding import (
     Compared,
     decide,
+    lasting,
     order_checks,
     permuted_clicks,
     repeating,
@@ -37,7 +38,7 @@ N_ITEMS, VIEWS = 8, 5
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy")
 
 
-def lives(seed, chance, *, users=1500, logging="random", decisions=8, tires=1.0, leaves=None):
+def lives(seed, chance, *, users=1500, logging="random", decisions=8, tires=1.0, leaves=None, trust=0.0):
     """A log of users who view five items, six in ten times their favourite, and are shown others then.
 
     Args:
@@ -48,6 +49,7 @@ def lives(seed, chance, *, users=1500, logging="random", decisions=8, tires=1.0,
         decisions: most of a user.
         tires: share of its probability that a click keeps where the item was shown just before.
         leaves: probability of leaving, by whether the item shown was viewed.
+        trust: what an item that was viewed adds to the factor of all later clicks, and another takes away.
     """
     rng = np.random.default_rng(seed)
     favourite = rng.integers(N_ITEMS, size=users)
@@ -58,16 +60,17 @@ def lives(seed, chance, *, users=1500, logging="random", decisions=8, tires=1.0,
     p = (1.0 - float(epsilon or 0.0)) * own + float(epsilon or 0.0) / N_ITEMS
     rates = chance(counts / VIEWS)
     rows = {name: [] for name in ("user", "step", "event", "item", "action", "propensity", "reward")}
-    here, before = np.ones(users, bool), np.full(users, -1)
+    here, before, trusted = np.ones(users, bool), np.full(users, -1), np.ones(users)
     for step in range(VIEWS):
         add(rows, np.arange(users), step, 0, item=views[:, step])
     for step in range(decisions):
         who = np.flatnonzero(here)
         action = (np.cumsum(p[who], axis=1) <= rng.random(len(who))[:, None] * p[who].sum(axis=1)[:, None]).sum(axis=1)
         kept = np.where(action == before[who], tires, 1.0)
-        reward = (rng.random(len(who)) < kept * rates[who, action]) * 1.0
+        reward = (rng.random(len(who)) < kept * trusted[who] * rates[who, action]) * 1.0
         add(rows, who, VIEWS + step, 1, action=action, propensity=p[who, action], reward=reward)
         before[who] = action
+        trusted[who] = np.clip(trusted[who] + np.where(counts[who, action] > 0, trust, -trust), 0.2, 1.8)
         if leaves is not None:
             here[who] &= rng.random(len(who)) >= np.where(counts[who, action] > 0, leaves[0], leaves[1])
     columns = {key: np.concatenate(parts) for key, parts in rows.items()}
@@ -184,8 +187,10 @@ def test_a_coin_is_never_said_to_have_one_best():
 
 
 @pytest.mark.parametrize(
-    ("plant", "check"), [({"tires": 0.3}, "carry_over"), ({"leaves": (0.30, 0.05), "decisions": 16}, "staying")]
-)
+    ("plant", "check"),
+    [({"tires": 0.3}, "carry_over"), ({"trust": 0.1}, "carry_over"),
+     ({"leaves": (0.30, 0.05), "decisions": 16}, "staying")],
+)  # fmt: skip
 def test_planted_effects_of_what_was_shown_before_withdraw_the_decision(plant, check):
     calm, _ = lives(5, clicks_go_with_views, decisions=16)
     assert grades(asked(calm))[check] == "clear"
@@ -195,6 +200,25 @@ def test_planted_effects_of_what_was_shown_before_withdraw_the_decision(plant, c
     assert found.answer == "ab_test"
     assert found.pick is None
     assert any("does not decide" in line for line in found.why)
+
+
+def test_what_lasts_over_many_decisions_is_found_where_one_shows_nothing():
+    log, _ = lives(5, clicks_go_with_views, decisions=16, trust=0.1)
+    shown = quick(log)
+    _, low, high = lasting(shown, "user-popularity-greedy", 15, 0.998)
+    assert low > 0.0
+    _, next_low, _ = lasting(shown, "user-popularity-greedy", 1, 0.998)
+    assert next_low < 0.0 < high
+
+
+def test_without_effects_what_follows_is_moved_as_rarely_as_said():
+    found = 0
+    for seed in range(40):
+        shown = quick(lives(seed, clicks_go_with_views, users=300)[0])
+        for within in (3, 15):
+            _, low, high = lasting(shown, "user-popularity-greedy", within, 0.95)
+            found += low > 0.0 or high < 0.0
+    assert found <= binom.ppf(0.999, 80, 0.05)
 
 
 def test_tiring_that_cannot_be_excluded_is_part_of_the_cost():
@@ -244,6 +268,21 @@ def test_tiring_is_the_ratio_of_ratios(uniform, within):
     shown = Shown(user, action, reward, propensity, {}, {}, Logger(None, None, "mean weight"), user, {})
     effect, low, high = tiring(shown, within, 0.95)
     assert effect == pytest.approx(np.log(sums[0] / sums[1]) - np.log(sums[2] / sums[3]))
+    assert low < effect < high
+
+
+@pytest.mark.parametrize("within", [1, 3])
+def test_what_lasts_is_a_sum_over_the_decisions_that_follow(within):
+    user, reward = np.array([0, 0, 0, 0, 0, 3, 3]), np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    target, propensity = np.array([0.5, 0.0, 1.0, 0.2, 0.5, 0.1, 1.0]), np.array([0.5, 0.2, 0.4, 0.4, 0.5, 0.2, 0.8])
+    total = 0.0
+    for i, j in itertools.combinations(range(7), 2):
+        if user[i] == user[j] and j - i <= within:
+            total += (target[i] / propensity[i] - 1.0) * (reward[j] - reward.mean())
+    logger = Logger(None, None, "mean weight")
+    shown = Shown(user, np.zeros(7, int), reward, propensity, {"a": target}, {}, logger, user, {})
+    effect, low, high = lasting(shown, "a", within, 0.95)
+    assert effect == pytest.approx(total / 7)
     assert low < effect < high
 
 

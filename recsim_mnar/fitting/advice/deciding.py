@@ -28,6 +28,8 @@ CONTROLS, MOST_DECIDED = 20, 2
 """Logs of the control, and in how many of them one best agent may seem to be decided."""
 SOON = (1, 3)
 """Decisions within which an item is shown again: at once, or soon."""
+LASTING = (3, 15)
+"""Decisions over which the rewards that follow are summed: what moves each by little moves their sum by much."""
 Limits = tuple[float, float, float]
 """A number, and its lower and upper limit."""
 Tiring = tuple[float, dict[str, float]]
@@ -198,6 +200,28 @@ def tiring(shown: Shown, within: int, level: float) -> Limits | None:
     return effect, effect - less, effect + more
 
 
+def lasting(shown: Shown, agent: str, within: int, level: float) -> Limits:
+    """What an agent's decision adds to the logged rewards of the user's next decisions, per decision.
+
+    The mean of (w - 1) times the sum, over at most ``within`` decisions that follow, of rewards above the log's mean.
+    It is 0 where nothing outlasts a decision, for w has mean 1 whatever went before. Later actions are the log's.
+    """
+    starts, n = user_starts(shown.user), shown.user.size
+    weight = shown.targets[agent] / shown.propensity
+    sums = np.r_[0.0, np.cumsum(shown.reward - np.mean(shown.reward))]
+    ends = np.repeat(np.r_[starts[1:], n], np.diff(np.r_[starts, n]))
+    later = sums[np.minimum(np.arange(1, n + 1) + within, ends)] - sums[1:]
+    parts = np.add.reduceat((weight - 1.0) * later, starts) / n
+    effect, apart = float(np.sum(parts)), parts - np.mean(parts)
+    square = apart * apart
+    powers = (float(np.sum(square)), float(square @ apart), float(square @ square))
+    step = float(np.max(np.abs(weight - 1.0))) * float(np.max(np.abs(later))) / n
+    less, more = (
+        Deviations(*powers, starts.size, starts.size, grouped=True).spread(1.0, step, step, level).reaches(level)
+    )
+    return effect, effect - less, effect + more
+
+
 def order_checks(shown: Shown, complete: list[str], level: float, tolerance: float) -> tuple[list[Check], Tiring]:
     """Carry-over and staying, and how far users may tire of what they are shown again, for all that the log says.
 
@@ -240,6 +264,12 @@ def order_checks(shown: Shown, complete: list[str], level: float, tolerance: flo
             span = f"{100 * stay[0]:+.2g} [{100 * stay[1]:+.2g}, {100 * stay[2]:+.2g}]"
             went = f"what {name} shows changes who goes on: another recommendation follows {span} points more often"
             stayed |= {"grade": "off", "figure": stay[0], "sentence": went}
+    for name, within in itertools.product(complete, LASTING):
+        found = lasting(shown, name, within, 1.0 - (1.0 - strict) / len(LASTING))
+        if carried["grade"] == "clear" and (found[1] > 0.0 or found[2] < 0.0):
+            moved = f"{found[0]:+.3g} [{found[1]:.3g}, {found[2]:.3g}]"
+            moved = f"what {name} shows moves what the next {within} recommendations earn together by {moved}"
+            carried |= {"grade": "off", "sentence": moved}
     again = {name: repeating(shown, name, 1.0 - 2.0 * (1.0 - level)) for name in complete} if loss > 0.0 else {}
     return [carried, stayed], (loss, again)
 
