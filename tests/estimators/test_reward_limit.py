@@ -187,3 +187,14 @@ def test_no_weight_is_above_the_targets_largest_probability_over_the_least_prope
     with pytest.raises(UserError, match=r"target_max must be a number in \(0, 1\]"):
         Stated(target_max=1.5)
     assert Stated(target_max=0.5).largest_weight is None  # of any propensity
+
+
+def test_rewards_are_no_limits_of_their_own(tmp_path):
+    columns, prices = shop(0, rows=2000)
+    for given in (columns["reward"], np.where(columns["reward"] > 0.0, prices, 0.0)):
+        with pytest.raises(UserError, match="holds what each row earned"):
+            estimate_value(**columns, propensity_min=P, reward_min=0.0, reward_limit=given)
+    path = tmp_path / "shop.parquet"
+    pq.write_table(pa.table(columns | {"cluster": columns["cluster"]}), path)
+    with pytest.raises(UserError, match="column 'reward' holds what each row earned"):
+        estimate_file(path, ["target"], cluster="cluster", reward_limit="reward", propensity_min=P)

@@ -151,7 +151,7 @@ def limit_column(
         numbers: rows in a file.
 
     Raises:
-        UserError: a limit that is no number, or a reward above its own.
+        UserError: a limit that is no number, a reward above its own, or limits that are the rewards over again.
     """
     array = finite_column(values, names[1], reward.size, numbers)
     refuse_rows(np.abs(array) > LARGEST_REWARD, array, names[1], "is too large; use larger units", numbers)
@@ -160,6 +160,11 @@ def limit_column(
         row = int(np.argmax(above))
         why = f"is above the row's {names[1]!r} {array[row]:g}; raise that, or mend the reward"
         refuse_rows(above, reward, names[0], why, numbers)
+    if np.array_equal(array, reward) and np.any(array == 0.0) and np.any(array > 0.0):
+        raise UserError(
+            f"column {names[1]!r} holds what each row earned, 0 where it earned nothing: give the largest reward that is "
+            "possible of the action, a price say, whether it was sold or not"
+        )
     return array
 
 
