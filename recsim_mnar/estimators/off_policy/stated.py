@@ -162,8 +162,8 @@ def limit_column(
         refuse_rows(above, reward, names[0], why, numbers)
     if np.array_equal(array, reward) and np.any(array == 0.0) and np.any(array > 0.0):
         raise UserError(
-            f"column {names[1]!r} holds what each row earned, 0 where it earned nothing: give the largest reward that is "
-            "possible of the action, a price say, whether it was sold or not"
+            f"column {names[1]!r} holds what each row earned, 0 where it earned nothing: give the largest reward that "
+            "the action can earn, a price say, whether it was sold or not"
         )
     return array
 
