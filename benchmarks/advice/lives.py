@@ -6,6 +6,8 @@ A family says how likely users click (:meth:`Lives.chances`) and what a recommen
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds import DecisionWorld, Params, PlainLanes
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from recsim_mnar.worlds.sessions.catalogue import make_catalogue
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -201,3 +205,24 @@ def _geometric(u: Floats, mean: Any) -> Ints:
     """A number of this mean, each next one with the same probability, from a uniform."""
     mean = np.maximum(np.asarray(mean, np.float64), 1e-9)
     return np.floor(np.log1p(-u) / np.log(mean / (1.0 + mean))).astype(np.int64)
+
+
+def made(kind: type[LivesWorld], **params: Any) -> Callable[[], LivesWorld]:
+    """What makes the world of a kind with these parameters."""
+    return lambda: kind(kind.params_class(**params))
+
+
+def logistic_sessions(level: float, scale: float, params: SessionsParams) -> SessionsWorld:
+    """Sessions with the logistic link: the drawn catalogue's clicks, scaled, around ``level``."""
+    p = params
+    drawn = make_catalogue(
+        n_items=p.n_items,
+        n_factors=p.n_factors,
+        sigma_mu_organic=p.sigma_mu_organic,
+        n_flips=p.n_flips,
+        normalize_beta=False,
+        seed=p.catalogue_seed,
+    )
+    offsets = logit(level) + scale * drawn.click_offsets
+    moved = dataclasses.replace(drawn, click_factors=scale * drawn.click_factors, click_offsets=offsets)
+    return SessionsWorld(dataclasses.replace(p, click_link="logistic"), catalogue=moved)

@@ -6,18 +6,15 @@ the end.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from interface import Hidden
-from lives import Floats, Ints, Lives, LivesParams, LivesWorld, logistic, logit
+from lives import Floats, Ints, Lives, LivesParams, LivesWorld, logistic, logistic_sessions, logit, made
 
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
-from recsim_mnar.worlds.sessions.catalogue import make_catalogue
 
 # ------------------------------------------------------------------------------------------------------------- novelty
 
@@ -266,22 +263,6 @@ class PositionWorld(LivesWorld):
 # ------------------------------------------------------------------------------------------------------------ sessions
 
 
-def logistic_sessions(level: float, scale: float, params: SessionsParams) -> SessionsWorld:
-    """Sessions with the logistic link: the drawn catalogue's clicks, scaled, around ``level``."""
-    p = params
-    drawn = make_catalogue(
-        n_items=p.n_items,
-        n_factors=p.n_factors,
-        sigma_mu_organic=p.sigma_mu_organic,
-        n_flips=p.n_flips,
-        normalize_beta=False,
-        seed=p.catalogue_seed,
-    )
-    offsets = logit(level) + scale * drawn.click_offsets
-    moved = dataclasses.replace(drawn, click_factors=scale * drawn.click_factors, click_offsets=offsets)
-    return SessionsWorld(dataclasses.replace(p, click_link="logistic"), catalogue=moved)
-
-
 def _sessions_1() -> SessionsWorld:
     return SessionsWorld(SessionsParams(n_items=10, sigma_mu_organic=1.0, catalogue_seed=2801))
 
@@ -321,10 +302,6 @@ def _sessions_5() -> SessionsWorld:
 # --------------------------------------------------------------------------------------------------------------- worlds
 
 
-def _made(kind: type[LivesWorld], **params: Any) -> Callable[[], LivesWorld]:
-    return lambda: kind(kind.params_class(**params))
-
-
 WORLDS: tuple[Hidden, ...] = (
     Hidden(
         "sessions-1", "sessions", True, _sessions_1,
@@ -353,40 +330,40 @@ WORLDS: tuple[Hidden, ...] = (
     ),
     Hidden(
         "novelty-1", "novelty", False,
-        _made(NoveltyWorld, n_items=12, level=0.12, effect=0.9, kept=0.05, first_views=3.0, views=0.2,
+        made(NoveltyWorld, n_items=12, level=0.12, effect=0.9, kept=0.05, first_views=3.0, views=0.2,
               catalogue_seed=11),
         "random", ("random", "popularity", "user-popularity-greedy", "item-knn", "mf-ips"), 12_000,
         "Viewed is not clicked; new items near one's taste are. Uniform logging shows it.",
     ),
     Hidden(
         "novelty-2", "novelty", False,
-        _made(NoveltyWorld, n_items=30, level=0.05, effect=0.7, kept=0.1, first_views=6.0, views=0.6,
+        made(NoveltyWorld, n_items=30, level=0.05, effect=0.7, kept=0.1, first_views=6.0, views=0.6,
               catalogue_seed=12),
         "user-popularity", ("random", "popularity", "user-popularity", "item-knn"), 4000,
         "Viewed is not clicked, and the log shows nothing but what was viewed.",
     ),
     Hidden(
         "coin-1", "coin", False,
-        _made(CoinWorld, n_items=15, level=0.06, unlike=0.8, catalogue_seed=21),
+        made(CoinWorld, n_items=15, level=0.06, unlike=0.8, catalogue_seed=21),
         "user-popularity+epsilon=0.3", ("random", "popularity", "user-popularity", "item-knn", "svd+rank=4"), 8000,
         "A coin per user; all agents are level, exactly.",
     ),
     Hidden(
         "coin-2", "coin", False,
-        _made(CoinWorld, n_items=40, level=0.02, unlike=0.0, life=20.0, popularity=1.2, catalogue_seed=22),
+        made(CoinWorld, n_items=40, level=0.02, unlike=0.0, life=20.0, popularity=1.2, catalogue_seed=22),
         "item-knn", ("random", "popularity", "item-knn", "user-knn"), 1200,
         "One coin for all, under a logger without exploration; all agents are level, exactly.",
     ),
     Hidden(
         "boredom-1", "boredom", False,
-        _made(BoredomWorld, n_items=20, n_topics=4, level=0.2, effect=1.0, tires=0.9, remains=0.85, life=20.0,
+        made(BoredomWorld, n_items=20, n_topics=4, level=0.2, effect=1.0, tires=0.9, remains=0.85, life=20.0,
               catalogue_seed=31),
         "random", ("random", "user-popularity-greedy", "user-popularity", "svd+rank=4"), 8000,
         "An agent that shows one topic tires its users; in the states of a uniform log it looks best.",
     ),
     Hidden(
         "boredom-2", "boredom", False,
-        _made(BoredomWorld, n_items=30, n_topics=6, level=0.1, effect=1.2, tires=0.35, remains=0.7, life=10.0,
+        made(BoredomWorld, n_items=30, n_topics=6, level=0.1, effect=1.2, tires=0.35, remains=0.7, life=10.0,
               catalogue_seed=32),
         "user-popularity-greedy+epsilon=0.2",
         ("random", "popularity", "user-popularity-greedy", "item-knn", "mf-ips"), 10_000,
@@ -394,61 +371,61 @@ WORLDS: tuple[Hidden, ...] = (
     ),
     Hidden(
         "boredom-3", "boredom", False,
-        _made(BoredomWorld, n_items=50, n_topics=5, level=0.25, effect=0.8, tires=0.6, remains=0.95, life=25.0,
+        made(BoredomWorld, n_items=50, n_topics=5, level=0.25, effect=0.8, tires=0.6, remains=0.95, life=25.0,
               views_tire=0.1, popularity=1.0, catalogue_seed=33),
         "svd+rank=5", ("random", "popularity", "user-popularity", "svd+rank=5", "user-knn"), 2500,
         "Long boredom, of views too, under a logger without exploration.",
     ),
     Hidden(
         "segments-1", "segments", False,
-        _made(SegmentsWorld, n_items=10, n_kinds=3, level=0.1, effect=0.9, first=0.9, last=-0.7, sharpness=1.2,
+        made(SegmentsWorld, n_items=10, n_kinds=3, level=0.1, effect=0.9, first=0.9, last=-0.7, sharpness=1.2,
               popularity=0.3, first_views=6.0, catalogue_seed=41),
         "random", ("random", "popularity", "user-popularity-greedy", "item-knn", "dr-policy"), 15_000,
         "Three kinds; one clicks the contrary of what it views.",
     ),
     Hidden(
         "segments-2", "segments", False,
-        _made(SegmentsWorld, n_items=15, n_kinds=5, level=0.08, effect=0.8, first=0.95, last=0.2, sharpness=1.5,
+        made(SegmentsWorld, n_items=15, n_kinds=5, level=0.08, effect=0.8, first=0.95, last=0.2, sharpness=1.5,
               catalogue_seed=42),
         "item-knn+epsilon=0.5", ("random", "popularity", "user-popularity", "item-knn", "svd+rank=5"), 12_000,
         "Five kinds, clicks with views in most; half of the log is uniform.",
     ),
     Hidden(
         "segments-3", "segments", False,
-        _made(SegmentsWorld, n_items=60, n_kinds=6, level=0.03, effect=1.0, first=0.6, last=-0.9, sharpness=1.8,
+        made(SegmentsWorld, n_items=60, n_kinds=6, level=0.03, effect=1.0, first=0.6, last=-0.9, sharpness=1.8,
               life=15.0, catalogue_seed=43),
         "user-popularity-greedy", ("random", "user-popularity-greedy", "user-knn", "popularity"), 3000,
         "Clicks against views in most kinds, no exploration.",
     ),
     Hidden(
         "churn-1", "churn", False,
-        _made(ChurnWorld, n_items=15, level=0.1, effect=0.7, leaves=0.08, regard=1.2, picky=1.5, life=40.0,
+        made(ChurnWorld, n_items=15, level=0.1, effect=0.7, leaves=0.08, regard=1.2, picky=1.5, life=40.0,
               first_views=4.0, catalogue_seed=51),
         "random", ("random", "popularity", "user-popularity-greedy", "item-knn", "svd+rank=4"), 15_000,
         "Good agents keep picky users, who click less: rates over lives are not those in the log's states.",
     ),
     Hidden(
         "churn-2", "churn", False,
-        _made(ChurnWorld, n_items=40, level=0.04, effect=0.5, leaves=0.05, regard=2.0, picky=0.0, life=60.0,
+        made(ChurnWorld, n_items=40, level=0.04, effect=0.5, leaves=0.05, regard=2.0, picky=0.0, life=60.0,
               catalogue_seed=52),
         "user-popularity+epsilon=0.1", ("random", "popularity", "user-popularity", "svd+rank=6"), 5000,
         "Strong churn, small catalogue share of exploration.",
     ),
     Hidden(
         "position-1", "position", False,
-        _made(PositionWorld, n_items=10, level=0.15, effect=0.8, session=5, falls=0.3, turn=0.0, catalogue_seed=61),
+        made(PositionWorld, n_items=10, level=0.15, effect=0.8, session=5, falls=0.3, turn=0.0, catalogue_seed=61),
         "random", ("random", "popularity", "user-popularity-greedy", "svd+rank=4", "mf-ips"), 15_000,
         "Clicks fall within a session of five decisions, of all items alike: agents do not change it.",
     ),
     Hidden(
         "position-2", "position", False,
-        _made(PositionWorld, n_items=20, level=0.1, effect=1.0, session=8, falls=0.1, turn=1.0, catalogue_seed=62),
+        made(PositionWorld, n_items=20, level=0.1, effect=1.0, session=8, falls=0.1, turn=1.0, catalogue_seed=62),
         "svd+rank=4+epsilon=0.3", ("random", "popularity", "user-popularity", "svd+rank=4", "poem"), 12_000,
         "New users click what is popular, old ones what is their own.",
     ),
     Hidden(
         "position-3", "position", False,
-        _made(PositionWorld, n_items=80, level=0.02, effect=0.8, session=4, falls=0.4, turn=0.6, life=8.0,
+        made(PositionWorld, n_items=80, level=0.02, effect=0.8, session=4, falls=0.4, turn=0.6, life=8.0,
               catalogue_seed=63),
         "user-popularity", ("random", "popularity", "user-popularity", "user-popularity-greedy", "item-knn"), 6000,
         "Rare clicks, large catalogue, no exploration.",

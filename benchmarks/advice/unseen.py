@@ -6,19 +6,16 @@ next to ``seen.py``.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from interface import Hidden
-from lives import Floats, Ints, Lives, LivesParams, LivesWorld, logistic, logit
+from lives import Floats, Ints, Lives, LivesParams, LivesWorld, logistic, logistic_sessions, logit, made
 
 from recsim_mnar import rng
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
-from recsim_mnar.worlds.sessions.catalogue import make_catalogue
 
 # ------------------------------------------------------------------------------------------------------------- fatigue
 
@@ -335,22 +332,6 @@ class ComplementWorld(LivesWorld):
 # ------------------------------------------------------------------------------------------------------------ sessions
 
 
-def logistic_sessions(level: float, scale: float, params: SessionsParams) -> SessionsWorld:
-    """Sessions with the logistic link: the drawn catalogue's clicks, scaled, around ``level``."""
-    p = params
-    drawn = make_catalogue(
-        n_items=p.n_items,
-        n_factors=p.n_factors,
-        sigma_mu_organic=p.sigma_mu_organic,
-        n_flips=p.n_flips,
-        normalize_beta=False,
-        seed=p.catalogue_seed,
-    )
-    offsets = logit(level) + scale * drawn.click_offsets
-    moved = dataclasses.replace(drawn, click_factors=scale * drawn.click_factors, click_offsets=offsets)
-    return SessionsWorld(dataclasses.replace(p, click_link="logistic"), catalogue=moved)
-
-
 def _sessions_6() -> SessionsWorld:
     params = SessionsParams(
         n_items=15, n_factors=5, sigma_omega_initial=0.8, sigma_omega=0.02, sigma_mu_organic=0.5, n_flips=5,
@@ -396,10 +377,6 @@ def _sessions_10() -> SessionsWorld:
 # --------------------------------------------------------------------------------------------------------------- worlds
 
 
-def _made(kind: type[LivesWorld], **params: Any) -> Callable[[], LivesWorld]:
-    return lambda: kind(kind.params_class(**params))
-
-
 WORLDS: tuple[Hidden, ...] = (
     Hidden(
         "sessions-6", "sessions", True, _sessions_6,
@@ -428,100 +405,100 @@ WORLDS: tuple[Hidden, ...] = (
     ),
     Hidden(
         "fatigue-1", "fatigue", False,
-        _made(FatigueWorld, n_items=12, level=0.2, effect=0.8, tires=0.5, remains=0.9, life=15.0, catalogue_seed=131),
+        made(FatigueWorld, n_items=12, level=0.2, effect=0.8, tires=0.5, remains=0.9, life=15.0, catalogue_seed=131),
         "random", ("random", "popularity", "user-popularity-greedy", "user-popularity", "mf-ips"), 10_000,
         "Greedy agents tire what they show; the uniform log does not show it in its rates.",
     ),
     Hidden(
         "fatigue-2", "fatigue", False,
-        _made(FatigueWorld, n_items=25, level=0.08, effect=1.2, tires=0.08, remains=0.7, life=10.0, catalogue_seed=132),
+        made(FatigueWorld, n_items=25, level=0.08, effect=1.2, tires=0.08, remains=0.7, life=10.0, catalogue_seed=132),
         "user-popularity+epsilon=0.25", ("random", "popularity", "user-popularity", "svd+rank=4", "item-knn"), 10_000,
         "Slight fatigue that is soon gone.",
     ),
     Hidden(
         "fatigue-3", "fatigue", False,
-        _made(FatigueWorld, n_items=60, level=0.12, effect=0.8, tires=0.4, remains=0.97, views_tire=0.5, life=20.0,
+        made(FatigueWorld, n_items=60, level=0.12, effect=0.8, tires=0.4, remains=0.97, views_tire=0.5, life=20.0,
               first_views=8.0, catalogue_seed=133),
         "user-popularity-greedy", ("random", "user-popularity-greedy", "user-popularity", "item-knn", "user-knn"), 2500,
         "Lasting fatigue, of views too, under a logger without exploration.",
     ),
     Hidden(
         "fashion-1", "fashion", False,
-        _made(FashionWorld, n_items=15, level=0.08, effect=0.8, moves=0.8, follows=1.0, catalogue_seed=141),
+        made(FashionWorld, n_items=15, level=0.08, effect=0.8, moves=0.8, follows=1.0, catalogue_seed=141),
         "user-popularity-greedy+epsilon=0.4",
         ("random", "popularity", "user-popularity-greedy", "item-knn", "svd+rank=4"), 12_000,
         "Views follow the fashion, so that who looks at views follows it too.",
     ),
     Hidden(
         "fashion-2", "fashion", False,
-        _made(FashionWorld, n_items=10, level=0.1, effect=0.5, moves=1.2, follows=0.0, trend=True, first_views=6.0,
+        made(FashionWorld, n_items=10, level=0.1, effect=0.5, moves=1.2, follows=0.0, trend=True, first_views=6.0,
               catalogue_seed=142),
         "random", ("random", "popularity", "user-popularity-greedy", "svd+rank=3", "mf-ips"), 20_000,
         "Items rise and fall over the period, views do not; users arrive over the whole of it in every arm.",
     ),
     Hidden(
         "fashion-3", "fashion", False,
-        _made(FashionWorld, n_items=80, level=0.01, effect=0.6, moves=1.0, follows=0.3, cycle=5000.0, life=8.0,
+        made(FashionWorld, n_items=80, level=0.01, effect=0.6, moves=1.0, follows=0.3, cycle=5000.0, life=8.0,
               catalogue_seed=143),
         "item-knn+temperature=0.2", ("random", "popularity", "user-popularity", "item-knn"), 5000,
         "Rare clicks, fast fashion, a logger that draws among few items.",
     ),
     Hidden(
         "neural-1", "neural", False,
-        _made(NeuralWorld, n_items=10, level=0.06, effect=1.0, units=8, agrees=0.3, first_views=7.0,
+        made(NeuralWorld, n_items=10, level=0.06, effect=1.0, units=8, agrees=0.3, first_views=7.0,
               catalogue_seed=151),
         "random", ("random", "popularity", "user-popularity-greedy", "user-knn", "mf-ips"), 15_000,
         "Views say little of clicks.",
     ),
     Hidden(
         "neural-2", "neural", False,
-        _made(NeuralWorld, n_items=20, level=0.15, effect=0.8, units=12, agrees=0.6, views=1.0, catalogue_seed=152),
+        made(NeuralWorld, n_items=20, level=0.15, effect=0.8, units=12, agrees=0.6, views=1.0, catalogue_seed=152),
         "item-knn+epsilon=0.5", ("random", "popularity", "user-popularity", "svd+rank=5", "mf-naive"), 12_000,
         "Views say something of clicks, half of the log is uniform.",
     ),
     Hidden(
         "neural-3", "neural", False,
-        _made(NeuralWorld, n_items=50, level=0.03, effect=1.0, units=6, agrees=0.0, life=10.0, catalogue_seed=153),
+        made(NeuralWorld, n_items=50, level=0.03, effect=1.0, units=6, agrees=0.0, life=10.0, catalogue_seed=153),
         "svd+rank=5", ("random", "popularity", "svd+rank=5", "user-knn", "item-knn", "user-popularity"), 1000,
         "A small log without exploration; views say nothing of clicks.",
     ),
     Hidden(
         "appeal-1", "appeal", False,
-        _made(AppealWorld, n_items=12, level=0.03, effect=0.6, agrees=0.6, popularity=0.8, catalogue_seed=161),
+        made(AppealWorld, n_items=12, level=0.03, effect=0.6, agrees=0.6, popularity=0.8, catalogue_seed=161),
         "user-popularity+epsilon=0.5", ("random", "popularity", "user-popularity", "item-knn", "mf-ips"), 16_000,
         "Popular items are the better ones, tastes are of no use.",
     ),
     Hidden(
         "appeal-2", "appeal", False,
-        _made(AppealWorld, n_items=30, level=0.011, effect=0.7, agrees=-0.5, life=30.0, popularity=1.0,
+        made(AppealWorld, n_items=30, level=0.011, effect=0.7, agrees=-0.5, life=30.0, popularity=1.0,
               catalogue_seed=162),
         "svd+rank=4+temperature=0.3", ("random", "popularity", "user-popularity", "svd+rank=4"), 3000,
         "Popular items are the worse ones; the logger draws among few of them.",
     ),
     Hidden(
         "trust-1", "trust", False,
-        _made(TrustWorld, n_items=15, level=0.12, effect=0.7, moves=0.25, remains=0.9, share=0.2, life=15.0,
+        made(TrustWorld, n_items=15, level=0.12, effect=0.7, moves=0.25, remains=0.9, share=0.2, life=15.0,
               catalogue_seed=171),
         "random", ("random", "popularity", "user-popularity-greedy", "svd+rank=4"), 10_000,
         "Trust is lost over poor items, whichever is clicked today: values in the log's states mislead.",
     ),
     Hidden(
         "trust-2", "trust", False,
-        _made(TrustWorld, n_items=40, level=0.05, effect=0.9, moves=0.15, remains=0.8, share=0.8, life=12.0,
+        made(TrustWorld, n_items=40, level=0.05, effect=0.9, moves=0.15, remains=0.8, share=0.8, life=12.0,
               catalogue_seed=172),
         "item-knn", ("random", "user-popularity", "item-knn", "svd+rank=6", "user-knn"), 4000,
         "Trust goes with taste, no exploration.",
     ),
     Hidden(
         "complement-1", "complement", False,
-        _made(ComplementWorld, n_items=15, level=0.05, effect=0.9, itself=2.5, sated=0.0, likeness=0.3, views=1.0,
+        made(ComplementWorld, n_items=15, level=0.05, effect=0.9, itself=2.5, sated=0.0, likeness=0.3, views=1.0,
               life=20.0, catalogue_seed=181),
         "user-popularity+epsilon=0.5", ("random", "popularity", "user-popularity", "item-knn", "mf-ips"), 15_000,
         "Clicks go with the last view; a long log.",
     ),
     Hidden(
         "complement-2", "complement", False,
-        _made(ComplementWorld, n_items=40, level=0.04, effect=0.7, itself=1.0, sated=2.0, likeness=0.8, views=0.6,
+        made(ComplementWorld, n_items=40, level=0.04, effect=0.7, itself=1.0, sated=2.0, likeness=0.8, views=0.6,
               catalogue_seed=182),
         "user-popularity", ("random", "user-popularity", "item-knn", "svd+rank=6"), 2000,
         "The need is met by a click, until the next view; no exploration.",
