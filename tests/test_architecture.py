@@ -37,8 +37,7 @@ MAY = {
     "propensities": GROUND | {"log"},
     "estimators": GROUND | {"plugins", "log", "propensities"},
     "datasets": GROUND | {"log", "propensities"},
-    # Doubly robust learning minimises the loss that the estimators state.
-    "models": GROUND | {"log", "estimators.ratings"},
+    "models": GROUND | {"log"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"plugins", "log", "policy", "worlds"},
     "cluster": GROUND | {"log", "policy", "worlds", "simulate", "replay"},

@@ -24,6 +24,7 @@ import numpy as np
 import parts
 import real_table
 from fits import FitCount
+from product_kernel import Sides
 from selection import Candidate, Problem, Workers, apart, fit_hl
 
 from recsim_mnar import rng
@@ -32,7 +33,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig
-from recsim_mnar.models.product_kernel import Sides
 from recsim_mnar.propensities import observation as propensity
 
 LOADERS = {"coat": load_coat, "yahoo": load_yahoo_r3}
