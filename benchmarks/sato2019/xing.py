@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from purchase_history import PurchaseHistory, at_least, history_of, need_file
 
-from recsim_mnar.datasets.purchase_history import PurchaseHistory, at_least, history_of, need_file
 from recsim_mnar.errors import UserError
 from recsim_mnar.propensities.exposure import Matches
 
