@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,6 @@ from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.policy.capabilities import KnowsScores, able
 from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
-from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop
 from recsim_mnar.replay import replay
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulate import iter_shards, simulate
@@ -27,6 +28,9 @@ from recsim_mnar.simulate.platform import additions_log, platform_log, run_campa
 from recsim_mnar.simulate.slates import exposures_of
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds import make_world
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
+from feedback_loop import feedback_loop  # an example
 
 __all__ = [
     "DeployedPolicy",
