@@ -34,9 +34,8 @@ MAY = {
     # Keeps what is done of long work in a folder, as logs are kept.
     "resuming": GROUND | {"log"},
     "policy": GROUND | {"plugins", "log"},
-    "propensities": GROUND | {"log"},
-    "estimators": GROUND | {"plugins", "log", "propensities"},
-    "datasets": GROUND | {"log", "propensities"},
+    "estimators": GROUND | {"plugins", "log"},
+    "datasets": GROUND | {"log"},
     "models": GROUND | {"log"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulate": GROUND | {"plugins", "log", "policy", "worlds"},
@@ -53,14 +52,13 @@ MAY = {
     | {"plugins", "replay", "log", "policy", "estimators", "worlds", "simulate", "envs", "protocols"},
     "envs": GROUND | {"log", "policy", "worlds", "simulate"},
     "protocols": GROUND
-    | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
+    | {"log", "policy", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
     | {"plugins"},
     "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "protocols"},
     "own_log": GROUND
     | {
         "log",
         "policy",
-        "propensities",
         "estimators",
         "datasets",
         "worlds",
@@ -75,11 +73,11 @@ MAY = {
     | {"studies"},
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
-    | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
+    | {"log", "policy", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
     | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
     | {"cluster", "replayed_log"}
     | {"_start", "resuming", "fitting"},
-    "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
+    "agents": GROUND | {"log", "policy", "models", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
     ROOT: {"_start", "errors"},

@@ -15,9 +15,9 @@ from tafeng import load_tafeng
 from xing import load_matches, load_xing
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities.exposure import matching, recent, shares
 from recsim_mnar.estimators.uplift import EMPTY, evaluate_lists, halves
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.propensities.exposure import matching, recent, shares
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 LOGS = {"dunnhumby": "dunnhumby", "category": "dunnhumby", "tafeng": "tafeng", "xing": "xing"}  # log: whose data

@@ -13,8 +13,8 @@ import numpy as np
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities.observation import features_with_constant
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.propensities.observation import features_with_constant
 
 FLOOR = 1e-4
 """Smallest propensity: isotonic calibration may say 0 of cells of which none was seen."""

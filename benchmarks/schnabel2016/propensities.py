@@ -24,10 +24,10 @@ from fits import FINAL, FitCount
 
 from recsim_mnar.datasets.rating_studies import load_coat
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities import observation as propensity
+from recsim_mnar.estimators.propensities.covariates import LIMITS, balance
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
-from recsim_mnar.propensities import observation as propensity
-from recsim_mnar.propensities.covariates import LIMITS, balance
 
 FORM = FactorizationConfig(rank=20, penalty=1e-3)
 

@@ -5,8 +5,8 @@ import pytest
 from study_modules import study_module
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities import observation as propensity
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.propensities import observation as propensity
 
 pytest.importorskip("sklearn")
 module = study_module("schnabel2016", "boosted")
