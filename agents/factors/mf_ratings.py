@@ -41,7 +41,7 @@ class RatingMF(Learner):
         biases: ``regularised`` or ``free``.
         loss: ``mse`` or ``mae``.
         folds: of cross-validation.
-        score: by which it chooses, ``dcg`` or ``loss``; see :func:`.cross_validate`.
+        score: by which it chooses, ``dcg`` or ``loss``; see :func:`cross_validate`.
         unrated: recommend only items that the user has not rated, as long as there are any.
     """
 
@@ -108,7 +108,7 @@ class RatingMFNaive(RatingMF):
         biases: ``regularised`` or ``free``.
         loss: ``mse`` or ``mae``.
         folds: of cross-validation.
-        score: by which it chooses, ``dcg`` or ``loss``; see :func:`.cross_validate`.
+        score: by which it chooses, ``dcg`` or ``loss``; see :func:`cross_validate`.
         unrated: recommend only items that the user has not rated, as long as there are any.
     """
 
