@@ -44,13 +44,12 @@ _MODULES = (
     "models",
     "policy",
     "protocols",
-    "replay",
+    "replays",
     "report",
     "rng",
-    "simulate",
+    "simulation",
     "studies",
     "testing",
-    "truth",
     "worlds",
 )
 __all__ = ["__version__", *_DEFINED_IN, *_MODULES]

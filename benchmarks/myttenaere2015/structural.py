@@ -18,7 +18,7 @@ from platforms import K, campaigns_of, constant_lists, scores_by_scheme, world_o
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
-from recsim_mnar.simulate.platform import platform_log, true_quality
+from recsim_mnar.simulation.platform import platform_log, true_quality
 
 SCHEMES = ("unweighted", "weights", "structure", "alone", "alone+learn=1")
 
