@@ -43,7 +43,6 @@ _MODULES = (
     "log",
     "models",
     "policy",
-    "propensities",
     "protocols",
     "replays",
     "report",

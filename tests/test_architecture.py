@@ -34,11 +34,9 @@ MAY = {
     # Keeps what is done of long work in a folder, as logs are kept.
     "resuming": GROUND | {"log"},
     "policy": GROUND | {"plugins", "log"},
-    "propensities": GROUND | {"log"},
-    "estimators": GROUND | {"plugins", "log", "propensities"},
-    "datasets": GROUND | {"log", "propensities"},
-    # Doubly robust learning minimises the loss that the estimators state.
-    "models": GROUND | {"log", "estimators.ratings"},
+    "estimators": GROUND | {"plugins", "log"},
+    "datasets": GROUND | {"log"},
+    "models": GROUND | {"log"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulation": GROUND | {"plugins", "log", "policy", "worlds"},
     "cluster": GROUND | {"log", "policy", "worlds", "simulation", "replays.probabilities"},
@@ -58,7 +56,6 @@ MAY = {
     | {
         "log",
         "policy",
-        "propensities",
         "estimators",
         "datasets",
         "models",
@@ -73,7 +70,6 @@ MAY = {
     | {
         "log",
         "policy",
-        "propensities",
         "estimators",
         "datasets",
         "worlds",
@@ -99,21 +95,11 @@ MAY = {
     | {"studies", "export"},
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
-    | {
-        "log",
-        "policy",
-        "propensities",
-        "estimators",
-        "datasets",
-        "worlds",
-        "simulation",
-        "replays.probabilities",
-        "replays.truth",
-    }
+    | {"log", "policy", "estimators", "datasets", "worlds", "simulation", "replays.probabilities", "replays.truth"}
     | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
     | {"cluster", "replays.replayed_log"}
     | {"_start", "resuming", "fitting"},
-    "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
+    "agents": GROUND | {"log", "policy", "models", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
     ROOT: {"_start", "errors"},

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import _descent_kernel
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,7 +56,7 @@ def smoothed_world(
 
     Args:
         counts: with ``visits`` (U,), ``treatments``, ``purchases`` and ``treated_purchases`` (U, I), such as
-            :class:`recsim_mnar.datasets.purchase_history.Counts`.
+            ``purchase_history.Counts``.
         weight: w.
         deployment: ``original`` or ``personalised``.
         exponent: beta of ``personalised``.
@@ -230,8 +231,6 @@ def _factorised(
     seed: int, logistic: bool,
 ) -> Floats:  # fmt: skip
     """p_u . q_i of every cell, (U, I)."""
-    from recsim_mnar.worlds.purchases import _descent_kernel
-
     if n_updates >= 2**32:
         raise UserError(f"n_updates must be below 2**32, got {n_updates}")
     start = rng.normals(seed, Stream.FIT, 0, (sum(shape), rank)) * 0.1 / np.sqrt(rank)

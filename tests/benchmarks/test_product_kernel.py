@@ -2,11 +2,15 @@ import itertools
 
 import numpy as np
 import pytest
+from study_modules import study_module
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.models.factorization import Ratings
-from recsim_mnar.models.product_kernel import ProductKernelConfig, Sides, fit_side, groups_of
 from twins import joint_learning as twin
+
+product_kernel = study_module("schnabel2016", "product_kernel")
+groups_of = product_kernel.groups_of
+ProductKernelConfig, Sides, fit_side = product_kernel.ProductKernelConfig, product_kernel.Sides, product_kernel.fit_side
 
 
 def world(seed, n_users=14, n_items=11):
@@ -47,8 +51,6 @@ def test_it_is_the_posterior_mean_of_the_gaussian_process():
 
 def test_the_absolute_error_is_at_its_minimum():
     """At the mode K^-1 f = the loss's slope: f = K of the slopes."""
-    from recsim_mnar.models.product_kernel import kernels
-
     _, p, ratings, _, _, sides = world(1)
     form = ProductKernelConfig(**FORM, loss="mae", weighting=0.7)
     found = fit_side(ratings, p, sides, form, tolerance=1e-11, max_sweeps=3000)
@@ -57,7 +59,7 @@ def test_the_absolute_error_is_at_its_minimum():
     e = ratings.values - ratings.at(found)
     grid = np.zeros(p.shape)
     grid[ratings.users, ratings.items] = weights * e / np.sqrt(e * e + form.smoothing**2)
-    rest = found - kernels(ratings, sides, form).times(grid)
+    rest = found - product_kernel.kernels(ratings, sides, form).times(grid)
     assert np.ptp(rest) < 1e-5  # c, which is every cell's alike
 
 
@@ -77,7 +79,11 @@ def test_neighbouring_columns_of_one_category_are_a_group():
     g = np.random.default_rng(2)
     number = g.normal(size=(30, 1))
     first, second = np.eye(2)[np.arange(30) % 2], np.eye(4)[np.arange(30) % 4]
-    assert groups_of(np.concatenate([first, number, second], axis=1)) == (slice(0, 2), slice(2, 3), slice(3, 7))
+    assert groups_of(np.concatenate([first, number, second], axis=1)) == (
+        slice(0, 2),
+        slice(2, 3),
+        slice(3, 7),
+    )
     several = (g.random((30, 2)) < 0.9).astype(float)  # not exclusive: two groups of one column
     assert groups_of(several) == (slice(0, 1), slice(1, 2))
 

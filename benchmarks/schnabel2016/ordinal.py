@@ -9,7 +9,7 @@ l = 1 .. L, x_ui = 1 where a rating is revealed:
 
 with normal priors on all factors, offsets and level-dependent weights z, p and q. HL-MAR is the first line on the
 revealed ratings alone. Inference is variational: independent normals for each user's and each item's vectors, the
-cells' y, s and unrevealed r summed out (:mod:`recsim_mnar.models.ordinal.posterior`), prior variances at their best
+cells' y, s and unrevealed r summed out (``posterior.py``), prior variances at their best
 values. The lower bound never falls.
 
 Where this departs from the original:
@@ -29,11 +29,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from posterior import Floats, Posterior
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.models.factorization import Ratings
-from recsim_mnar.models.ordinal.posterior import Floats, Posterior
 from recsim_mnar.numerics.checks import whole_number
 
 

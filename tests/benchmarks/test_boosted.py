@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
+from study_modules import study_module
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities import observation as propensity
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.propensities import observation as propensity
-from recsim_mnar.propensities.boosted import _shares, boosted
 
 pytest.importorskip("sklearn")
+module = study_module("schnabel2016", "boosted")
+boosted = module.boosted
 
 
 def drawn(n_users=120, n_items=100):
@@ -32,7 +34,7 @@ def test_trees_find_what_logistic_regression_cannot_say():
 def test_shares_are_those_of_the_kept_cells():
     g = np.random.default_rng(1)
     observed, kept = (g.random((2, 5, 4)) < 0.5).astype(float)
-    found = _shares(observed, kept > 0)
+    found = module._shares(observed, kept > 0)
     mean = (observed * kept).sum() / kept.sum()
     for u, i in np.ndindex(5, 4):
         row, column = (observed[u] * kept[u]).sum(), (observed[:, i] * kept[:, i]).sum()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import norm
+from study_modules import study_module
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.models.factorization import Ratings
-from recsim_mnar.models.ordinal import _ordinal_kernel as kernel
-from recsim_mnar.models.ordinal.hierarchical import HL
-from recsim_mnar.models.ordinal.posterior import REACH, SPACING, Normal, Posterior, _limits
 from twins import ordinal as twin
 
+kernel, updates = (study_module("schnabel2016", name) for name in ("_ordinal_kernel", "posterior"))
+HL, Posterior = study_module("schnabel2016", "ordinal").HL, updates.Posterior
 LEVELS = np.arange(1.0, 6.0)
 
 
@@ -78,7 +78,7 @@ def test_cells_are_the_plain_twins(missing):
         bounds[u, i] = value - 0.5 * cells.sharpness[u, i] * variance[u, i] - 0.5 * missing * activity_variance[u, i]
         assert cells.slope[u, i] == pytest.approx((f(m + e)[0] - f(m - e)[0]) / (2 * e), abs=1e-8)
         assert cells.activity_slope[u, i] == pytest.approx((f(m, g=e)[0] - f(m, g=-e)[0]) / (2 * e), abs=1e-8)
-        worst = _limits(made.cuts)[seen] if seen >= 0 else twin.sharpest(made.cuts, known)
+        worst = updates._limits(made.cuts)[seen] if seen >= 0 else twin.sharpest(made.cuts, known)
         assert worst <= cells.sharpness[u, i] + 1e-6  # the curvature bound is one
         assert cells.sharpness[u, i] <= 1.15 * worst + 0.02  # and not far away
         probabilities = twin.level_chances(m, made.cuts) * known
@@ -130,8 +130,8 @@ def test_the_curvature_is_at_least_the_largest():
         total = twin.level_chances(m[:, None], cuts) @ reveal
         drop = reveal[:-1] - reveal[1:]
         truth = ((norm.pdf(t) @ drop / total) ** 2 + (t * norm.pdf(t)) @ drop / total).max()
-        low, high = cuts[0] - REACH, cuts[-1] + REACH
-        points = np.linspace(low, high, int(np.ceil((high - low) / SPACING)) + 1)
+        low, high = cuts[0] - updates.REACH, cuts[-1] + updates.REACH
+        points = np.linspace(low, high, int(np.ceil((high - low) / updates.SPACING)) + 1)
         table = np.empty((3, len(points), 5))
         kernel.curves(points, cuts, table)
         found = kernel.sharpest(table, reveal)
@@ -147,7 +147,7 @@ def test_the_curvature_is_at_least_the_largest():
 def test_divergence_is_that_of_normals():
     g = np.random.default_rng(0)
     root = g.normal(size=(3, 3))
-    some = Normal(np.ones((1, 4)), np.zeros((1, 4, 4)), np.array([0.5, 2.0, 1.0, 7.0]), one=3)
+    some = updates.Normal(np.ones((1, 4)), np.zeros((1, 4, 4)), np.array([0.5, 2.0, 1.0, 7.0]), one=3)
     some.mean[0, :3], some.covariance[0, :3, :3] = g.normal(size=3), root @ root.T + np.eye(3)
     x = g.multivariate_normal(some.mean[0, :3], some.covariance[0, :3, :3], 200_000)
     d = x - some.mean[0, :3]

@@ -2,18 +2,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from study_modules import study_module
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.rng import Stream, uniforms
-from recsim_mnar.worlds.purchases.semisynthetic import (
-    describe,
-    published_propensities,
-    ranked_propensities,
-    rated_world,
-    smoothed_world,
-)
 from twins import purchases as twin
+
+semisynthetic = study_module("sato2019", "semisynthetic")
+describe = semisynthetic.describe
+published_propensities = semisynthetic.published_propensities
+ranked_propensities = semisynthetic.ranked_propensities
+rated_world = semisynthetic.rated_world
+smoothed_world = semisynthetic.smoothed_world
 
 
 def counts_of(seed=0, n_users=30, n_items=12):
@@ -108,15 +109,13 @@ def test_a_world_from_ratings_follows_them():
 
 
 def test_the_descent_is_that_of_the_plain_twin():
-    from recsim_mnar.worlds.purchases import _descent_kernel
-
     draw = np.random.default_rng(4)
     for logistic in (False, True):
         p, q = draw.normal(size=(5, 6)), draw.normal(size=(4, 6))
         cells, values = np.array([0, 3, 9, 10, 18]), np.array([1.0, 0, 1, 1, 0])
         mine, own = p.copy(), q.copy()
         with np.errstate(over="ignore"):
-            _descent_kernel.descend(
+            semisynthetic._descent_kernel.descend(
                 np.uint64(7), np.uint64(Stream.FIT), 3, 200, cells, values, mine, own, 0.05, 0.01, logistic
             )
         for u in uniforms(7, Stream.FIT, 0, 3 + np.arange(200)):

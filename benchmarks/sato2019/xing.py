@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from purchase_history import PurchaseHistory, at_least, history_of, need_file
 
-from recsim_mnar.datasets.purchase_history import PurchaseHistory, at_least, history_of, need_file
 from recsim_mnar.errors import UserError
-from recsim_mnar.propensities.exposure import Matches
+from recsim_mnar.estimators.propensities.exposure import Matches
 
 SOURCE = (
     "Xing gave the files of the RecSys Challenge 2017 (interactions.csv, users.csv, items.csv, tabs between) to its "
@@ -80,7 +80,7 @@ def load_xing(folder: str | Path, *, min_periods: int = 13, min_visits: int = 3)
 
 
 def load_matches(folder: str | Path, history: PurchaseHistory) -> Matches:
-    """What users and postings have in common, for :func:`recsim_mnar.propensities.exposure.matching`.
+    """What users and postings have in common, for :func:`recsim_mnar.estimators.propensities.exposure.matching`.
 
     Args:
         folder: with ``users.csv`` (id, jobroles, ...) and ``items.csv`` (id, title, ...), tabs between.

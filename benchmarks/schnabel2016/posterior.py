@@ -1,4 +1,4 @@
-"""The posterior of the ordinal factorisation of :mod:`recsim_mnar.models.ordinal.hierarchical`, and its updates.
+"""The posterior of the ordinal factorisation of ``ordinal.py``, and its updates.
 
 Notation: m_ui the mean of the latent rating, g_ui that part of the latent reveal that all levels share, P_l(m) the
 probability of level l, R_l the expected probability (of what is known of x_ui) at level l. A cell's likelihood is
@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
+import _ordinal_kernel as k
 import numpy as np
 from numpy.typing import NDArray
 
@@ -82,7 +83,6 @@ class Normal:
 
     def moments_with(self, other: Normal, wanted: NDArray[np.int8] | None = None) -> tuple[Floats, Floats]:
         """Mean and variance of x . y for all rows x here and y there, (n, m) each; 0 where ``wanted`` is negative."""
-        from recsim_mnar.models.ordinal import _ordinal_kernel as k
 
         mean, variance = (np.empty((len(self.mean), len(other.mean))) for _ in range(2))
         mask = np.zeros(mean.shape, np.int8) if wanted is None else wanted
@@ -229,7 +229,6 @@ class Posterior:
 
     def evaluate(self) -> float:
         """One pass over the cells; returns the lower bound."""
-        from recsim_mnar.models.ordinal import _ordinal_kernel as k
 
         n_levels = len(self.base)
         users, items = self.sides
@@ -367,7 +366,6 @@ class Posterior:
 
 def _gather(weights: Floats, others: Floats) -> Floats:
     """Weights (n, m) times others (m, k)."""
-    from recsim_mnar.models.ordinal import _ordinal_kernel as k
 
     out = np.empty((len(weights), others.shape[1]))
     k.gather(np.ascontiguousarray(weights), others, out)

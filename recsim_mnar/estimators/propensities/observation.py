@@ -168,7 +168,7 @@ class _Bilinear:
         return np.asarray((self.x @ weights) @ self.z.T + gamma[:, None] + beta + theta[-1])
 
     def __call__(self, theta: Floats, gradient: Floats) -> float:
-        from recsim_mnar.propensities import _observation_kernel
+        from recsim_mnar.estimators.propensities import _observation_kernel
 
         r = self._residual
         value = _observation_kernel.likelihood(self.logits(theta), self.observed, self.mask, r)

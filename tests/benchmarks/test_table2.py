@@ -2,14 +2,14 @@
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from study_modules import BENCHMARKS
 
 from recsim_mnar.errors import UserError
 
-STUDY = Path(__file__).parents[1] / "benchmarks" / "schnabel2016"
+STUDY = BENCHMARKS / "schnabel2016"
 METHODS = {"MF-Naive", "MF-IPS", "HL-MAR", "HL-MNAR"}
 
 
@@ -64,7 +64,6 @@ def make_yahoo(folder, *, n_users=24, n_items=20, seed=1):
 
 @pytest.mark.slow
 def test_both_studies_have_their_rows(real, tmp_path, capsys):
-    pytest.importorskip("recsim_mnar.models.ordinal.hierarchical")
     coat, yahoo = make_coat(tmp_path / "coat"), make_yahoo(tmp_path / "yahoo")
     real.main(coat, yahoo, tmp_path / "out", quick=True, workers=1)
     found = json.loads((tmp_path / "out" / "results.json").read_text())["table2"]["data"]

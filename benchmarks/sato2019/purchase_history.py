@@ -102,15 +102,6 @@ class PurchaseHistory:
             "share bought of not recommended": codes[2] / rest if rest else float("nan"),
         }
 
-    def table(self) -> str:
-        """The statistics and the notes, as lines of text."""
-        values = self.statistics()
-        lines = [self.name]
-        for name, value in values.items():
-            number = f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
-            lines.append(f"  {name:<32} {number:>14}")
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
-
 
 def history_of(
     name: str, columns: dict[str, NDArray[Any]], present: NDArray[np.bool_], labels: tuple[Any, Any, Any],

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from purchase_history import PurchaseHistory, at_least, history_of, need_file
 
-from recsim_mnar.datasets.purchase_history import PurchaseHistory, at_least, history_of, need_file
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.rows import user_starts
 

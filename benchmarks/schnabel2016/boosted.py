@@ -1,7 +1,7 @@
 """Observation propensities by gradient boosting on features (Schnabel et al. 2016 name it as future work).
 
-McCaffrey, Ridgeway & Morral 2004, "Propensity score estimation with boosted regression". Needs scikit-learn, the extra
-``boosting``.
+McCaffrey, Ridgeway & Morral 2004, "Propensity score estimation with boosted regression". Needs scikit-learn, an
+extra of that name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities.observation import features_with_constant
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.propensities.observation import features_with_constant
 
 FLOOR = 1e-4
 """Smallest propensity: isotonic calibration may say 0 of cells of which none was seen."""
@@ -60,7 +60,7 @@ def boosted(
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.isotonic import IsotonicRegression
     except ImportError:
-        raise UserError("boosted propensities need scikit-learn: pip install 'recsim-mnar[boosting]'") from None
+        raise UserError("boosted propensities need scikit-learn: pip install 'recsim-mnar[scikit-learn]'") from None
     if len(ratings) == 0:
         raise UserError("there are no observed ratings to fit propensities on")
     if isinstance(n_folds, bool) or not isinstance(n_folds, (int, np.integer)) or n_folds < 3:

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from recsim_mnar.datasets.purchase_history import (
+from purchase_history import (
     PURCHASED,
     RECOMMENDED,
     PurchaseHistory,
@@ -22,6 +21,7 @@ from recsim_mnar.datasets.purchase_history import (
     read_columns,
     refuse_gaps,
 )
+
 from recsim_mnar.errors import UserError
 
 Ints = NDArray[np.int64]

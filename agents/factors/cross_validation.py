@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -149,23 +148,3 @@ def ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
         tied = (scores == own[:, None]).sum(axis=1)
         ranks[first : first + size] = 1.0 + better + 0.5 * (tied - 1)
     return ranks
-
-
-def paper_grid(
-    *, loss: str = "mse", ranks: Sequence[int] = (5, 10, 20, 40), biases: Sequence[str] = ("regularised", "free")
-) -> list[FactorizationConfig]:
-    """The grid of Table 2: lambda in {1e-6, ..., 1}, d in {5, 10, 20, 40}, both treatments of the offsets."""
-    penalties = [10.0**-e for e in range(7)]
-    return [
-        FactorizationConfig(rank=d, penalty=p, biases=b, loss=loss) for b in biases for d in ranks for p in penalties
-    ]
-
-
-def paired_t(first: Floats, second: Floats) -> tuple[float, float]:
-    """Paired t statistic of two models' losses on the same cells, and its two-sided p."""
-    from scipy import stats
-
-    difference = np.asarray(first) - np.asarray(second)
-    spread = difference.std(ddof=1) / math.sqrt(len(difference))
-    t = float(difference.mean() / spread) if spread > 0 else math.inf
-    return t, float(2 * stats.t.sf(abs(t), len(difference) - 1))

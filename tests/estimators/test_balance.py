@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities.covariates import balance
+from recsim_mnar.estimators.propensities.observation import naive_bayes
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.propensities.covariates import balance
-from recsim_mnar.propensities.observation import naive_bayes
 
 
 def world(seed, n_users=120, n_items=50):

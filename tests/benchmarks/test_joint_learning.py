@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
+from study_modules import study_module
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.models import doubly_robust as joint
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, NotConverged, Ratings, factorise
 from twins import joint_learning as twin
+
+joint = study_module("schnabel2016", "joint_learning")
 
 
 def world(seed, n_users=30, n_items=25):

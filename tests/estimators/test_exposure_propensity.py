@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities.exposure import Matches, logistic_of_groups, matching, recent, shares
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.propensities.exposure import Matches, logistic_of_groups, matching, recent, shares
 
 
 def of_grid(z, y=None, e=None):
