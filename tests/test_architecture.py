@@ -49,9 +49,7 @@ MAY = {
     "export": GROUND | {"log", "policy", "replay"},
     "integrations": GROUND | {"log", "policy"},
     "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
-    "testing": {"contracts"},
-    "contracts": GROUND
-    | {"plugins", "replay", "log", "policy", "estimators", "worlds", "simulate", "envs", "protocols"},
+    "testing": GROUND | {"plugins", "replay", "log", "policy", "estimators", "worlds", "simulate", "envs", "protocols"},
     "envs": GROUND | {"log", "policy", "worlds", "simulate"},
     "protocols": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
@@ -77,7 +75,7 @@ MAY = {
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
     | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
-    | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
+    | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "warming", "installation"}
     | {"cluster", "replayed_log"}
     | {"_start", "resuming", "fitting"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
@@ -99,7 +97,7 @@ NEVER = {
     "agents": {"worlds", "simulate", "replay", "truth", "envs", "protocols", "studies", "report", "cli", "testing"},
     **{
         place: {"agents"}
-        for place in ("simulate", "truth", "testing", "contracts", "protocols", "studies", "own_log", "report", "cli")
+        for place in ("simulate", "truth", "testing", "protocols", "studies", "own_log", "report", "cli")
     },
 }
 

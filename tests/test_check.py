@@ -11,7 +11,6 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.cli import main
-from recsim_mnar.contracts.named import Checked, check_named
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.policy import Policy
 from recsim_mnar.protocols.ab_test import ABTest
@@ -19,6 +18,7 @@ from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.off_policy import OffPolicy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.testing import check_estimator, check_policy, check_protocol, check_vector
+from recsim_mnar.testing.kinds import Checked, check_named
 from recsim_mnar.worlds import make_world
 
 OWN = '''
@@ -126,8 +126,8 @@ def run(capsys, *arguments):
         ("own_things:Duck", 0, "own_things:Duck keeps the 18 rules of a policy"),
         ("own_things:Fits", 0, "keeps the 18 rules of a policy"),
         ("own_things:Named+share=0.3+epsilon=0.1", 0, "keeps the 18 rules of a policy"),
-        ("own_things:Wrong", 3, "act() states .0416667 of item"),
-        ("own_things:Wrong", 3, "    return the probability, over the uniform, of the action drawn"),
+        ("own_things:Wrong", 3, "act() states .0416667 for item"),
+        ("own_things:Wrong", 3, "    return the probability, over the uniform alone, of the action drawn"),
         ("own_things:World", 0, "keeps the 15 rules of a world"),
         ("own_things:weighted", 0, "keeps the 7 rules of an estimator"),
         ("own_things:nothing", 3, "is an estimator that breaks 2 of 7 rules"),

@@ -27,7 +27,7 @@ from recsim_mnar.envs.recording import record, record_vector  # noqa: E402
 from recsim_mnar.errors import UserError  # noqa: E402
 from recsim_mnar.estimators import estimate_value  # noqa: E402
 from recsim_mnar.policy import EpsilonMixture, SampledPolicy, registry  # noqa: E402
-from recsim_mnar.policy.acting import Acting  # noqa: E402
+from recsim_mnar.policy.answers import Acting  # noqa: E402
 from recsim_mnar.replay import replay  # noqa: E402
 from recsim_mnar.rng import derive_seed  # noqa: E402
 from recsim_mnar.simulate import simulate  # noqa: E402

@@ -13,8 +13,8 @@ from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
 from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import Acting
 from recsim_mnar.policy.base import observe_events
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.rng import policy_uniforms

@@ -15,9 +15,9 @@ from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import checked_distribution
 from recsim_mnar.policy.base import observe_events
 from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
-from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.replay import replay_batches, user_blocks
 
 Floats = NDArray[np.float64]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.policy.answers import name_of
 from recsim_mnar.policy.base import Floats, Ints, Learner, Policy, Scores
 from recsim_mnar.policy.capabilities import LearnerWrapper, declared_learning, learning_of
-from recsim_mnar.policy.checks import name_of
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log

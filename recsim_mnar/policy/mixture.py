@@ -18,9 +18,9 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_json
 from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import checked_decisions, checked_propensities, spot_check_probabilities
 from recsim_mnar.policy.base import Floats, Ints, Learner, Learns, Policy, observe_events
 from recsim_mnar.policy.capabilities import learning_of
-from recsim_mnar.policy.checks import checked_decisions, checked_propensities, spot_check_probabilities
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log

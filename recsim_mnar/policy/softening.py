@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import checked_decisions, checked_propensities, checked_scores, spot_check_probabilities
 from recsim_mnar.policy.base import Floats, Ints, Policy, observe_events
 from recsim_mnar.policy.capabilities import KnowsScores, PolicyWrapper, able, learning_of
-from recsim_mnar.policy.checks import checked_decisions, checked_propensities, checked_scores, spot_check_probabilities
 
 _BLOCK = 64
 """Items whose probabilities a softmax policy sums together, so that a draw scans few of them."""

@@ -14,11 +14,10 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.numerics.memory import give_back
-from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import Acting, checked_distribution
 from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import Forgets, able, has_fixed_distribution, learning_of, refuse_common_learning
-from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from recsim_mnar.log.table import Log
 from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.policy import registry
-from recsim_mnar.policy.acting import Acting
 from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import Acting
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.rng import policy_uniforms

@@ -10,9 +10,9 @@ from importlib.metadata import entry_points
 import numpy as np
 import pytest
 
-from recsim_mnar.contracts.policies import RULES
 from recsim_mnar.policy import EpsilonMixture, Policy, SampledPolicy
 from recsim_mnar.testing import PolicyContract, check_policy
+from recsim_mnar.testing.policies import RULES
 
 
 class Sound(Policy):
@@ -186,7 +186,7 @@ def test_a_sound_policy_keeps_every_rule(kind):
 @pytest.mark.parametrize(
     ("kind", "rule", "words"),
     [
-        (LyingPropensity, "propensities_agree", r"act\(\) states \.5 of item \d .* propensity_of\(\) says \.\d+"),
+        (LyingPropensity, "propensities_agree", r"act\(\) states \.5 for item \d .* propensity_of\(\) says \.\d+"),
         (Unnormalised, "distributions", r"must sum to 1, a sum is 1\.01"),
         (BatchDependent, "one_user_at_a_time", r"alone, the (user|propensity) .* among others"),
         (OrderInTheBatch, "order_within_a_batch", "in another order, the user of"),
@@ -194,7 +194,7 @@ def test_a_sound_policy_keeps_every_rule(kind):
         (Forgetless, "reset_and_forget", r"for a new user, and .* after reset\(\)"),
         (Sharing, "fresh_shares_no_user", r"of the fresh\(\) copy, and .* after the first one's users viewed more"),
         (SkewedDraws, "frequencies_follow", r"act\(\) takes item \d .* decisions, probabilities\(\) says"),
-        (StaleAfterLearn, "learns_then_agrees", r"after learn\(\), act\(\) states \.\d+ of item \d .* says \.\d+"),
+        (StaleAfterLearn, "learns_then_agrees", r"after learn\(\), act\(\) states \.\d+ for item \d .* says \.\d+"),
         (SaysOwnUser, "learns_as_declared", r"before learn\(\) of other users, and .* after it"),
         (WritesInItsInput, "inputs_are_left_alone", r"act\(\) writes in the arrays"),
         (Nameless, "describes_itself", "names it 'another', its name is 'policy'"),
@@ -243,7 +243,9 @@ def test_the_class_of_tests_says_the_same():
 
     for rule in RULES:
         if rule in broken(LyingPropensity):
-            with pytest.raises(AssertionError, match=r"return the probability|by the uniform|let what it is told"):
+            with pytest.raises(
+                AssertionError, match=r"return the probability|by the uniform|let its probabilities depend"
+            ):
                 Contract().test_rule(rule)
         elif rule != "frequencies_follow":
             Contract().test_rule(rule)
@@ -260,7 +262,7 @@ def test_contracts_run_under_strict_markers_and_without_pytest(tmp_path):
         "        return registry.learner('random').fit(Log({}), n_items=4)\n"
     )
     announced = any(point.name == "recsim_mnar" for point in entry_points(group="pytest11"))
-    plugin = [] if announced else ["-p", "recsim_mnar.contracts.plugin"]  # a checkout may have been installed before it
+    plugin = [] if announced else ["-p", "recsim_mnar.testing.plugin"]  # a checkout may have been installed before it
     options = ["-q", "--strict-markers", *plugin, "-p", "no:cacheprovider", "-p", "no:randomly"]
     command = [sys.executable, "-m", "pytest", *options, "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -12,7 +12,6 @@ from gymnasium.utils.env_checker import check_env
 
 from recsim_mnar import plugins
 from recsim_mnar.cli import main
-from recsim_mnar.contracts.worlds import UniformPolicy
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_env, sessions_env, world_env
 from recsim_mnar.envs.conformance import check_vector_env
 from recsim_mnar.envs.recording import record, record_vector
@@ -23,6 +22,7 @@ from recsim_mnar.policy import EpsilonMixture, registry
 from recsim_mnar.protocols.ab_test import ab_test
 from recsim_mnar.simulate import executor as shards
 from recsim_mnar.simulate import simulate, workers
+from recsim_mnar.testing.worlds import UniformPolicy
 from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds import DecisionWorld, Params, PlainLanes, as_world, make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
