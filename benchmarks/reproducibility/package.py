@@ -17,7 +17,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import Policy, registry
-from recsim_mnar.policy.capabilities import KnowsScores, able
 from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop
 from recsim_mnar.replay import replay
@@ -31,12 +30,10 @@ from recsim_mnar.worlds import make_world
 __all__ = [
     "DeployedPolicy",
     "Exposures",
-    "KnowsScores",
     "Log",
     "Policy",
     "SlatePolicy",
     "UserError",
-    "able",
     "additions_log",
     "agent_class",
     "agent_names",

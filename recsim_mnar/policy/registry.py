@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.plugins import announced, imported, unknown, value_of
-from recsim_mnar.policy.adapting import OPTIONAL_LAST, as_learner, as_policy, binds, misfit, role_of
 from recsim_mnar.policy.answers import name_of
 from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.capabilities import LearnerWrapper
+from recsim_mnar.policy.door import OPTIONAL_LAST, LearnerWrapper, as_learner, as_policy, binds, misfit, role_of
 from recsim_mnar.policy.mixture import ENDING, MixtureLearner, read_mixture
 from recsim_mnar.policy.needs import needs_of
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy

@@ -20,7 +20,7 @@ from recsim_mnar.policy.answers import (
     spot_check_probabilities,
 )
 from recsim_mnar.policy.base import Ints, Policy, observe_events
-from recsim_mnar.policy.capabilities import learning_of
+from recsim_mnar.policy.door import learning_of
 from recsim_mnar.replay import (
     Columns,
     mass_outside,

@@ -15,8 +15,8 @@ from recsim_mnar.fitting.validation.lives import Lives
 from recsim_mnar.fitting.validation.statistics import Material, by_item, traits_of
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Floats, Ints, Policy, observe_events
+from recsim_mnar.policy.door import as_policy
 from recsim_mnar.policy.features import FeaturePolicy
 from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.registry import learner
