@@ -23,6 +23,7 @@ from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.simulate.executor import SHARD_USERS, carrying, checked_users, run_in_order, user_shards
 from recsim_mnar.worlds.base import DecisionWorld, SlateWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world, decision_world
+from recsim_mnar.worlds.lanes import Lanes
 
 LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
@@ -275,11 +276,16 @@ def drive(
     *,
     keep_truth: bool = False,
     lane_bytes: int | None = None,
-) -> Iterator[tuple[Transition, Any, NDArray[np.int64]]]:
-    """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of."""
+    lanes: Lanes | None = None,
+) -> Iterator[tuple[Transition, Lanes, NDArray[np.int64]]]:
+    """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of.
+
+    Lanes are the world's, as many as ``lane_bytes`` allow, unless they are given.
+    """
     policy = acting.policy
-    per_lane = 4 * world.n_items
-    lanes = world.lanes(max(1, min(n_users, (lane_bytes or LANE_BYTES) // per_lane)), keep_truth=keep_truth)
+    if lanes is None:
+        n_lanes = max(1, min(n_users, (lane_bytes or LANE_BYTES) // (4 * world.n_items)))
+        lanes = world.lanes(n_lanes, keep_truth=keep_truth)
     n_lanes = len(lanes.user)
     last = first_user + n_users
     next_user = first_user

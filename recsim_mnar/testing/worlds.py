@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_starts
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policy.answers import Acting
+from recsim_mnar.policy.base import Floats, Ints, Policy
+from recsim_mnar.simulate.items import drive, simulate
 from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
 from recsim_mnar.worlds.base import DecisionWorld
 from recsim_mnar.worlds.checked_lanes import CheckedLanes
@@ -38,20 +40,18 @@ RULES: Rules = {}
 
 
 class UniformPolicy(Policy):
-    """Every item with the same probability, asked decision by decision; what the rules are tried with."""
+    """Every item with the same probability, one decision at a time: what the rules are tried with."""
 
     name = "uniform"
 
     def __init__(self, n_items: int) -> None:
         self.n_items = n_items
 
-    def act(self, users: Any, uniforms: NDArray[np.float64]) -> tuple[Any, NDArray[np.float64]]:
-        """See :meth:`recsim_mnar.policy.Policy.act`."""
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:  # noqa: D102  (as of Policy)
         actions = np.minimum((uniforms * self.n_items).astype(np.int32), self.n_items - 1)
         return actions, np.full(len(actions), 1.0 / self.n_items)
 
-    def probabilities(self, users: Any) -> NDArray[np.float64]:
-        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+    def probabilities(self, users: Ints) -> Floats:  # noqa: D102
         return np.full((len(users), self.n_items), 1.0 / self.n_items)
 
 
@@ -76,21 +76,17 @@ def door(make: Make) -> None:
 @rule(RULES, "keep what a world knows of a user in arrays by lane, and draw at the user's address")
 def any_lanes(make: Make) -> Breaches:
     """The same users in 1, 8 or 100 lanes leave the same rows, and each transition is possible."""
-    reference = _through_lanes(make(), 1, np.arange(FEW_USERS))
+    reference = _lives(make(), 1)
     for n_lanes in (8, 100):
-        yield from _same(_through_lanes(make(), n_lanes, np.arange(FEW_USERS)), reference, f"{n_lanes} lanes", "1 lane")
+        yield from _same(_lives(make(), n_lanes), reference, f"{n_lanes} lanes", "1 lane")
 
 
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
 def alone(make: Make) -> Breaches:
-    """A user alone does what they do beside others, whoever came before, and in another order."""
-    together = _through_lanes(make(), 8, np.arange(FEW_USERS))
-    users = np.array([FEW_USERS - 1, 3, 57])
-    apart = _through_lanes(make(), 2, users)
-    rows = np.isin(together["user"], users)
-    yield from _same(
-        apart, {name: values[rows] for name, values in together.items()}, "users 3, 57 and 99 alone", "among 100"
-    )
+    """Users alone do what they do among others, whoever came before, and in another order."""
+    together, users = _lives(make(), 8), (FEW_USERS - 1, 3, 57)
+    among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
+    yield from _same(_lives(make(), 1, users, 1), among, "users 3, 57 and 99 alone", "among 100")
 
 
 @rule(RULES, "omit trajectories, or make it tell what the lanes tell")
@@ -110,7 +106,6 @@ def interfaces(make: Make) -> Breaches:
     from recsim_mnar.envs.recording import record, record_vector
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
-    from recsim_mnar.simulate.items import simulate
 
     n = FEW_USERS // 2
     policy = UniformPolicy(make().n_items)
@@ -131,7 +126,7 @@ def arrays_are_new(make: Make) -> Breaches:
         for name, values in {**transition.columns, "starts": transition.starts, "alive": transition.alive}.items():
             kept.append((name, values, values.copy()))
 
-    _through_lanes(world, 8, np.arange(FEW_USERS // 2), each=keep)
+    _lives(world, 8, n=FEW_USERS // 2, each=keep)
     for name, values, copy in kept:
         if not np.array_equal(values, copy, equal_nan=values.dtype.kind == "f"):
             yield (f"{name} of a transition was changed after it was handed out: a buffer is used twice")
@@ -153,8 +148,9 @@ def truth_is_the_mean(make: Make) -> Breaches:
         means = np.asarray(world.reward_means(lanes.state[which]))
         if means.shape != (len(which), world.n_items) or not np.isfinite(means).all():
             yield (f"reward_means must return ({len(which)}, {world.n_items}) finite numbers, got {means.shape}")
-        actions = _uniform_actions(world, lanes, which, decision)
-        transition = lanes.take(which, actions, np.full(len(which), 1.0 / world.n_items))
+        drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
+        actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
+        transition = lanes.take(which, actions.astype(np.int32), propensities)
         if world.truth_column is not None:
             stated = transition.columns[world.truth_column][transition.starts[:-1]]
             if not np.allclose(stated, means[np.arange(len(which)), actions], rtol=1e-9, atol=1e-12):
@@ -247,40 +243,25 @@ def params_round_trip(make: Make) -> Breaches:
 # -------------------------------------------------------------------------------------------------------------- inside
 
 
-def _through_lanes(
-    world: DecisionWorld, n_lanes: int, users: NDArray[np.int64], *, each: Callable[[Any], None] = lambda told: None
+def _lives(
+    world: DecisionWorld,
+    n_lanes: int,
+    users: Iterable[int] = (0,),
+    n: int = FEW_USERS,
+    each: Any = lambda transition: None,
 ) -> Columns:
-    """The rows of users, ascending, who pass through so many lanes, each refilled when its user leaves."""
-    opened = world.open_lanes(n_lanes)
-    lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
-    waiting, free, come = np.zeros(0, np.int64), np.arange(n_lanes), 0
+    """The rows of n users from each of these on, in lanes that are refilled; ``each`` sees every transition."""
     parts: list[Columns] = []
-    while True:
-        while len(free) and come < len(users):
-            which, arriving = free[: len(users) - come], users[come : come + len(free)]
-            transition = lanes.begin(which, np.full(len(which), SEED, np.uint64), arriving)
+    for first in users:
+        opened = world.open_lanes(n_lanes)
+        lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
+        acting = Acting(UniformPolicy(world.n_items), world.n_items)
+        for transition, _, _ in drive(world, acting, SEED, first, n, lanes=lanes):
             each(transition)
             parts.append({name: values.copy() for name, values in transition.columns.items()})
-            come += len(arriving)
-            free = np.concatenate([free[len(which) :], which[~transition.alive]])
-            waiting = np.concatenate([waiting, which[transition.alive]])
-        if len(waiting) == 0:
-            break
-        actions = _uniform_actions(world, lanes, waiting, None)
-        transition = lanes.take(waiting, actions, np.full(len(waiting), 1.0 / world.n_items))
-        each(transition)
-        parts.append({name: values.copy() for name, values in transition.columns.items()})
-        free = np.concatenate([free, waiting[~transition.alive]])
-        waiting = waiting[transition.alive]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["user"], kind="stable")
     return {name: values[order] for name, values in columns.items()}
-
-
-def _uniform_actions(world: DecisionWorld, lanes: Any, which: NDArray[np.int64], decision: int | None) -> Any:
-    number = lanes.n_decisions[which] if decision is None else np.full(len(which), decision)
-    drawn = rng.policy_uniforms(SEED, lanes.user[which], number)
-    return np.minimum((drawn * world.n_items).astype(np.int32), world.n_items - 1)
 
 
 def _same(one: Columns, other: Columns, what: str, than: str) -> Breaches:
