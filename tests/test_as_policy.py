@@ -286,5 +286,5 @@ def test_what_is_no_learner_is_refused(world):
         with pytest.raises(UserError, match=f"agent 'mine'.*{message}"):
             leave_one_out(log, {"mine": wrong}, n_items=N_ITEMS, folds=2)
     nothing = types.SimpleNamespace(name="mine", fit=lambda log, *, n_items, seed: None)
-    with pytest.raises(UserError, match=r"agent 'mine'.*what fit\(\) returned has no method act"):
+    with pytest.raises(UserError, match=r"agent 'mine'.*fit\(\) must return a fitted policy, got None"):
         leave_one_out(log, {"mine": nothing}, n_items=N_ITEMS, folds=2)

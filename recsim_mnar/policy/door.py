@@ -100,10 +100,21 @@ def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
     """The policy that a learner fits on a log, as a full one.
 
     Raises:
-        UserError: as ``fit`` and :func:`as_policy`.
+        UserError: as ``fit`` and :func:`of_fit`.
     """
-    policy = as_learner(learner).fit(log, n_items=n_items, seed=seed)
-    return as_policy(policy, who=f"agent {learner.name!r}: what fit() returned")
+    return of_fit(learner.name, as_learner(learner).fit(log, n_items=n_items, seed=seed))
+
+
+def of_fit(name: str, policy: Any) -> Policy:
+    """The return value of the agent's ``fit`` as a full policy.
+
+    Raises:
+        UserError: it is none, or as :func:`as_policy`.
+    """
+    if inspect.isclass(policy) or role_of(policy) != "policy":
+        got = f"the class {policy.__name__}: return an object of it" if inspect.isclass(policy) else repr(policy)
+        raise UserError(f"agent {name!r}: fit() must return a fitted policy, got {got}")
+    return as_policy(policy, who=f"agent {name!r}: its policy")
 
 
 # ----------------------------------------------------------------------------------------------------------- abilities
@@ -337,8 +348,7 @@ class AdaptedLearner(LearnerWrapper):
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`Learner.fit`."""
-        policy = self.inner.fit(log, n_items=n_items, seed=seed)
-        return as_policy(policy, who=f"agent {self.name!r}: what fit() returned")
+        return of_fit(self.name, self.inner.fit(log, n_items=n_items, seed=seed))
 
 
 def unwrapped(learner: Learner) -> Any:
