@@ -17,7 +17,7 @@ from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.policy.answers import checked_distribution
 from recsim_mnar.policy.base import observe_events
 from recsim_mnar.policy.door import as_policy, learning_of, refuse_common_learning
-from recsim_mnar.replay import replay_batches, user_blocks
+from recsim_mnar.replays.probabilities import replay_batches, user_blocks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -93,7 +93,7 @@ def _fit_of(spec: str, found: Any) -> Callable[..., Any] | None:
 
 def _policy(fit: Callable[..., Any]) -> Checked:
     """A policy that is fitted where users browse and click."""
-    from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.simulation.items import simulate
 
     world: Any = make_world("ratings", "quick", [f"n_items={N_ITEMS}"])
     uniform = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)

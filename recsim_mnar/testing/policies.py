@@ -26,9 +26,9 @@ from recsim_mnar.policy.answers import (
 )
 from recsim_mnar.policy.base import Floats, Ints, Policy, observe_events
 from recsim_mnar.policy.door import as_policy, learning_of
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate.items import simulate
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.testing.rules import Breaches, Finding, Rules, breach, findings_of, rule
 from recsim_mnar.worlds.features import FeatureWorld
 

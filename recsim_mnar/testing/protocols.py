@@ -13,7 +13,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.base import NEEDS, Protocol, Trial
-from recsim_mnar.protocols.compare import experiment_of
+from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
 from recsim_mnar.worlds import make_world

@@ -18,7 +18,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.policy.answers import Acting
 from recsim_mnar.policy.base import Floats, Ints, Policy
-from recsim_mnar.simulate.items import drive, simulate
+from recsim_mnar.simulation.items import drive, simulate
 from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
 from recsim_mnar.worlds.base import DecisionWorld
 from recsim_mnar.worlds.checked_lanes import CheckedLanes

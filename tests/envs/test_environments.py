@@ -12,7 +12,7 @@ import recsim_mnar
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import RecordLog, lane_info, record
 from recsim_mnar.errors import UserError
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
