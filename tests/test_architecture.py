@@ -48,8 +48,7 @@ MAY = {
     "export": GROUND | {"log", "policy", "replays.probabilities"},
     "integrations": GROUND | {"log", "policy"},
     "replays.truth": GROUND | {"log", "policy", "worlds", "replays.probabilities", "simulation.executor"},
-    "testing": {"contracts"},
-    "contracts": GROUND
+    "testing": GROUND
     | {"plugins", "replays.probabilities", "log", "policy", "estimators", "worlds", "simulation", "envs", "protocols"},
     "envs": GROUND | {"log", "policy", "worlds", "simulation"},
     "protocols": GROUND
@@ -96,7 +95,7 @@ MAY = {
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
     | {"log", "policy", "estimators", "datasets", "worlds", "simulation", "replays.probabilities", "replays.truth"}
-    | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
+    | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "warming", "installation"}
     | {"cluster", "replays.replayed_log"}
     | {"_start", "resuming", "fitting"},
     "agents": GROUND | {"log", "policy", "models", "estimators"},
@@ -137,17 +136,7 @@ NEVER = {
     },
     **{
         place: {"agents"}
-        for place in (
-            "simulation",
-            "replays.truth",
-            "testing",
-            "contracts",
-            "protocols",
-            "studies",
-            "own_log",
-            "report",
-            "cli",
-        )
+        for place in ("simulation", "replays.truth", "testing", "protocols", "studies", "own_log", "report", "cli")
     },
 }
 

@@ -19,7 +19,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import Policy, registry
-from recsim_mnar.policy.capabilities import KnowsScores, able
 from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
@@ -36,12 +35,10 @@ from feedback_loop import feedback_loop  # an example
 __all__ = [
     "DeployedPolicy",
     "Exposures",
-    "KnowsScores",
     "Log",
     "Policy",
     "SlatePolicy",
     "UserError",
-    "able",
     "additions_log",
     "agent_class",
     "agent_names",
