@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import sys
 
-from recsim_mnar.errors import UserError
+from recsim_mnar import UserError, make_world
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal.feedback_loop import Round, feedback_loop
-from recsim_mnar.worlds import make_world
 
 
 def main(agent: str = "cosine-cf") -> list[Round]:

@@ -64,8 +64,7 @@ MAY = {
         "models",
         "worlds",
         "simulation",
-        "replays.probabilities",
-        "replays.truth",
+        "replays",
     }
     | {"plugins"},
     "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulation", "protocols"},
@@ -107,16 +106,28 @@ MAY = {
         "datasets",
         "worlds",
         "simulation",
-        "replays.probabilities",
-        "replays.truth",
+        "replays",
     }
     | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
-    | {"cluster", "replays.replayed_log"}
+    | {"cluster"}
     | {"_start", "resuming", "fitting"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
-    ROOT: {"_start", "errors"},
+    # What users call; for type checkers alone, and at run time when it is asked for.
+    ROOT: {
+        "_start",
+        "errors",
+        "contracts",
+        "datasets",
+        "estimators",
+        "fitting",
+        "log",
+        "own_log",
+        "policy",
+        "protocols",
+    }
+    | {"replays", "resuming", "simulation", "studies", "worlds"},
 }
 # What must not be reached by any way round, whatever stands between.
 NEVER = {
