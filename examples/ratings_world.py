@@ -15,11 +15,8 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import rng
-from recsim_mnar.log import Log
+from recsim_mnar import Log, make_world, rng, simulate
 from recsim_mnar.policy import observe_events, registry
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds import make_world
 
 AGENTS = ("random", "popularity", "item-knn", "mf-naive-ratings", "mf-ips-ratings")
 N_NEW = 1000

@@ -60,8 +60,7 @@ MAY = {
         "models",
         "worlds",
         "simulation",
-        "replays.probabilities",
-        "replays.truth",
+        "replays",
     }
     | {"plugins"},
     "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulation", "protocols"},
@@ -94,14 +93,26 @@ MAY = {
     | {"studies", "export"},
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
-    | {"log", "policy", "estimators", "datasets", "worlds", "simulation", "replays.probabilities", "replays.truth"}
+    | {"log", "policy", "estimators", "datasets", "worlds", "simulation", "replays"}
     | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "warming", "installation"}
-    | {"cluster", "replays.replayed_log"}
+    | {"cluster"}
     | {"_start", "resuming", "fitting"},
     "agents": GROUND | {"log", "policy", "models", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
-    ROOT: {"_start", "errors"},
+    # What users call; for type checkers alone, and at run time when it is asked for.
+    ROOT: {
+        "_start",
+        "errors",
+        "datasets",
+        "estimators",
+        "fitting",
+        "log",
+        "own_log",
+        "policy",
+        "protocols",
+    }
+    | {"replays", "resuming", "simulation", "studies", "testing", "worlds"},
 }
 # What must not be reached by any way round, whatever stands between.
 NEVER = {
