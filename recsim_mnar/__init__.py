@@ -18,7 +18,6 @@ import gymnasium as _gymnasium  # noqa: E402
 __version__ = "0.2.0"
 
 if _TYPE_CHECKING:
-    from recsim_mnar.testing.kinds import check_named as _check_named
     from recsim_mnar.datasets.interactions import Interactions as Interactions
     from recsim_mnar.errors import UserError as UserError
     from recsim_mnar.estimators import Estimate as Estimate
@@ -56,6 +55,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.simulation.online import simulate_online as simulate_online
     from recsim_mnar.studies import Study as Study
     from recsim_mnar.studies import run_study as run_study
+    from recsim_mnar.testing.kinds import check_named as _check_named
     from recsim_mnar.worlds import DecisionWorld as DecisionWorld
     from recsim_mnar.worlds import ExposureWorld as ExposureWorld
     from recsim_mnar.worlds import PlatformWorld as PlatformWorld
