@@ -16,7 +16,6 @@ from recsim_mnar.worlds.base import ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 if TYPE_CHECKING:
-    from recsim_mnar.envs.conformance import check_vector_env
     from recsim_mnar.envs.platform_vector import CampaignsVectorEnv
     from recsim_mnar.envs.recording import record, record_vector
     from recsim_mnar.envs.slates import (
@@ -35,7 +34,6 @@ _DEFINED_IN = {
     "PurchasesVectorEnv": "slates",
     "RecordLog": "wrappers",
     "RecordVectorLog": "wrappers",
-    "check_vector_env": "conformance",
     "purchases_env": "slates",
     "purchases_vector_env": "slates",
     "record": "recording",
@@ -55,7 +53,6 @@ __all__ = [
     "WorldVectorEnv",
     "campaigns_env",
     "campaigns_vector_env",
-    "check_vector_env",
     "purchases_env",
     "purchases_vector_env",
     "ratings_env",
