@@ -151,7 +151,7 @@ def _ml100k(path: Path | None) -> Result | None:
         return calibrate_world(half, "sessions", 0, n_items=data.n_items, ensemble=0)
 
     found = validate_world(fit, data.log, 0, n_items=data.n_items)
-    rows = {c.name: [c.grade, *(round(getattr(c, k), 4) for k in ("real", "simulated", "distance", "ceiling"))]
+    rows = {c.name: [c.grade, *(round(getattr(c, k), 4) for k in ("real", "simulated", "distance", "visible"))]
             for c in found.checks}  # fmt: skip
     print(json.dumps(plain(rows), indent=1))
     return {"checks": rows, "cpu_seconds": round(time.process_time() - began, 1)}
