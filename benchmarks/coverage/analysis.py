@@ -19,9 +19,11 @@ KEPT = ("logs", "coverage", "above", "width", "normal_width")  # of a method, as
 
 def load() -> dict[str, Any]:
     """Settings by name, with obp's own code where it was measured; and the estimated propensities."""
-    found = {"settings": {}, "propensities": {}} | read(HERE / "results.json")
+    found = {"methods": [], "settings": {}, "propensities": {}} | read(HERE / "results.json")
+    names = found.pop("methods")
     for result in found["settings"].values():
-        result["methods"] = {name: dict(zip(KEPT, row, strict=False)) for name, row in result["methods"].items()}
+        rows = zip(names, result["methods"], strict=False)
+        result["methods"] = {name: dict(zip(KEPT, row, strict=False)) for name, row in rows}
     return found
 
 
@@ -29,11 +31,11 @@ def save(found: dict[str, Any]) -> None:
     """Write results.json; once every setting is there, its part of results.md and the README's summary too."""
     settings = {s.name: found["settings"][s.name] for s in GRID if s.name in found["settings"]}
     kept = {
-        name: result
-        | {"methods": {method: [row[k] for k in KEPT if k in row] for method, row in result["methods"].items()}}
+        name: result | {"methods": [[row[k] for k in KEPT if k in row] for row in result["methods"].values()]}
         for name, result in settings.items()
     }
-    write_results(HERE / "results.json", {"settings": kept, "propensities": found["propensities"]}, 8)
+    names = _names(list(settings.values()))
+    write_results(HERE / "results.json", found | {"methods": names, "settings": kept}, 10)
     if len(settings) == len(GRID):
         into_marks(HERE / "results.md", "settings", report(settings).splitlines())
         into_marks(HERE / "README.md", "summary", summary(list(settings.values())))
