@@ -35,7 +35,7 @@ def save(found: dict[str, Any]) -> None:
         for name, result in settings.items()
     }
     names = _names(list(settings.values()))
-    write_results(HERE / "results.json", found | {"methods": names, "settings": kept}, 10)
+    write_results(HERE / "results.json", found | {"methods": names, "settings": kept})
     if len(settings) == len(GRID):
         into_marks(HERE / "results.md", "settings", report(settings).splitlines())
         into_marks(HERE / "README.md", "summary", summary(list(settings.values())))

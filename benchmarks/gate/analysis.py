@@ -10,10 +10,15 @@ among the others) shows what is left to luck: which of several logs of one popul
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import packed, read, write_results
 from mix import LEAST_EFFECTIVE, LEAST_OVERLAP, RELATIVE_ERROR, USERS
 
 HERE = Path(__file__).resolve().parent
@@ -164,7 +169,7 @@ def decisions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "to an A/B test": (~ship & ~hold)[own].mean(),
             }
             out.append(
-                {"effect above": low, "up to": high, "logs": int(own.sum())}
+                {"effect above": str(low), "up to": str(high), "logs": int(own.sum())}
                 | {name: round(float(x), 4) for name, x in shares.items()}
             )
     return out
@@ -199,11 +204,9 @@ def main() -> None:
         }
     result["findings"] = carried(rows, bad["error above a fifth"])
     result["decisions"] = decisions(rows)
-    kept = HERE / "results.json"
-    result |= {key: value for key, value in json.loads(kept.read_text()).items() if key == "winner_of_100"}
-    text = json.dumps(result, indent=1).replace("-Infinity", '"-inf"').replace("Infinity", '"inf"')
-    kept.write_text(text + "\n")
-    print(text)
+    result |= {key: value for key, value in read(HERE / "results.json").items() if key == "winner_of_100"}
+    write_results(HERE / "results.json", result)
+    print(packed(result))
 
 
 if __name__ == "__main__":

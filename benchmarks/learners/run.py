@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
+import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import once, settings_of, write_results, write_text
 from analysis import tables
 
 from recsim_mnar import rng
 from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, split_users
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
-from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.policy.capabilities import PolicyWrapper
 from recsim_mnar.protocols.ab_test import run_arm
@@ -166,7 +168,7 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, action="append", help="make these parts alone")
     parser.add_argument("--study", type=Path, default=Path("runs/learners"), help="what is done already")
     options = parser.parse_args()
-    given = tomllib.loads((HERE / "settings.toml").read_text()) | (QUICK if options.quick else {})
+    given = settings_of(HERE, QUICK if options.quick else None)
     folder = options.study / ("quick" if options.quick else "full")
     found: dict[str, dict[str, Any]] = {}
     for part, make in PARTS.items():
@@ -174,22 +176,20 @@ def main() -> None:
             path, began = folder / f"{part}-{catalogue}.json", time.perf_counter()
             if not path.exists() and options.only and part not in options.only:
                 continue
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    write_json(path, make(given, catalogue))
-                except ImportError as error:
-                    print(f"{part}, catalogue {catalogue}: left out, {error}", flush=True)
-                    continue
-                print(f"{part}, catalogue {catalogue}: {time.perf_counter() - began:.0f} s", flush=True)
-            found.setdefault(part, {})[str(catalogue)] = json.loads(path.read_text())
+            try:
+                row = once(path, functools.partial(make, given, catalogue))
+            except ImportError as error:
+                print(f"{part}, catalogue {catalogue}: left out, {error}", flush=True)
+                continue
+            print(f"{part}, catalogue {catalogue}: {time.perf_counter() - began:.0f} s", flush=True)
+            found.setdefault(part, {})[str(catalogue)] = row
     if options.only:
         return
     text = tables(found, given)
     print(text)
     if not options.quick:
-        (HERE / "results.md").write_text(f"`python benchmarks/learners/run.py`\n\n{text}\n")
-        write_json(HERE / "results.json", found)
+        write_text(HERE / "results.md", f"`python benchmarks/learners/run.py`\n\n{text}\n")
+        write_results(HERE / "results.json", found)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ Python would take for the package of that name.
 
 from __future__ import annotations
 
+import io
 import json
 import math
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -54,12 +54,12 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text)
 
 
-def write_results(path: Path, found: Any, digits: int | None = 6) -> None:
+def write_results(path: Path, found: Any, digits: int | None = 10) -> None:
     """Write JSON with few lines: numbers of so many digits, and what fits on one line there."""
     write_text(path, packed(found if digits is None else rounded(found, digits)) + "\n")
 
 
-def rounded(value: Any, digits: int = 6) -> Any:
+def rounded(value: Any, digits: int = 10) -> Any:
     """JSON types with so many digits of every float; what is not finite becomes None."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, Mapping):
@@ -86,6 +86,16 @@ def packed(value: Any, indent: str = "") -> str:
     return f"{left}\n{indent} " + f",\n{indent} ".join(parts) + f"\n{indent}{right}"
 
 
+def save_picture(figure: Any, path: Path, dpi: int = 110) -> None:
+    """Write a figure of matplotlib as PNG of at most 128 colours, a third of the size."""
+    from PIL import Image
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=dpi)
+    with replacing(path) as temporary:
+        Image.open(drawn).convert("RGB").quantize(128).save(temporary, "png", optimize=True)
+
+
 def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Records as a list per name, so that names are kept once."""
     return {name: [record[name] for record in records] for name in (records[0] if records else {})}
@@ -97,10 +107,12 @@ def records_of(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def into_marks(path: Path, mark: str, lines: Iterable[str]) -> None:
-    """Replace what stands between the two ``<!-- mark -->`` of a text."""
-    pieces = re.split(rf"(<!-- {mark} -->)", path.read_text())
-    pieces[2] = "\n" + "\n".join(lines) + "\n"
-    write_text(path, "".join(pieces))
+    """Replace what stands between the two ``<!-- mark -->`` of a text; at its end where there are none."""
+    text, line = path.read_text() if path.exists() else "", f"<!-- {mark} -->"
+    if line not in text:
+        text += ("\n" if text else "") + f"{line}\n{line}\n"
+    before, _, rest = text.partition(line)
+    write_text(path, f"{before}{line}\n" + "\n".join(lines) + f"\n{line}" + rest.partition(line)[2])
 
 
 # ---------------------------------------------------------------------------------------------------- tables and checks
