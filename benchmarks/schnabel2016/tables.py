@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _study import save_picture
+
 LABELS = {"ips": "IPS", "snips": "SNIPS", "naive": "Naive"}
 COLOURS = {"IPS": "C0", "SNIPS": "C1", "Naive": "C3", "MF-IPS": "C0", "MF-Naive": "C3", "MF-IPS-NB": "C2"}
 
@@ -189,7 +191,7 @@ def draw(part: str, result: dict[str, Any], path: Path) -> None:
 
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     PICTURES[part](axes, result)
-    figure.savefig(path, dpi=110)
+    save_picture(figure, path)
     plt.close(figure)
 
 

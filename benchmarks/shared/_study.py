@@ -54,20 +54,20 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text)
 
 
-def write_results(path: Path, found: Any, digits: int | None = 10) -> None:
-    """Write JSON with few lines: numbers of so many digits, and what fits on one line there."""
-    write_text(path, packed(found if digits is None else rounded(found, digits)) + "\n")
+def write_results(path: Path, found: Any, digits: int = 10, *, finite: bool = True) -> None:
+    """Write JSON with few lines, numbers rounded; see :func:`rounded`."""
+    write_text(path, packed(rounded(found, digits, finite=finite)) + "\n")
 
 
-def rounded(value: Any, digits: int = 10) -> Any:
-    """JSON types with so many digits of every float; what is not finite becomes None."""
+def rounded(value: Any, digits: int = 10, *, finite: bool = True) -> Any:
+    """JSON types with so many digits of every float; None for one that need not be ``finite`` and is not."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, Mapping):
-        return {str(name): rounded(item, digits) for name, item in value.items()}
+        return {str(name): rounded(item, digits, finite=finite) for name, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [rounded(item, digits) for item in value]
+        return [rounded(item, digits, finite=finite) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+        return None if not finite and not math.isfinite(value) else float(f"{value:.{digits}g}")
     return value
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _study import save_picture
 from table import in_turn, least
 
 from recsim_mnar.log import Log
@@ -150,7 +151,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
         panel.legend(fontsize=7, title="fitted exponent", title_fontsize=7)
     panels[0][0].set_ylabel("CPU seconds")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    save_picture(figure, path)
     plt.close(figure)
 
 

@@ -2,7 +2,7 @@ import d3rlpy
 import numpy as np
 from shared import P, log
 
-# --- the client's own lines
+# --- before
 observations, counts = [], {}
 for row in range(len(log)):
     seen = counts.setdefault(int(log["user"][row]), np.zeros(P, np.float32))
@@ -14,6 +14,10 @@ shown = log.bandit()
 ends = np.append(shown["user"][1:] != shown["user"][:-1], True).astype(np.float32)
 columns = (np.stack(observations), shown["action"].astype(np.int32)[:, None], shown["reward"][:, None], ends)
 dataset = d3rlpy.dataset.MDPDataset(*columns, action_size=P)
+# --- after
+from recsim_mnar.export import decisions, to_d3rlpy
+
+dataset = d3rlpy.dataset.MDPDataset(**to_d3rlpy(decisions(log, P)))
 # --- end
 observed = sum(episode.observations.sum() for episode in dataset.episodes)
 acted = sum(int(episode.actions.sum()) for episode in dataset.episodes)

@@ -10,7 +10,7 @@ from recsim_mnar.policy import Policy
 lanes = gym.make_vec("recsim_mnar/Sessions-v0", 8, "vector_entry_point", autoreset_mode="SameStep", **SETTINGS)
 
 
-# --- the client's own lines
+# --- before
 class Lanes(VecEnv):
     def __init__(self, env):
         self.env = env
@@ -71,7 +71,16 @@ class Trained(Policy):
 
 
 lanes = Lanes(lanes)
+# --- after
+from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter, policy_of
+
+lanes = VecEnvAdapter(lanes)
 # --- end
 lanes.seed(4)
 model = PPO("MlpPolicy", lanes, n_steps=16, batch_size=64, n_epochs=2, seed=1, device="cpu").learn(1024)
-print(tried(Trained(model)))
+# --- before, not counted
+policy = Trained(model)
+# --- after
+policy = policy_of(model)
+# --- end
+print(tried(policy))

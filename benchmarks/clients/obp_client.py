@@ -7,7 +7,8 @@ with __import__("warnings").catch_warnings():
     from obp.ope import InverseProbabilityWeighting, OffPolicyEvaluation
 
 target = agent("user-popularity")
-# --- the client's own lines
+
+# --- before
 shown = np.flatnonzero(log.is_bandit)
 place = {row: number for number, row in enumerate(shown.tolist())}
 context, counts, whole = np.zeros((len(shown), P)), {}, np.zeros((len(shown), P))
@@ -24,6 +25,10 @@ for views, rows in replay_batches(log, 0, len(log), one_by_one=False):
 feedback = {"n_rounds": len(shown), "n_actions": P, "context": context, "position": np.zeros(len(shown), int)}
 feedback |= {"action": log["action"][shown], "reward": log["reward"][shown], "pscore": log["propensity"][shown]}
 dist = whole[:, :, None]
+# --- after
+from recsim_mnar.export import action_dist, decisions, distributions, to_obp
+
+feedback, dist = to_obp(decisions(log, P)), action_dist(distributions(log, target))
 # --- end
 ope = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=[InverseProbabilityWeighting()])
 print(f"ipw {ope.estimate_policy_values(action_dist=dist)['ipw']:.12f}, context {feedback['context'].sum():.0f}")

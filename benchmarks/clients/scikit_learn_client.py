@@ -1,18 +1,18 @@
-import copy
-
 import numpy as np
-from mabwiser.mab import MAB, LearningPolicy
-from shared import P, world
+from shared import P, log, tried
+from sklearn.ensemble import RandomForestRegressor
 
+from recsim_mnar.export import decisions
 from recsim_mnar.policy import EpsilonMixture, Policy
-from recsim_mnar.simulate.online import simulate_online
 
-mab = MAB(list(range(P)), LearningPolicy.LinUCB(alpha=1))
+made = decisions(log, P)
+forest = RandomForestRegressor(20, max_depth=5, random_state=0)
+forest.fit(np.hstack([made.context, np.eye(P)[made.action]]), made.reward)
 
 
-# --- the client's own lines
+# --- before
 class Counted(Policy):
-    n_items, batches_decisions = P, False
+    n_items, batches_decisions = P, True
 
     def __init__(self):
         self.name, self.counts = "client", {}
@@ -35,20 +35,14 @@ class Counted(Policy):
         return actions, shares[np.arange(len(users)), actions]
 
     def score(self, x):
-        if not self.mab._is_initial_fit:
-            return np.zeros((len(x), P))
-        given = self.mab.predict_expectations(x)
-        return np.array([[row[a] for a in range(P)] for row in ([given] if isinstance(given, dict) else given)])
-
-    def learn(self, users, actions, rewards, propensities):
-        self.mab.partial_fit(actions, rewards, np.stack([self.counts[user] for user in users.tolist()]))
-
-    mab = copy.deepcopy(mab)
-    learns = "all users"
+        pairs = np.hstack([np.repeat(x, P, axis=0), np.tile(np.eye(P), (len(x), 1))])
+        return forest.predict(pairs).reshape(len(x), P)
 
 
 policy = Counted()
+# --- after
+from recsim_mnar.integrations.scikit_learn import reward_policy
+
+policy = reward_policy(forest, P)
 # --- end
-run = simulate_online(world, EpsilonMixture(policy, 0.2), n_users=60, seed=9, lanes=8)
-shown = run.log.is_bandit
-print(f"{shown.sum()} decisions, actions {run.log['action'][shown].sum()}, {run.log['propensity'][shown].sum():.5f}")
+print(tried(EpsilonMixture(policy, 0.1)))

@@ -2,7 +2,9 @@ import gymnasium as gym
 from gymnasium.wrappers import RecordEpisodeStatistics, TransformReward
 from shared import SETTINGS
 
-# --- the client's own lines
+# --- before
+env = RecordEpisodeStatistics(TransformReward(gym.make("recsim_mnar/Sessions-v0", **SETTINGS), lambda r: 2.0 * r))
+# --- after
 env = RecordEpisodeStatistics(TransformReward(gym.make("recsim_mnar/Sessions-v0", **SETTINGS), lambda r: 2.0 * r))
 # --- end
 env.reset(seed=1)

@@ -3,10 +3,9 @@ from shared import P, world
 from vowpalwabbit import Workspace
 
 from recsim_mnar.policy import Policy
-from recsim_mnar.simulate.online import simulate_online
 
 
-# --- the client's own lines
+# --- before
 class Wabbit(Policy):
     name, n_items, learns = "wabbit", P, "all users"
 
@@ -42,6 +41,14 @@ class Wabbit(Policy):
 
 
 policy = Wabbit()
+# --- before, not counted
+from recsim_mnar.simulate.online import simulate_online
+
+# --- after
+from recsim_mnar.integrations.vowpal_wabbit import VowpalWabbit
+from recsim_mnar.simulate.online import simulate_online  # noqa: F811
+
+policy = VowpalWabbit("--epsilon 0.2", P)
 # --- end
 run = simulate_online(world, policy, n_users=60, seed=9, lanes=8)
 shown = run.log.is_bandit

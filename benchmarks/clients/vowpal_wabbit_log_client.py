@@ -2,7 +2,7 @@ import numpy as np
 from shared import P, log
 from vowpalwabbit import Workspace
 
-# --- the client's own lines
+# --- before
 lines, counts = [], {}
 for row in range(len(log)):
     seen = counts.setdefault(int(log["user"][row]), np.zeros(P))
@@ -11,6 +11,10 @@ for row in range(len(log)):
         continue
     features = " ".join(f"f{k}:{seen[k]}" for k in np.flatnonzero(seen))
     lines.append(f"{log['action'][row] + 1}:{0.0 - log['reward'][row]}:{log['propensity'][row]} | {features}")
+# --- after
+from recsim_mnar.export import decisions, to_vw
+
+lines = to_vw(decisions(log, P))
 # --- end
 trained = Workspace(f"--cb_explore {P} --quiet")
 for line in lines:

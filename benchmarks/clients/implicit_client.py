@@ -1,19 +1,16 @@
 import numpy as np
-import pandas as pd
-from lenskit.data import ItemList, RecQuery, from_interactions_df
-from lenskit.knn import ItemKNNScorer
+from implicit.als import AlternatingLeastSquares
+from scipy.sparse import csr_matrix
 from shared import P, log, tried
 
+from recsim_mnar.log.views import view_counts
 from recsim_mnar.policy import EpsilonMixture, Policy
 
-organic = log.organic()
-scorer = ItemKNNScorer(max_nbrs=5, feedback="implicit")
-scorer.train(
-    from_interactions_df(pd.DataFrame({"user_id": organic["user"], "item_id": organic["item"]}).drop_duplicates())
-)
+model = AlternatingLeastSquares(4, random_state=1, num_threads=1)
+model.fit(csr_matrix(view_counts(log, P)[0].astype(np.float64)), show_progress=False)
 
 
-# --- the client's own lines
+# --- before
 class Counted(Policy):
     n_items, batches_decisions = P, True
 
@@ -38,15 +35,23 @@ class Counted(Policy):
         return actions, shares[np.arange(len(users)), actions]
 
     def score(self, x):
+        ids, given = model.recommend(
+            np.arange(len(x)),
+            csr_matrix(x.astype(np.float64)),
+            N=P,
+            filter_already_liked_items=False,
+            recalculate_user=True,
+        )
         scores = np.zeros((len(x), P))
-        for row, seen in enumerate(x):
-            if seen.any():
-                query = RecQuery(user_items=ItemList(item_ids=np.flatnonzero(seen)))
-                given = scorer(query=query, items=ItemList(item_ids=np.arange(P))).scores().astype(np.float64)
-                scores[row] = np.where(np.isnan(given), np.nanmin(given, initial=0.0) - 1.0, given)
+        np.put_along_axis(scores, ids, given, axis=1)
+        scores[~x.any(axis=1)] = 0.0
         return scores
 
 
 policy = Counted()
+# --- after
+from recsim_mnar.integrations.implicit import policy_of
+
+policy = policy_of(model, P)
 # --- end
 print(tried(EpsilonMixture(policy, 0.1)))
