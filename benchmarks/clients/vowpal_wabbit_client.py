@@ -42,11 +42,9 @@ class Wabbit(Policy):
 
 policy = Wabbit()
 # --- before, not counted
-from recsim_mnar.simulate.online import simulate_online
-
 # --- after
 from recsim_mnar.integrations.vowpal_wabbit import VowpalWabbit
-from recsim_mnar.simulate.online import simulate_online  # noqa: F811
+from recsim_mnar.simulate.online import simulate_online
 
 policy = VowpalWabbit("--epsilon 0.2", P)
 # --- end

@@ -1,6 +1,6 @@
 """Coverage of what obp's own code computes, on the study's first logs: `python benchmarks/coverage/with_obp.py`.
 
-PEERS_DIR is where make_peers_obp.sh made obp's environment. As many logs of each setting as --rows allows, each setting
+PEERS_DIR is where make_peers.sh made obp's environment. As many logs of each setting as --rows allows, each setting
 a step that is kept in results.json with what run.py found, which comes first. obp's SNIPS resamples w r over the log's
 own mean weight: with the same draws its ends are those of its IPS over that mean, which its own code confirms on the
 first logs of every batch and which is not computed twice for the rest.
@@ -111,7 +111,7 @@ def main() -> None:
     arguments = parser.parse_args()
     python = Path(os.environ.get("PEERS_DIR", HERE.parent / "speed" / ".venvs")) / "obp" / "bin" / "python"
     if not python.exists():
-        sys.exit("obp: not measured; make its environment with benchmarks/speed/make_peers_obp.sh")
+        sys.exit("obp: not measured; make its environment with benchmarks/speed/make_peers.sh obp")
     found = load()
     chosen = [s for s in GRID if not arguments.settings or any(part in s.name for part in arguments.settings)]
     for setting in chosen:

@@ -20,7 +20,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import once
-from mix import MIX, POPULATION, USERS
+from analysis import MIX, POPULATION, USERS
 
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.uplift import evaluate_lists

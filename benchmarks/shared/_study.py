@@ -73,7 +73,7 @@ def rounded(value: Any, digits: int = 10, *, finite: bool = True) -> Any:
 
 def packed(value: Any, indent: str = "") -> str:
     """JSON in which a list without lists, and whatever is short, stands on one line."""
-    line = json.dumps(value, allow_nan=False)
+    line = json.dumps(value, allow_nan=False, separators=(",", ": "))
     inner = value.values() if isinstance(value, dict) else value
     if not isinstance(value, (dict, list)) or len(line) + len(indent) <= WIDTH:
         return line

@@ -16,24 +16,24 @@ from table import Row
 HERE = Path(__file__).resolve().parent
 
 
-def told(program: str, arguments: list[str], option: str) -> Any:
-    """What ``program`` writes to the file given by ``option``.
+def told(name: str, arguments: list[str], option: str) -> Any:
+    """What the program of this name writes to the file given by ``option``.
 
     Raises:
         RuntimeError: it failed, or wrote nothing.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "out.json"
-        command = [sys.executable, str(HERE / program), *arguments, option, str(path)]
+        command = [sys.executable, str(HERE / f"{name}.py"), *arguments, option, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not path.exists():
-            raise RuntimeError(f"{program} wrote no JSON: {done.stderr.strip().splitlines()[-1:]}")
-        return json.loads(path.read_text())
+            raise RuntimeError(f"{name}.py wrote no JSON: {done.stderr.strip().splitlines()[-1:]}")
+        return json.loads(path.read_text())[name]
 
 
 def factorization(quick: bool) -> list[Row]:
     """A weighted fit to the same squared loss, beside scipy's L-BFGS-B; and the two peers' own fits."""
-    sizes = told("factorization.py", ["--quick"] if quick else [], "--out")
+    sizes = told("factorization", ["--quick"] if quick else [], "--out")
     found = []
     for size, result in sizes.items():
         fits = result["fits"]
@@ -61,7 +61,7 @@ def bpr(quick: bool) -> list[Row]:
     if importlib.util.find_spec("recsim_mnar.agents.purchases.bpr") is None or not (HERE / "bpr.py").exists():
         return []
     small = ["--users", "2000", "--items", "500", "--interactions", "40000", "--updates", "100000", "--turns", "1"]
-    result = told("bpr.py", small if quick else [], "--json")
+    result = told("bpr", small if quick else [], "--json")
     theirs, factors = result["implicit_ns_an_update"], result["factors"]
     floor = 1e9 * (3 * 2 * 4 * factors / machine().read + 2 * machine().draw)
     return [

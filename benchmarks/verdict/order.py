@@ -7,10 +7,10 @@ without effects, where a repeated item is clicked .3 times as often, and where i
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
+import analysis
 import numpy as np
 
 from recsim_mnar.estimators import estimate_value
@@ -74,7 +74,8 @@ def main() -> None:
             result[", ".join(map(str, (*setting, effect)))] = shares
             print(*setting, effect, *shares, sep="\t", flush=True)
     if not quick:
-        (HERE / "order.json").write_text(json.dumps({"logs": n, "columns": names, "shares": result}, indent=1) + "\n")
+        found = {"logs": n, "columns": names, "shares": result}
+        analysis.save(analysis.load() | {"order": found})
 
 
 if __name__ == "__main__":
