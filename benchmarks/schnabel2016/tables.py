@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _study import save_picture
+from _study import check_lines, save_picture
 
 LABELS = {"ips": "IPS", "snips": "SNIPS", "naive": "Naive"}
 COLOURS = {"IPS": "C0", "SNIPS": "C1", "Naive": "C3", "MF-IPS": "C0", "MF-Naive": "C3", "MF-IPS-NB": "C2"}
@@ -21,8 +21,7 @@ def grid(head: list[str], rows: list[list[str]]) -> str:
 def verdicts(result: dict[str, Any]) -> str:
     """Each check, PASS or short."""
     checks = result["checks"]
-    lines = [f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()]
-    return "\n".join(["```", *lines, "```", f"\n{sum(checks.values())} of {len(checks)} checks pass."])
+    return "\n".join([*check_lines(checks), f"\n{sum(checks.values())} of {len(checks)} checks pass."])
 
 
 def heading(title: str, result: dict[str, Any]) -> str:

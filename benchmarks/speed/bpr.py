@@ -24,7 +24,8 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
 from fits import interactions  # noqa: E402  (with the same long tail)
-from table import into_results, peer  # noqa: E402
+from floors import machine  # noqa: E402
+from table import Row, child, into_results, peer  # noqa: E402
 
 from recsim_mnar.agents.purchases.bpr import BPR  # noqa: E402
 from recsim_mnar.agents.purchases.observed import Observed  # noqa: E402
@@ -77,6 +78,20 @@ def grow(a: argparse.Namespace, n_items: int, common: dict[str, Any]) -> float:
     return min(nanoseconds(trainer, a.updates) for _ in range(a.turns))
 
 
+def rows(quick: bool) -> list[Row]:
+    """An update of BPR and of ULBPR beside implicit's BPR."""
+    small = ["--users", "2000", "--items", "500", "--interactions", "40000", "--updates", "100000", "--turns", "1"]
+    result = child("bpr", small if quick else [], "--json")
+    theirs, factors = result["implicit_ns_an_update"], result["factors"]
+    floor = 1e9 * (3 * 2 * 4 * factors / machine().read + 2 * machine().draw)
+    return [
+        Row(f"{name.split()[0].upper()} update, d = {factors}, SGD", "implicit's BPR",
+            result["ns_an_update"][name], theirs, "ns", 1, floor=floor,
+            floor_is="three rows read and written at the bandwidth of memory, and two draws")
+        for name in ("bpr sgd", "ulbpr sgd")
+    ]  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--users", type=int, default=100_000)
@@ -100,8 +115,8 @@ def main() -> None:
         "ulbpr adam": (ULBPR(**{**common, "rate": 1e-4}), recommended),
     }
     trainers = {}
-    for name, (learner, rows) in learners.items():
-        trainers[name] = Trainer(learner.plan(rows), Loss(pairs=True), learner.settings)
+    for name, (learner, counted) in learners.items():
+        trainers[name] = Trainer(learner.plan(counted), Loss(pairs=True), learner.settings)
         trainers[name].advance(2000)  # compiles
     best = dict.fromkeys(trainers, np.inf)
     theirs, version = np.inf, None

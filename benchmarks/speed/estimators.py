@@ -87,7 +87,7 @@ def in_turn(functions: dict, repeats: int = REPEATS) -> dict[str, float]:
 
 
 def one_pass(rows: int) -> dict:
-    from _bandwidth_kernel import read
+    from _floors_kernel import read
 
     data = columns(rows)
     users = np.arange(rows) // 30

@@ -25,7 +25,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
-from table import into_results, peer  # noqa: E402
+from table import Row, child, into_results, peer  # noqa: E402
 
 from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings, _alternate  # noqa: E402
 from recsim_mnar.numerics.lbfgs import minimise  # noqa: E402
@@ -158,6 +158,31 @@ def beside(name: str, data: Ratings, turns: int) -> dict[str, Any] | None:
     o = Objective(data, None, FactorizationConfig(rank=RANK, penalty=1e-6))
     fits = own_fits(o, o.start(0), found["mse"], turns)
     found["fits"] = {name: {"seconds": s, "evaluations": n} for name, (s, n) in fits.items()}
+    return found
+
+
+def rows(quick: bool) -> list[Row]:
+    """A weighted fit to the same squared loss, beside scipy's L-BFGS-B; and the two peers' own fits."""
+    sizes = child("factorization", ["--quick"] if quick else [], "--out")
+    found = []
+    for size, result in sizes.items():
+        fits = result["fits"]
+        fastest = min((name for name in fits if name.startswith("own")), key=lambda name: fits[name]["seconds"])
+        ours = fits[fastest]
+        least_sweeps = min(fit["evaluations"] for fit in fits.values())
+        found.append(
+            Row(f"MF-IPS fit, {size} size, d = 20: {fastest}", "scipy L-BFGS-B, same kernel", ours["seconds"],
+                fits["scipy L-BFGS-B"]["seconds"], "CPU s", 5,
+                floor=least_sweeps * result["evaluation"]["kernel"],
+                floor_is="the fewest passes over the ratings that any of the solvers needed, each as fast as a loss")
+        )  # fmt: skip
+        for name in ("surprise", "cornac"):
+            other = result.get(name)
+            seconds = min(fit["seconds"] for fit in other["fits"].values()) if other else ours["seconds"]
+            found.append(
+                Row(f"the same ratings, to {name}'s squared error", name, seconds,
+                    other["seconds"] if other else None, "CPU s", None)
+            )  # fmt: skip
     return found
 
 

@@ -33,8 +33,8 @@ GROUPS = {
     "leave_one_out": ("fits", "held_out"),
     "neighbours": ("fits", "neighbours"),
     "svd": ("fits", "svd"),
-    "factorization": ("adapters", "factorization"),
-    "bpr": ("adapters", "bpr"),
+    "factorization": ("factorization", "rows"),
+    "bpr": ("bpr", "rows"),
     "estimators": ("estimators", "rows"),
 }
 

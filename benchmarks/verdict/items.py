@@ -1,7 +1,7 @@
 """Propensities wrong by item, and right ones: python benchmarks/verdict/items.py [--quick]
 
 Three tables: the share flagged of wrong logs (items' odds times exp(s z) after scoring), of right logs, and of logs
-whose errors average out within every item, with and without the context column. Writes items.json.
+whose errors average out within every item, with and without the context column. Writes "items" of results.json.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Per setting the share of logs in which each test rejects at the strict level, and in which a finding takes trust:
 without effects, where a repeated item is clicked .3 times as often, and where item 1 keeps .8 of the users and others
-.95. Writes order.json.
+.95. Writes "order" of results.json.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A log is right, or has one fault. Per fault the table gives the share of logs in which each refuter found something, and
 the share that the verdict trusts. Three further candidates were tried and are not part of the package: what they find
 stands in the table too. ``--splits`` asks instead how far another assignment of users to the folds of dr's reward model
-moves its value, half a minute. Writes refuters.json.
+moves its value, half a minute. Writes "refuters" of results.json.
 """
 
 from __future__ import annotations
