@@ -8,8 +8,8 @@ import pytest
 
 from recsim_mnar.log import Log, parquet
 from recsim_mnar.log.packing import packed, write_part
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 

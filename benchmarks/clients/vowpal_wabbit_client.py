@@ -40,11 +40,14 @@ class Wabbit(Policy):
         return Wabbit()
 
 
-policy = Wabbit()
 # --- before, not counted
+from recsim_mnar.simulation.online import simulate_online
+
+# --- before
+policy = Wabbit()
 # --- after
 from recsim_mnar.integrations.vowpal_wabbit import VowpalWabbit
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.simulation.online import simulate_online  # noqa: F811
 
 policy = VowpalWabbit("--epsilon 0.2", P)
 # --- end

@@ -24,7 +24,7 @@ from recsim_mnar.agents.neighbours.similarity import most_similar
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.leave_one_out import leave_one_out
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 SIZES = ((2_000, 2_000, 40_000, 5), (100_000, 20_000, 5_000_000, 2))
