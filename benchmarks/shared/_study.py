@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import stdtrit
 from scipy.stats import beta
 
-from recsim_mnar.log.files import replacing, write_json
+from recsim_mnar.log.files import replacing
 
 WIDTH = 140  # of a line of results.json
 
@@ -36,11 +36,15 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def once(path: Path, make: Callable[[], Any]) -> Any:
-    """What a step found: made and kept where it was not made before, so that an interrupted study goes on."""
+def once(path: Path, make: Callable[[], Any], *, finite: bool = True) -> Any:
+    """What a step found: made and kept where it was not made before, so that an interrupted study goes on.
+
+    Raises:
+        ValueError: it found a number that is not finite, where all must be ``finite``.
+    """
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, make())
+        found = json.dumps(make(), indent=1, allow_nan=not finite, default=lambda number: number.item())
+        write_text(path, found + "\n")
     return json.loads(path.read_text())
 
 
