@@ -27,8 +27,9 @@ from _study import once, packed, read, rounded, write_results
 from generator import Rows, Setting
 from scipy.special import ndtri
 
-from recsim_mnar import estimate_value, plan_ab, plan_estimate, plan_logging
+from recsim_mnar import plan_ab, plan_estimate, plan_logging
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import estimate_value
 
 HERE = Path(__file__).parent
 MOST_ROWS = 150_000

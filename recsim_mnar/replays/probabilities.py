@@ -17,11 +17,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.acting import TOLERANCE, asked_propensities
-from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import TOLERANCE, asked_propensities, checked_decisions, spot_check_probabilities
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
-from recsim_mnar.policy.checks import checked_decisions, spot_check_probabilities
+from recsim_mnar.policy.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.policy.storage import Stored
@@ -86,6 +84,15 @@ def replay_with_support(
         probability, _ = _replayed(log, policy, None, executor)
         return probability, np.where(log["event"] == schema.BANDIT, 0.0, np.nan)
     return _replayed(log, policy, logging, executor)
+
+
+def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = None) -> bool:
+    """Whether a policy's replayed propensities are those of a log; not so where it cannot be replayed there."""
+    try:
+        apart = np.abs(replay(log, policy, executor=executor) - log["propensity"])[log.is_bandit]
+    except UserError:
+        return False
+    return bool(np.all(apart <= TOLERANCE))
 
 
 @dataclass(frozen=True)
