@@ -1,6 +1,7 @@
 """Lines of a client's own code before and after, each file run: `python benchmarks/clients/run.py [--only NAME]`.
 
-A client is a pair of files, before/NAME_client.py and after/NAME_client.py, which print the same line. Every library
+A client is a file, NAME_client.py, of which two programs are made: with the lines marked "before" and with those marked
+"after". Both print the same line. Every library
 runs in a virtual environment of its own, made under --venvs where it is not there yet, by pip from PyPI; what cannot be
 installed is named and left out. The tests that read exported files back with the libraries run in the same places.
 """
@@ -12,9 +13,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import venv
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import table, write_results, write_text
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -59,16 +65,17 @@ LIBRARIES = {
 }
 
 
-def own_lines(path: Path) -> int:
-    """Lines between the marks that are neither blank nor comments."""
-    counted, inside = 0, False
-    for line in path.read_text().splitlines():
+def program(name: str, when: str) -> tuple[str, int]:
+    """A client's program with its lines of ``when`` ("before" or "after"), and how many of them are code."""
+    kept, own, mark = [], 0, "end"
+    for line in (HERE / f"{name}_client.py").read_text().splitlines():
         text = line.strip()
         if text.startswith("# --- "):
-            inside = text != "# --- end"
-        elif inside and text and not text.startswith("#"):
-            counted += 1
-    return counted
+            mark = text.removeprefix("# --- ")
+        elif mark == "end" or mark.startswith(when):
+            kept.append(line)
+            own += mark == when and text != "" and not text.startswith("#")
+    return "\n".join(kept) + "\n", own
 
 
 def python_of(name: str, folder: Path) -> Path | str:
@@ -89,26 +96,31 @@ def python_of(name: str, folder: Path) -> Path | str:
     return python
 
 
-def printed(python: Path, path: Path) -> str:
-    """What a client's file prints, or how it failed."""
+def printed(python: Path, text: str) -> str:
+    """What a program prints, or how it failed."""
     environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(
-            [str(python), str(path)], capture_output=True, text=True, env=environment, timeout=60 * MINUTES
-        )
-    except subprocess.TimeoutExpired:
-        return f"failed: not done after {MINUTES} minutes"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "client.py"
+        path.write_text(text)
+        command = [str(python), str(path)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60 * MINUTES)
+        except subprocess.TimeoutExpired:
+            return f"failed: not done after {MINUTES} minutes"
     if done.returncode:
         return f"failed: {done.stderr.strip().splitlines()[-1]}"
     return "\n".join(line for line in done.stdout.splitlines() if "\x1b" not in line)  # a library's coloured log
 
 
-def compared(name: str, python: Path) -> dict[str, object]:
-    """Lines before and after, and whether both files print the same."""
-    files = [HERE / when / f"{name}_client.py" for when in ("before", "after")]
-    said = [printed(python, path) for path in files]
+def compared(name: str, python: Path | str) -> dict[str, object]:
+    """Lines before and after, and whether both programs print the same; a text says why there is no Python."""
+    programs = {when: program(name, when) for when in ("before", "after")}
+    lines = {when: own for when, (_, own) in programs.items()}
+    if isinstance(python, str):
+        return {**lines, "left_out": f"left out: {python}"}
+    said = [printed(python, text) for text, _ in programs.values()]
     same = said[0] == said[1] and not said[0].startswith("failed")
-    return {"before": own_lines(files[0]), "after": own_lines(files[1]), "same": same, "printed": said}
+    return {**lines, "same": same, "printed": said}
 
 
 def read_back(name: str, python: Path) -> str:
@@ -125,13 +137,13 @@ def versions(python: Path) -> dict[str, str]:
     return {p["name"]: p["version"] for p in json.loads(done.stdout) if p["name"] in LIBRARIES}
 
 
-def table(results: dict[str, dict[str, object]]) -> str:
+def clients_table(results: dict[str, dict[str, object]]) -> list[str]:
     """The table of results.md."""
-    rows = ["| client | own lines before | after | both print the same |", "|---|---|---|---|"]
-    for name, row in results.items():
-        same = row.get("left_out") or ("yes" if row["same"] else "no")
-        rows.append(f"| {name.replace('_', ' ')} | {row['before']} | {row['after']} | {same} |")
-    return "\n".join(rows)
+    rows = [
+        [name.replace("_", " "), row["before"], row["after"], row.get("left_out") or ("yes" if row["same"] else "no")]
+        for name, row in results.items()
+    ]
+    return table(["client", "own lines before", "after", "both print the same"], rows)
 
 
 def main() -> None:
@@ -148,15 +160,11 @@ def main() -> None:
         if place not in pythons:
             pythons[place] = Path(sys.executable) if options.here else python_of(place, options.venvs)
         python = pythons[place]
-        if isinstance(python, str):
-            lines = {when: own_lines(HERE / when / f"{name}_client.py") for when in ("before", "after")}
-            results[name] = {**lines, "left_out": f"left out: {python}"}
-        else:
-            results[name] = compared(name, python)
-            if options.here and "No module named" in str(results[name]["printed"]):
-                results[name]["left_out"] = "left out: not installed here"
+        results[name] = compared(name, python)
+        if options.here and "No module named" in str(results[name]["printed"]):
+            results[name]["left_out"] = "left out: not installed here"
         print(f"{name}: {results[name]}", flush=True)
-    print(table(results))
+    print("\n".join(clients_table(results)))
     broken = [name for name, row in results.items() if not row.get("left_out") and not row["same"]]
     if options.out is not None:
         write(options, results, pythons)
@@ -173,15 +181,13 @@ def write(options: argparse.Namespace, results: dict[str, dict[str, object]], py
             tests[place] = python if isinstance(python, str) else read_back(place, python)
             installed[place] = {} if isinstance(python, str) else versions(python)
             print(f"tests/foreign in {place}: {tests[place]}", flush=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "results.json").write_text(
-        json.dumps({"clients": results, "tests": tests, "versions": installed}, indent=2) + "\n"
-    )
-    by_place = ["| environment | versions | tests/foreign |", "|---|---|---|"]
-    for place, line in tests.items():
-        held = ", ".join(f"{name} {version}" for name, version in installed[place].items())
-        by_place.append(f"| {place} | {held} | {line} |")
-    (options.out / "results.md").write_text("# Clients\n\n" + table(results) + "\n\n" + "\n".join(by_place) + "\n")
+    write_results(options.out / "results.json", {"clients": results, "tests": tests, "versions": installed})
+    places = [
+        [place, ", ".join(f"{name} {version}" for name, version in installed[place].items()), line]
+        for place, line in tests.items()
+    ]
+    lines = ["# Clients", "", *clients_table(results), "", *table(["environment", "versions", "tests/foreign"], places)]
+    write_text(options.out / "results.md", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

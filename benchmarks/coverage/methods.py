@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from row_bootstrap import RowBootstrap
-from settings import LEVEL
+from worlds import LEVEL
 
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.intervals import concentration
@@ -95,7 +95,7 @@ def intervals(log, users: int, bound: float) -> dict[str, Ends]:
 
 
 def summary(pairs: list[Ends], value: float) -> dict[str, float]:
-    """Coverage, misses on either side and mean width."""
+    """Coverage, share of intervals above the value, and mean width."""
     low, high = np.array(pairs).T
     assert np.all(np.isfinite(low)), "an end is not finite"
     assert np.all(np.isfinite(high)), "an end is not finite"
@@ -103,6 +103,5 @@ def summary(pairs: list[Ends], value: float) -> dict[str, float]:
         "logs": len(low),
         "coverage": float(np.mean((low <= value) & (value <= high))),
         "above": float(np.mean(low > value)),
-        "below": float(np.mean(high < value)),
         "width": float(np.mean(high - low)),
     }

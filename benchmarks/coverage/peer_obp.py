@@ -1,4 +1,4 @@
-"""Intervals of obp's own code for logs in an .npz file; runs in obp's environment (benchmarks/speed/make_peers_obp.sh).
+"""Intervals of obp's own code for logs in an .npz file; runs in obp's environment (benchmarks/speed/make_peers.sh obp).
 
     python peer_obp.py LOGS.npz RESAMPLES OUT.json
 

@@ -1,6 +1,6 @@
 """Coverage of intervals of rating estimates whose propensities are estimated.
 
-    python benchmarks/coverage/propensities.py [--quick] [--logs N] [--out DIR]
+    python benchmarks/coverage/propensities.py [--quick] [--logs N]
 
 Ratings world, naive Bayes (Schnabel et al. 2016, section 5.1) from random samples of three sizes. Naive intervals take
 the estimated propensities as known; corrected ones refit them in resamples of the users and of the random sample. A
@@ -11,17 +11,21 @@ to the right fit of the wrong model. The truth is the whole matrix of the log's 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import columns_of, exact_limits, into_marks, table, word
+from analysis import load, save
 
 from recsim_mnar import rng
 from recsim_mnar.estimators.propensities.observation import naive_bayes
 from recsim_mnar.estimators.ratings import Loss, estimate_ratings, loss
-from recsim_mnar.log.files import write_json
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings.observation import observe
@@ -89,23 +93,23 @@ def part(logs: int, sizes: tuple[int, ...], wrong: bool) -> list[dict[str, Any]]
     for (size, name, method), found in hits.items():
         low, high, width = np.array(found, np.float64).T
         covered = int((low * high).sum())
-        exact = binomtest(covered, logs).proportion_ci(LEVEL, "exact")
+        least, most = exact_limits(covered, logs, LEVEL)
         rows.append({
             "random_ratings": int(size), "estimate": name, "interval": method, "logs": logs,
-            "coverage": covered / logs, "low": float(exact.low), "high": float(exact.high),
+            "coverage": covered / logs, "low": least, "high": most,
             "truth_below": float(1 - low.mean()), "truth_above": float(1 - high.mean()), "width": float(width.mean()),
         })  # fmt: skip
     return rows
 
 
-def table(rows: list[dict[str, Any]]) -> list[str]:
+def cells(rows: list[dict[str, Any]]) -> list[str]:
     methods = list(dict.fromkeys(row["interval"] for row in rows))
-    lines = ["| random ratings | estimate | " + " | ".join(methods) + " |", "|---|---|" + "---|" * len(methods)]
-    for key in dict.fromkeys((row["random_ratings"], row["estimate"]) for row in rows):
-        own = [row for row in rows if (row["random_ratings"], row["estimate"]) == key]
-        cells = [f"{r['coverage']:.3f} [{r['low']:.3f}, {r['high']:.3f}] ({r['width']:.3g})" for r in own]
-        lines.append(f"| {key[0]:,} | {key[1]} | " + " | ".join(cells) + " |")
-    return lines
+    lines = []
+    for size, name in dict.fromkeys((row["random_ratings"], row["estimate"]) for row in rows):
+        own = [row for row in rows if (row["random_ratings"], row["estimate"]) == (size, name)]
+        shown = [f"{r['coverage']:.3f} [{r['low']:.3f}, {r['high']:.3f}] ({r['width']:.3g})" for r in own]
+        lines.append([f"{size:,}", name, *shown])
+    return table(["random ratings", "estimate", *methods], lines)
 
 
 def report(result: dict[str, Any]) -> str:
@@ -115,41 +119,40 @@ def report(result: dict[str, Any]) -> str:
     covers = sum(row["high"] >= LEVEL for row in corrected)
     misses = sum(row["high"] < LEVEL for row in naive)
     return "\n".join([
-        "# Intervals of rating estimates with estimated propensities",
+        "## Intervals of rating estimates with estimated propensities",
         "",
         f"{right[0]['logs']} logs of {USERS:,} users and 100 items each, 5 % revealed at alpha = .25, nominal 95 %. "
         "Each cell: coverage [exact 95 % limits] (mean width). Naive intervals take estimated propensities as known.",
         "",
-        *table(right),
+        *cells(right),
         "",
         f"Corrected intervals: the exact limits reach .95 or more in {covers} of {len(corrected)} cells "
-        f"({'PASS' if covers == len(corrected) else 'short'}). Naive intervals: below .95 beyond their limits in "
+        f"({word(covers == len(corrected))}). Naive intervals: below .95 beyond their limits in "
         f"{misses} of {len(naive)}.",
         "",
-        f"## Where naive Bayes is the wrong model, {wrong[0]['random_ratings']} random ratings",
+        f"### Where naive Bayes is the wrong model, {wrong[0]['random_ratings']} random ratings",
         "",
         f"Half of the items are revealed {BY_ITEM:g} times as often, the others as much less, so that P and its mean "
         f"by rating differ by at most {WRONG:g}, the stated largest ratio.",
         "",
-        *table(wrong),
+        *cells(wrong),
         "",
     ])  # fmt: skip
 
 
-def main(given: list[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="10 logs")
+    parser.add_argument("--quick", action="store_true", help="10 logs, printed and not kept")
     parser.add_argument("--logs", type=int, default=LOGS)
-    parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args(given)
+    options = parser.parse_args()
     logs = 10 if options.quick else options.logs
-    out = options.out or (Path("runs/coverage-quick") if options.quick else HERE)
-    out.mkdir(parents=True, exist_ok=True)
     began = time.process_time()
     result: dict[str, Any] = {"model right": part(logs, SIZES, False), "model wrong": part(logs, SIZES[2:], True)}
     text = report(result)
-    write_json(out / "propensities.json", {**result, "cpu_seconds": time.process_time() - began})
-    (out / "propensities.md").write_text(text)
+    if not options.quick:
+        kept = {name: columns_of(rows) for name, rows in result.items()}
+        save(load() | {"propensities": kept | {"cpu_seconds": time.process_time() - began}})
+        into_marks(HERE / "results.md", "propensities", text.splitlines())
     print(text)
 
 

@@ -1,9 +1,9 @@
 """Coverage of what obp's own code computes, on the study's first logs: `python benchmarks/coverage/with_obp.py`.
 
-PEERS_DIR is where make_peers_obp.sh made obp's environment. As many logs of each setting as --rows allows, each setting
-a step that is kept in results/obp.json, which run.py adds to its table. obp's SNIPS resamples w r over the log's own
-mean weight: with the same draws its ends are those of its IPS over that mean, which its own code confirms on the first
-logs of every batch and which is not computed twice for the rest.
+PEERS_DIR is where make_peers.sh made obp's environment. As many logs of each setting as --rows allows, each setting
+a step that is kept in results.json with what run.py found, which comes first. obp's SNIPS resamples w r over the log's
+own mean weight: with the same draws its ends are those of its IPS over that mean, which its own code confirms on the
+first logs of every batch and which is not computed twice for the rest.
 
 On the same logs, as many draws from the law that row_bootstrap.py computes give ends of their own. If obp samples from
 that law, their mean differences from obp's ends are 0 within their standard errors; the settings' z are printed.
@@ -22,10 +22,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from analysis import load, save
 from methods import normal_by_user, summary
 from row_bootstrap import RowBootstrap
-from settings import GRID, LEVEL, Setting
-from worlds import World
+from worlds import GRID, LEVEL, Setting, World
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,7 +37,6 @@ ROWS = 8_000_000  # of a setting; some 23 CPU minutes in all
 BATCH = 4_000_000  # rows handed to obp's environment at once
 SNIPS_CHECKED = 3  # logs of a batch
 LAW_DRAWS = 4242  # part of the seed of the draws from the law
-OUT = HERE / "results" / "obp.json"
 
 
 def obp_ends(python: Path, logs: dict[int, tuple]) -> list[tuple[float, float]]:
@@ -73,7 +75,7 @@ def agreement(own: np.ndarray, drawn: np.ndarray, value: float) -> dict[str, flo
 
 
 def measure(python: Path, setting: Setting, logs: int) -> dict:
-    """One setting: what run.py adds to its table, and whether the law is obp's."""
+    """One setting: two methods for its table, and whether the law is obp's."""
     world = World(setting)
     start = time.process_time()
     ips, snips, drawn, in_law, normal = [], [], [], [], []
@@ -96,10 +98,9 @@ def measure(python: Path, setting: Setting, logs: int) -> dict:
             "obp ips, own code": summary(ips, world.value) | {"normal_width": width},
             "obp snips, own code": summary(snips, world.value) | {"normal_width": width},
         },
-        "agreement": agreement(np.array(ips), np.array(drawn), world.value)
+        "obp": {"logs": logs, "resamples": RESAMPLES, "cpu_seconds_without_obp": time.process_time() - start}
+        | agreement(np.array(ips), np.array(drawn), world.value)
         | {"coverage_in_law": summary(in_law, world.value)["coverage"]},
-        "resamples": RESAMPLES,
-        "cpu_seconds_without_obp": time.process_time() - start,
     }
 
 
@@ -110,21 +111,22 @@ def main() -> None:
     arguments = parser.parse_args()
     python = Path(os.environ.get("PEERS_DIR", HERE.parent / "speed" / ".venvs")) / "obp" / "bin" / "python"
     if not python.exists():
-        sys.exit("obp: not measured; make its environment with benchmarks/speed/make_peers_obp.sh")
-    results = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for setting in GRID:
-        if arguments.settings and not any(part in setting.name for part in arguments.settings):
-            continue
+        sys.exit("obp: not measured; make its environment with benchmarks/speed/make_peers.sh obp")
+    found = load()
+    chosen = [s for s in GRID if not arguments.settings or any(part in s.name for part in arguments.settings)]
+    for setting in chosen:
+        if setting.name not in found["settings"]:
+            sys.exit(f"{setting.name}: not in results.json. Run python benchmarks/coverage/run.py first.")
+        result = found["settings"][setting.name]
         logs = min(setting.logs, int(arguments.rows) // (setting.users * setting.rows))
-        if results.get(setting.name, {"logs": 0})["logs"] < logs:
-            results[setting.name] = {"logs": logs} | measure(python, setting, logs)
-            part = OUT.with_suffix(".part")
-            part.write_text(json.dumps({s.name: results[s.name] for s in GRID if s.name in results}, indent=1) + "\n")
-            part.replace(OUT)
-        found = results[setting.name]
-        shown = {name: method["coverage"] for name, method in found["methods"].items()}
-        z = {name: round(found["agreement"][name], 2) for name in ("low", "high", "coverage")}
-        print(f"{setting.name}: {found['logs']} logs, {shown}, z against the law {z}", flush=True)
+        if result.get("obp", {"logs": 0})["logs"] < logs:
+            measured = measure(python, setting, logs)
+            result["obp"] = measured["obp"]
+            result["methods"] |= measured["methods"]
+            save(found)
+        shown = {name: row["coverage"] for name, row in result["methods"].items() if name.endswith("own code")}
+        z = {name: round(result["obp"][name], 2) for name in ("low", "high", "coverage")}
+        print(f"{setting.name}: {result['obp']['logs']} logs, {shown}, z against the law {z}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from _study import save_picture, table
 
 
 def summarise(logs: list[dict], settings: dict) -> list[dict]:
@@ -34,7 +35,7 @@ def summarise(logs: list[dict], settings: dict) -> list[dict]:
     return rows
 
 
-def table(rows: list[dict], settings: dict) -> str:
+def report(rows: list[dict], settings: dict) -> str:
     """Markdown: an agent a block."""
     lines = [
         "# Estimators against the truth, sessions world",
@@ -48,19 +49,16 @@ def table(rows: list[dict], settings: dict) -> str:
     ]
     for agent in settings["agents"]:
         own = [r for r in rows if r["agent"] == agent]
-        lines += [
-            f"## {agent}: truth {own[0]['truth'] * 1e3:.2f}, effective sample {own[0]['ess']:,.0f}",
-            "",
-            "| estimator | bias | +- | RMSE | coverage | width |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {r['estimator']} | {r['bias'] * 1e3:+.2f} | {1.96 * r['bias_se'] * 1e3:.2f} | {r['rmse'] * 1e3:.2f} | "
-            f"{r['coverage']:.3f} ({r['sampling_coverage']:.3f}) | "
-            f"{r['width'] * 1e3:.2f} ({r['sampling_width'] * 1e3:.2f}) |"
+        cells = [
+            [
+                r["estimator"], f"{r['bias'] * 1e3:+.2f}", f"{1.96 * r['bias_se'] * 1e3:.2f}", f"{r['rmse'] * 1e3:.2f}",
+                f"{r['coverage']:.3f} ({r['sampling_coverage']:.3f})",
+                f"{r['width'] * 1e3:.2f} ({r['sampling_width'] * 1e3:.2f})",
+            ]
             for r in own
-        ]
-        lines.append("")
+        ]  # fmt: skip
+        lines += [f"## {agent}: truth {own[0]['truth'] * 1e3:.2f}, effective sample {own[0]['ess']:,.0f}", ""]
+        lines += [*table(["estimator", "bias", "+-", "RMSE", "coverage", "width"], cells), ""]
     return "\n".join(lines)
 
 
@@ -87,4 +85,4 @@ def figure(rows: list[dict], settings: dict, path: Path) -> None:
     for axis in (left, right):
         axis.grid(alpha=0.3)
     fig.tight_layout()
-    fig.savefig(path, dpi=110)
+    save_picture(fig, path)

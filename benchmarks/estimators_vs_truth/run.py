@@ -1,18 +1,21 @@
 """Bias, error and coverage of every estimator against the truth: `python benchmarks/estimators_vs_truth/run.py`.
 
 Logs of the sessions world under one logging policy; six agents as targets; the truth is each agent's mean click
-probability in the states of that log (`value_on_log`). Every fifty logs are a step that is kept under `results/`.
+probability in the states of that log (`value_on_log`). Every fifty logs are a step that is kept under --study.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import tomllib
+import sys
 from pathlib import Path
 
 import numpy as np
-from analysis import figure, summarise, table
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import columns_of, once, settings_of, write_results, write_text
+from analysis import figure, report, summarise
 
 from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value
 from recsim_mnar.policy import registry
@@ -22,10 +25,8 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 HERE = Path(__file__).resolve().parent
-SETTINGS = tomllib.loads((HERE / "settings.toml").read_text())
-
+SETTINGS = settings_of(HERE)
 STEP = 50
-RESULTS = HERE / "results"
 
 
 def probabilities(log, policy) -> np.ndarray:
@@ -99,21 +100,25 @@ class Study:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=SETTINGS["logs"])
+    parser.add_argument("--study", type=Path, default=Path("runs/estimators_vs_truth"), help="what is done already")
     arguments = parser.parse_args()
-    RESULTS.mkdir(exist_ok=True)
     study, logs = None, []
     for first in range(0, arguments.logs, STEP):
-        path = RESULTS / f"logs-{first:04d}.json"
-        if not path.exists():
+        count = min(STEP, arguments.logs - first)
+
+        def step(first: int = first, count: int = count) -> list[dict]:
+            nonlocal study
             study = study or Study()
-            path.write_text(json.dumps([study.one_log(first + i) for i in range(STEP)]) + "\n")
-        logs += json.loads(path.read_text())
+            return [study.one_log(first + i) for i in range(count)]
+
+        logs += once(arguments.study / f"logs-{first:04d}-{count}.json", step)
         print(f"{len(logs)} logs", flush=True)
-    rows = summarise(logs[: arguments.logs], SETTINGS)
-    (HERE / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (HERE / "results.md").write_text(table(rows, SETTINGS) + "\n")
-    figure(rows, SETTINGS, HERE / "results.png")
-    print(table(rows, SETTINGS))
+    rows = summarise(logs, SETTINGS)
+    print(report(rows, SETTINGS))
+    if arguments.logs == SETTINGS["logs"]:
+        write_results(HERE / "results.json", columns_of(rows))
+        write_text(HERE / "results.md", report(rows, SETTINGS) + "\n")
+        figure(rows, SETTINGS, HERE / "results.png")
 
 
 if __name__ == "__main__":

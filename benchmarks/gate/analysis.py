@@ -10,13 +10,33 @@ among the others) shows what is left to luck: which of several logs of one popul
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mix import LEAST_EFFECTIVE, LEAST_OVERLAP, RELATIVE_ERROR, USERS
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import packed, read, write_results
 
 HERE = Path(__file__).resolve().parent
+# Which logs the gate is judged on, and when one is bad: fixed before it was run on any of them.
+MIX = {"sessions": 3000, "ratings": 1500, "purchases": 1500, "generator": 4000}
+"""Logs from each source. Those of the generator come from all its settings in turn, fresh families included."""
+
+POPULATION = 20_000
+"""Users of a world that are simulated once; a log is a draw of some of them."""
+
+USERS = (30, 100, 300, 1000, 3000)
+"""Users a log of a world, in turn."""
+
+RELATIVE_ERROR = 0.2
+"""A log is bad where the estimate is further from the truth than this share of it."""
+
+LEAST_OVERLAP, LEAST_EFFECTIVE = 0.8, 1000.0
+"""The published rule: blocked below either."""
+
 GATES = ("severity", "effective sample", "overlap")
 REPLICATES = 400
 EFFECTS = ((-np.inf, -0.2), (-0.2, -0.05), (-0.05, 0.05), (0.05, 0.2), (0.2, np.inf))
@@ -164,7 +184,7 @@ def decisions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "to an A/B test": (~ship & ~hold)[own].mean(),
             }
             out.append(
-                {"effect above": low, "up to": high, "logs": int(own.sum())}
+                {"effect above": str(low), "up to": str(high), "logs": int(own.sum())}
                 | {name: round(float(x), 4) for name, x in shares.items()}
             )
     return out
@@ -199,11 +219,9 @@ def main() -> None:
         }
     result["findings"] = carried(rows, bad["error above a fifth"])
     result["decisions"] = decisions(rows)
-    kept = HERE / "results.json"
-    result |= {key: value for key, value in json.loads(kept.read_text()).items() if key == "winner_of_100"}
-    text = json.dumps(result, indent=1).replace("-Infinity", '"-inf"').replace("Infinity", '"inf"')
-    kept.write_text(text + "\n")
-    print(text)
+    result |= {key: value for key, value in read(HERE / "results.json").items() if key == "winner_of_100"}
+    write_results(HERE / "results.json", result)
+    print(packed(result))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ than the policy that logged (A), and is. A step that is done is not run again.
 
 from __future__ import annotations
 
-import json
 import runpy
 import sys
 import time
@@ -17,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mix import MIX, POPULATION, USERS
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import once
+from analysis import MIX, POPULATION, USERS
 
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.uplift import evaluate_lists
@@ -173,21 +176,12 @@ def purchased(kind: str, logs: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    folder = HERE / "logs"
-    folder.mkdir(exist_ok=True)
     work = [*of_generator(), *of_worlds("sessions"), *of_worlds("ratings"), *of_purchases()]
     for name, job in work:
-        if len(sys.argv) > 1 and not name.startswith(sys.argv[1]):
-            continue
-        path = folder / f"{name}.json"
-        if path.exists():
-            continue
-        began = time.process_time()
-        rows = job()
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(rows))
-        temporary.replace(path)
-        print(f"{name}: {len(rows)} logs, {time.process_time() - began:.1f} s", flush=True)
+        if len(sys.argv) == 1 or name.startswith(sys.argv[1]):
+            began = time.process_time()
+            rows = once(HERE / "logs" / f"{name}.json", job, finite=False)  # a severity has no upper end
+            print(f"{name}: {len(rows)} logs, {time.process_time() - began:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,15 +10,18 @@ at the level of the best of 100. *alike*: items earn the same but for 5 %, so th
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import read, write_results
+
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.off_policy.inputs import level_of_best
-from recsim_mnar.log.files import write_json
 
 RESULTS = Path(__file__).parent / "results.json"
 ITEMS, CONTEXTS, POLICIES, ROWS, EPSILON = 10, 20, 100, 20_000, 0.3
@@ -66,7 +69,7 @@ def main() -> None:
         for key, share in table[which].items():
             print(f"{which}: {key}: {share:.3f}")
     if logs == 1000:
-        write_json(RESULTS, json.loads(RESULTS.read_text()) | {"winner_of_100": table})
+        write_results(RESULTS, read(RESULTS) | {"winner_of_100": table})
 
 
 if __name__ == "__main__":

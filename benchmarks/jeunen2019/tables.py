@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+import _study
 from analysis import SUPPORTED, share
 
-from recsim_mnar.log.files import write_json
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).resolve().parent
@@ -24,20 +26,17 @@ DESCRIBED, TRAINED, NOTEBOOK = "as described", "the notebook's, Popularity train
 
 def keep(section: str, found: Any, folder: Path = HERE, *, quick: bool = False) -> None:
     """Put one part into a folder's ``results.json``, and write its ``results.md`` anew."""
-    path = folder / "results.json"
-    results = json.loads(path.read_text()) if path.exists() else {}
-    results[section] = found
+    results = _study.read(folder / "results.json") | {section: found}
     text = page(results, json.loads((HERE / "published.json").read_text()))
     if quick:
         text = f"A slice of few users and items. Published values are of the full size.\n\n{text}"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, results)
-    (folder / "results.md").write_text(text)
+    _study.write_results(folder / "results.json", results)
+    _study.write_text(folder / "results.md", text)
 
 
 def settings() -> dict[str, Any]:
     """The study's settings, as its analysis reads them."""
-    read = tomllib.loads((HERE / "settings.toml").read_text())
+    read = _study.settings_of(HERE)
     return {**read, **read["analysis"]}
 
 
@@ -55,7 +54,7 @@ class Claim(NamedTuple):
     remark: str = ""
 
     def cells(self) -> list[str]:
-        verdict = {True: "PASS", False: "short", None: "not run"}[self.holds]
+        verdict = "not run" if self.holds is None else _study.word(self.holds)
         return [*self[:4], f"{verdict}{': ' if self.remark else ''}{self.remark}"]
 
 
@@ -435,8 +434,7 @@ def protocols(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return [*(f"| {' | '.join(line)} |" for line in lines), ""]
+    return [*_study.table(heads, rows), ""]
 
 
 def proportion(row: dict[str, float]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+from _study import student, table, word
 
 CHOSEN = "chosen by off-policy evaluation"
 PPO = "ppo, shipped settings"
@@ -42,31 +42,39 @@ def tables(found: dict[str, Any], given: dict[str, Any]) -> str:
     # What needs a library that was missing somewhere is in no table.
     names = [name for name in by_catalogue[catalogues[0]] if all(name in rows for rows in by_catalogue.values())]
     mean = {name: sum(by_catalogue[c][name]["value"] for c in catalogues) / len(catalogues) for name in names}
-    head = " | ".join(f"catalogue {c}" for c in catalogues)
-    lines = [
+    rows = [
+        [name, *(cell(by_catalogue[c][name]) for c in catalogues), f"{100 * mean[name]:.3f}"]
+        for name in sorted(names, key=lambda name: -mean[name])
+    ]
+    return "\n".join([
         f"Exact CTR in %, {given['evaluated_users']:,} users, the same in a catalogue; 95 % intervals over users.",
         "",
-        f"| policy | {head} | mean |",
-        "|---|" + "---|" * (len(catalogues) + 1),
-    ]
-    for name in sorted(names, key=lambda name: -mean[name]):
-        cells = " | ".join(cell(by_catalogue[c][name]) for c in catalogues)
-        lines.append(f"| {name} | {cells} | {100 * mean[name]:.3f} |")
-    lines += ["", "Clicks while learning, in %: " + learning(found, given), ""]
-    lines += ["What the choice costs, all in %; the estimate is of users that were not learned from:", ""]
-    lines += ["| catalogue | by the largest | chosen | estimate | exact CTR | best candidate | its CTR | regret |"]
-    lines += ["|---|---|---|---|---|---|---|---|"]
-    for c in catalogues:
-        candidates = found["from_log"][c]
-        best = max(candidates, key=lambda name: candidates[name]["value"])
-        for by, words in (("low", "lower limit"), ("value", "estimate")):
-            pick = chosen(candidates, by=by)
-            row, top = candidates[pick], candidates[best]["value"]
-            lines.append(
-                f"| {c} | {words} | {pick} | {cell(row['estimate'])} | {cell(row)} | {best} | {100 * top:.3f} | "
-                f"{100 * (top - row['value']):.3f} |"
-            )
-    return "\n".join([*lines, "", *paired(by_catalogue, given), "", *checks(by_catalogue, given)])
+        *table(["policy", *(f"catalogue {c}" for c in catalogues), "mean"], rows),
+        "",
+        "Clicks while learning, in %: " + learning(found, given),
+        "",
+        "What the choice costs, all in %; the estimate is of users that were not learned from:",
+        "",
+        *table(
+            ["catalogue", "by the largest", "chosen", "estimate", "exact CTR", "best candidate", "its CTR", "regret"],
+            [row for c in catalogues for row in choices(c, found["from_log"][c])],
+        ),
+        "",
+        *paired(by_catalogue, given),
+        "",
+        *checks(by_catalogue, given),
+    ])  # fmt: skip
+
+
+def choices(catalogue: str, candidates: dict[str, Any]) -> list[list[str]]:
+    """What either choice picks in a catalogue, and its regret."""
+    best, rows = max(candidates, key=lambda name: candidates[name]["value"]), []
+    for by, words in (("low", "lower limit"), ("value", "estimate")):
+        pick = chosen(candidates, by=by)
+        row, top = candidates[pick], candidates[best]["value"]
+        ends = [f"{100 * top:.3f}", f"{100 * (top - row['value']):.3f}"]
+        rows.append([catalogue, words, pick, cell(row["estimate"]), cell(row), best, *ends])
+    return rows
 
 
 def paired(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> list[str]:
@@ -77,10 +85,8 @@ def paired(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> li
     ]
     for rival in ("best fixed item", given["logging"], "user-popularity", "mf-ips", "item-knn", "oracle"):
         x = np.array([100 * (rows[CHOSEN]["value"] - rows[rival]["value"]) for rows in by_catalogue.values()])
-        told = f"{x.mean():+.3f}"
-        if len(x) > 1:
-            half = stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x))
-            told += f" [{x.mean() - half:+.3f}, {x.mean() + half:+.3f}]"
+        mean, low, high = student(x)
+        told = f"{mean:+.3f}" + (f" [{low:+.3f}, {high:+.3f}]" if len(x) > 1 else "")
         lines.append(f"- {rival}: {told} ({', '.join(f'{one:+.3f}' for one in x)})")
     return lines
 
@@ -97,16 +103,13 @@ def learning(found: dict[str, Any], given: dict[str, Any]) -> str:
 def checks(by_catalogue: dict[str, dict[str, Any]], given: dict[str, Any]) -> list[str]:
     """PASS or short: what was chosen beside what it must beat, intervals disjoint, in every catalogue."""
     lines = []
-    for rival in ("best fixed item", given["logging"], "user-popularity"):
-        above = [rows[CHOSEN]["low"] > rows[rival]["high"] for rows in by_catalogue.values()]
-        word = "PASS" if all(above) else "short"
-        lines.append(f"- {word}: chosen above {rival}, intervals disjoint, in {sum(above)} of {len(above)} catalogues")
+    pairs = [("chosen", CHOSEN, rival) for rival in ("best fixed item", given["logging"], "user-popularity")]
     if all(PPO in rows for rows in by_catalogue.values()):
-        above = [rows[PPO]["low"] > rows["user-popularity"]["high"] for rows in by_catalogue.values()]
-        word = "PASS" if all(above) else "short"
-        lines.append(
-            f"- {word}: {PPO}, above user-popularity, intervals disjoint, in {sum(above)} of {len(above)} catalogues"
-        )
+        pairs.append((f"{PPO},", PPO, "user-popularity"))
+    for words, own, rival in pairs:
+        above = [rows[own]["low"] > rows[rival]["high"] for rows in by_catalogue.values()]
+        shares = f"in {sum(above)} of {len(above)} catalogues"
+        lines.append(f"- {word(all(above))}: {words} above {rival}, intervals disjoint, {shares}")
     for goal in ("item-knn", "oracle"):
         share = [rows[CHOSEN]["value"] / rows[goal]["value"] for rows in by_catalogue.values()]
         lines.append(f"- chosen, as a share of {goal}: " + ", ".join(f"{s:.3f}" for s in share))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
+import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import once, settings_of, write_results, write_text
 from analysis import tables
 
 from recsim_mnar import rng
 from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, split_users
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
-from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.policy.door import PolicyWrapper
 from recsim_mnar.protocols.ab_test import run_arm
@@ -140,10 +142,38 @@ def from_log(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
     return found
 
 
+def trained(world: Any, given: dict[str, Any], *, shipped: bool) -> tuple[dict[str, Policy], dict[str, Any]]:
+    """PPO after so many steps: policies by the name of their row, and what training took.
+
+    With the library's defaults 2,048 steps of each lane stand between two updates, so there are few lanes.
+    """
+    import gymnasium as gym
+    import torch
+    from stable_baselines3 import PPO
+
+    from recsim_mnar.integrations.stable_baselines3 import PPO_SETTINGS, VecEnvAdapter, policy_of
+
+    torch.set_num_threads(1)
+    kind = "ppo, shipped settings" if shipped else "ppo, defaults"
+    settings: dict[str, Any] = PPO_SETTINGS if shipped else {}
+    env = VecEnvAdapter(
+        gym.make_vec(
+            "recsim_mnar/World-v0",
+            num_envs=given["ppo_lanes"] if shipped else given["ppo_default_lanes"],
+            vectorization_mode="vector_entry_point",
+            autoreset_mode="SameStep",
+            world=world,
+        )
+    )
+    model = PPO("MlpPolicy", env, seed=0, device="cpu", **settings)
+    began = time.process_time()
+    model.learn(given["ppo_steps"])
+    took = {"steps": int(model.num_timesteps), "cpu_seconds": time.process_time() - began}
+    return {kind: policy_of(model), f"{kind}, its likeliest item": policy_of(model, deterministic=True)}, took
+
+
 def ppo(given: dict[str, Any], catalogue: int, *, shipped: bool) -> dict[str, Any]:
     """PPO after so many steps, as it acts and by the item that it finds likeliest, learning no more."""
-    from ppo import trained
-
     world, found = world_of(given, catalogue), {}
     policies, took = trained(world, given, shipped=shipped)
     for name, policy in policies.items():
@@ -166,7 +196,7 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, action="append", help="make these parts alone")
     parser.add_argument("--study", type=Path, default=Path("runs/learners"), help="what is done already")
     options = parser.parse_args()
-    given = tomllib.loads((HERE / "settings.toml").read_text()) | (QUICK if options.quick else {})
+    given = settings_of(HERE, QUICK if options.quick else None)
     folder = options.study / ("quick" if options.quick else "full")
     found: dict[str, dict[str, Any]] = {}
     for part, make in PARTS.items():
@@ -174,22 +204,20 @@ def main() -> None:
             path, began = folder / f"{part}-{catalogue}.json", time.perf_counter()
             if not path.exists() and options.only and part not in options.only:
                 continue
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    write_json(path, make(given, catalogue))
-                except ImportError as error:
-                    print(f"{part}, catalogue {catalogue}: left out, {error}", flush=True)
-                    continue
-                print(f"{part}, catalogue {catalogue}: {time.perf_counter() - began:.0f} s", flush=True)
-            found.setdefault(part, {})[str(catalogue)] = json.loads(path.read_text())
+            try:
+                row = once(path, functools.partial(make, given, catalogue))
+            except ImportError as error:
+                print(f"{part}, catalogue {catalogue}: left out, {error}", flush=True)
+                continue
+            print(f"{part}, catalogue {catalogue}: {time.perf_counter() - began:.0f} s", flush=True)
+            found.setdefault(part, {})[str(catalogue)] = row
     if options.only:
         return
     text = tables(found, given)
     print(text)
     if not options.quick:
-        (HERE / "results.md").write_text(f"`python benchmarks/learners/run.py`\n\n{text}\n")
-        write_json(HERE / "results.json", found)
+        write_text(HERE / "results.md", f"`python benchmarks/learners/run.py`\n\n{text}\n")
+        write_results(HERE / "results.json", found)
 
 
 if __name__ == "__main__":

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
-
-from recsim_mnar.log.files import replacing
 
 NAMES = {"g1": "g1", "g2": "g2", "cosine-cf": "cosine CF", "naive-cf": "naive CF"}
 CFS = ("cosine-cf", "naive-cf")
@@ -50,24 +45,3 @@ def plain(row: Any, form: str = ".2f") -> str:
     if None in row or not all(map(math.isfinite, row)):
         return f"{row[0]:{form}}"
     return f"{row[0]:{form}} [{row[1]:{form}}, {row[2]:{form}}]"
-
-
-def rounded(value: Any) -> Any:
-    """JSON types with six digits of every number; what is not finite becomes None."""
-    if isinstance(value, dict):
-        return {str(name): rounded(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rounded(item) for item in value]
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value
-
-
-def write_results(path: Path, results: dict[str, Any]) -> None:
-    """JSON with one line per innermost list, under a temporary name, then renamed."""
-    text = json.dumps(rounded(results), indent=1, allow_nan=False)
-    text = re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
-    with replacing(path) as temporary:
-        temporary.write_text(text + "\n")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _study import check_lines
 from analysis import Interval, interval, plain
 from platforms import world_of
 
@@ -153,5 +154,5 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
         f"{found['platforms']} platforms, {plain(found['mean_items'])} items per user on the last day. "
         "The paper describes its data twice: 18,294 users, 180 items and 117,376 pairs (6.42 per user), the preset, "
         "and 34,448 users, 35,741 items and 5.33 per user, the whole platform (below).", "",
-        "```", *(f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()), "```", "",
+        *check_lines(checks), "",
     ]  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _study import save_picture
 from analysis import CFS, NAMES, interval, percent, plain
 from platforms import K, by_kind, four, lived, world_of
 from scipy import stats
@@ -125,5 +126,5 @@ def draw(found: dict[str, Any], settings: dict[str, Any], path: Path) -> None:
             axes.axvline(day, color="0.7", lw=0.8)
     panels[1, 0].set_xlabel("t (days)")
     panels[0, 1].legend(fontsize=7)
-    figure.savefig(path, dpi=80, metadata={"Software": None})
+    save_picture(figure, path, 80)
     plt.close(figure)

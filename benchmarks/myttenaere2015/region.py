@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from _study import check_lines
 from analysis import CFS, NAMES, interval, percent
 from platforms import K, lived, world_of
 
@@ -118,4 +119,4 @@ def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:
             abs(rows[name]["structural"][0]) > 0.02 for rows in found.values() for name in CFS
         ),
     }
-    return [*lines, "", "```", *(f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()), "```", ""]
+    return [*lines, "", *check_lines({text: bool(ok) for text, ok in checks.items()}), ""]

@@ -12,14 +12,16 @@ results.json, and results.md is written from that.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import tomllib
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+import _study
 import figure3
 import figures
 import region
@@ -27,9 +29,7 @@ import search
 import structural
 import study
 import whole
-from analysis import write_results
 
-from recsim_mnar.log.files import write_json
 from recsim_mnar.protocols.records import plain
 
 HERE = Path(__file__).resolve().parent
@@ -41,15 +41,18 @@ PARTS: dict[str, Any] = {
 
 def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What a file holds, made first where it is missing."""
-    if not path.exists():
-        write_json(path, plain(make()))
+
+    def made() -> dict[str, Any]:
+        found = plain(make())
         print(f"{path.parent.name}/{path.stem} done", flush=True)
-    return json.loads(path.read_text())  # type: ignore[no-any-return]
+        return dict(found)
+
+    return dict(_study.once(path, made))
 
 
 def settings_of(quick: bool, platforms: int | None) -> dict[str, Any]:
     """The settings file, with its small slice and another number of platforms where wanted."""
-    read = tomllib.loads((HERE / "settings.toml").read_text())
+    read = _study.settings_of(HERE)
     for part in PARTS:
         if PARTS[part] is search:
             read[part] = read["search"] | (read["narrowed"] if part == "flat" else {}) | read[part]
@@ -105,16 +108,16 @@ def main() -> None:
     out = options.out or (work if options.quick else HERE)
     settings = settings_of(options.quick, options.platforms)
     path = out / "results.json"
-    results = json.loads(path.read_text()) if path.exists() else {}
+    results = _study.read(path)
     for part in options.parts or PARTS:
         found = run_part(part, settings[part], settings["kinds"], work, options.workers)
         results[part] = PARTS[part].numbers(found, settings[part])
-        write_results(path, results)
+        _study.write_results(path, results, 6, finite=False)
         if part == "figures":
             figures.draw(found, settings[part], out / "figures.png")
-    results = json.loads(path.read_text())
-    (out / "results.md").write_text(text_of(results, settings))
-    print((out / "results.md").read_text())
+    text = text_of(_study.read(path), settings)
+    _study.write_text(out / "results.md", text)
+    print(text)
 
 
 if __name__ == "__main__":

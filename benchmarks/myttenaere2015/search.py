@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _study import exact_limits
 from analysis import CFS, NAMES
 from platforms import lived, world_of
 from scipy import stats
@@ -161,8 +162,7 @@ def numbers(found: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
 
 def _share(hits: int, n: int) -> str:
     """A share with Clopper and Pearson's 95 % interval."""
-    low = stats.beta.ppf(0.025, hits, n - hits + 1) if hits else 0.0
-    high = stats.beta.ppf(0.975, hits + 1, n - hits) if hits < n else 1.0
+    low, high = exact_limits(hits, n)
     return f"{hits} of {n}, {hits / n:.0%} [{low:.0%}, {high:.0%}]"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _study import check_lines
 from analysis import CFS, NAMES, interval, percent
 from platforms import K, four, lived, world_of
 
@@ -130,10 +131,9 @@ def table(found: dict[str, Any]) -> list[str]:
     for name, row in found["change"].items():
         cells = [f"{percent(row[q])}, sampling {found['sampling'][name][q]:.1%}" for q in ps]
         lines.append(f"| {NAMES[name]} | {found['before'][name]:.4f} | {' | '.join(cells)} |")
-    lines += ["", f"Figure 7, checked at p = {', '.join(map(str, found['checked']))}:", "", "```"]
-    for name, checks in found["figure7"].items():
-        lines += [f"{'PASS ' if ok else 'short'} {NAMES[name]}: {text}" for text, ok in checks.items()]
-    return [*lines, "```", ""]
+    lines += ["", f"Figure 7, checked at p = {', '.join(map(str, found['checked']))}:", ""]
+    checks = {f"{NAMES[name]}: {text}": ok for name, own in found["figure7"].items() for text, ok in own.items()}
+    return [*lines, *check_lines(checks), ""]
 
 
 def markdown(found: dict[str, Any], settings: dict[str, Any]) -> list[str]:

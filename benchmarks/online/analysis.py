@@ -1,21 +1,20 @@
-"""results.json and results.md of what run.py kept: `python benchmarks/online/analysis.py`."""
+"""Tables of the study: `python benchmarks/online/analysis.py` makes results.json and results.md of what run.py kept."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import read, table, write_results, write_text
+
 HERE = Path(__file__).resolve().parent
 RUNS = HERE / "runs"
-
-
-def kept(name: str) -> Any:
-    """What a step found; nothing where it was not run."""
-    path = RUNS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else []
 
 
 def coverage() -> list[dict[str, Any]]:
@@ -43,33 +42,30 @@ def coverage() -> list[dict[str, Any]]:
     return found
 
 
-def table(heads: list[str], rows: list[list[Any]]) -> str:
-    """A table in Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "/") for cell in line) + " |" for line in lines)
+def lines(head: list[str], rows: list[list[Any]]) -> str:
+    """A table in Markdown; the bars of a cell are no columns."""
+    return "\n".join(table(head, [[str(cell).replace("|", "/") for cell in row] for row in rows]))
 
 
-def main() -> None:
-    """Write both files."""
-    found = {"learning": kept("learning"), "odd": kept("odd"), "checks": kept("checks"), "coverage": coverage()}
-    (HERE / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+def report(found: dict[str, Any]) -> str:
+    """Markdown of all steps."""
     runs = [r for r in found["learning"] if "rows" in r]
     parts = [
         "# Learning while acting: results",
         "## One object, all its rows",
-        table(
+        lines(
             ["by", "users", "lanes", "rows", "rounds", "decisions", "replayed equal"],
             [[r[key] for key in ("by", "users", "lanes", "rows", "rounds", "decisions", "equal")] for r in runs],
         ),
-        table(["asked", "refused with"], [[r["by"], r["refused"]] for r in found["learning"] if "refused" in r]),
+        lines(["asked", "refused with"], [[r["by"], r["refused"]] for r in found["learning"] if "refused" in r]),
         "## Policies that lie, and policies that only look odd",
-        table(
+        lines(
             ["policy", "is", "simulate", "simulate_online"],
             [[r["policy"], r["what"], r["simulate"], r["simulate_online"]] for r in found["odd"]],
         ),
         *(f"{r['policy']}: {r['cost']}." for r in found["odd"] if "cost" in r),
         "## What the checks cost",
-        table(
+        lines(
             ["run", "users", "CPU s, checked", "unchecked", "share (median of paired runs)"],
             [
                 [r["run"], r["users"], f"{r['checked']:.3f}", f"{r['unchecked']:.3f}", f"{100 * r['share']:+.1f} %"]
@@ -77,7 +73,7 @@ def main() -> None:
             ],
         ),
         "## Coverage of 95 % intervals",
-        table(
+        lines(
             ["logged by", "target", "estimator", "logs", "covered", "relative bias", "half width / value"],
             [
                 [
@@ -90,7 +86,15 @@ def main() -> None:
             ],
         ),
     ]
-    (HERE / "results.md").write_text("\n\n".join(parts) + "\n")
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Write both files."""
+    found = {name: read(RUNS / f"{name}.json") or [] for name in ("learning", "odd", "checks")}
+    found |= {"coverage": coverage()}
+    write_results(HERE / "results.json", found)
+    write_text(HERE / "results.md", report(found))
 
 
 if __name__ == "__main__":

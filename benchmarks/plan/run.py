@@ -3,30 +3,33 @@
     python benchmarks/plan/run.py [widths] [exploration] [power] [estimate] [--quick] [--first N] [--settings N]
         [--development]
 
-Each setting's result is written as it is done, under ``runs/`` beside this file, and not done again; ``results.json``
-is made of them at the end, and a table printed.
+Each setting's result is written as it is done, under ``runs/`` beside this file, and not done again; their summary
+is printed and goes into ``results.json``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import functools
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
 import experiments
 import generator
 import numpy as np
 import trusted_rows
+from _study import once, packed, read, rounded, write_results
 from generator import Rows, Setting
 from scipy.special import ndtri
 
 from recsim_mnar import plan_ab, plan_estimate, plan_logging
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.log.files import write_json
 
 HERE = Path(__file__).parent
 MOST_ROWS = 150_000
@@ -170,17 +173,15 @@ def pilot_of(setting: Any, sums: Any, rows: Any, rng: np.random.Generator) -> di
 
 def steps(part: str, numbers: list[int], make: Callable[[int], Result], out: Path) -> list[Result]:
     """Make, or read, one result a setting."""
-    found = []
-    for number in numbers:
-        path = out / f"{part}-{number}.json"
-        if not path.exists():
-            began = time.process_time()
-            result = make(number)
-            result["cpu_seconds"] = round(time.process_time() - began, 2)
-            write_json(path, result)
-            print(f"{part} {number}: {_said(result)}", flush=True)
-        found.append(json.loads(path.read_text()))
-    return found
+
+    def made(number: int) -> Result:
+        began = time.process_time()
+        result = make(number)
+        result["cpu_seconds"] = round(time.process_time() - began, 2)
+        print(f"{part} {number}: {_said(result)}", flush=True)
+        return result
+
+    return [once(out / f"{part}-{number}.json", functools.partial(made, number)) for number in numbers]
 
 
 def _said(result: Result) -> str:
@@ -232,19 +233,6 @@ def summary(parts: dict[str, list[Result]]) -> Result:
     return out
 
 
-KEPT = ("number", "kind", "planned", "real", "cost", "ratio", "within_range", "growth_ratio")
-
-
-def _short(result: Result) -> str:
-    """What is kept of a setting, in a line; the rest is drawn again from its number."""
-    short = {key: result[key] for key in KEPT if key in result}
-    if "uniform" in result:
-        short["cost_ratio"] = result["uniform"]["ratio"]
-    if "shares" in result:
-        short = {key: result[key] for key in ("name", "pilot_rows", "shares")}
-    return ", ".join(f"{key} {f'{value:.4g}' if isinstance(value, float) else value}" for key, value in short.items())
-
-
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser()
@@ -270,18 +258,15 @@ def main() -> None:
     if options.quick:
         for old in out.glob("*.json"):
             old.unlink()
-    out.mkdir(parents=True, exist_ok=True)
     found = {}
     for part in options.parts:
         number = min(2 if options.quick else options.settings or sizes[part], sizes[part])
         found[part] = steps(part, list(range(begin, begin + number)), makers[part], out)
     told = summary(found)
-    print(json.dumps(told, indent=1))
+    print(packed(rounded(told)))
     if not (options.quick or options.development or options.settings or options.first):
-        kept = HERE / "results.json"
-        before = json.loads(kept.read_text()) if kept.exists() else {"summary": {}, "settings": {}}
-        lines = {part: [_short(each) for each in results] for part, results in found.items()}
-        write_json(kept, {"summary": before["summary"] | told, "settings": before["settings"] | lines})
+        path = HERE / "results.json"
+        write_results(path, read(path) | told)
 
 
 if __name__ == "__main__":

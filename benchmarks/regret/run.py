@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
+import functools
+import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from analysis import figure, tables
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import once, settings_of, write_results, write_text
+from analysis import figure, summary, tables
 
 from recsim_mnar import rng
 from recsim_mnar.log import Log
-from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.features import FeatureWorld
@@ -64,25 +67,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=None, help="so many of the seeds first")
     parser.add_argument("--study", type=Path, default=Path("runs/regret"), help="what is done already")
     options = parser.parse_args()
-    given = tomllib.loads((HERE / "settings.toml").read_text()) | (QUICK if options.quick else {})
+    given = settings_of(HERE, QUICK if options.quick else None)
     given["seeds"] = options.seeds or given["seeds"]
     folder = options.study / ("quick" if options.quick else "full")
-    folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, dict[str, list[Any]]] = {}
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for seed in range(given["seeds"]):
         for reward in given["rewards"]:
             for name in given["policies"]:
-                path = folder / f"{reward}-{name}-{seed}.json"
-                if not path.exists():
-                    write_json(path, regret_of(given, reward, name, seed))
-                found.setdefault(reward, {}).setdefault(name, []).append(json.loads(path.read_text()))
+                make = functools.partial(regret_of, given, reward, name, seed)
+                runs.setdefault((reward, name), []).append(once(folder / f"{reward}-{name}-{seed}.json", make))
         print(f"seed {seed} done", flush=True)
+    found = {reward: {name: summary(runs[reward, name]) for name in given["policies"]} for reward in given["rewards"]}
     text = tables(found, given)
     print(text)
     if not options.quick:
-        (HERE / "results.md").write_text(f"`python benchmarks/regret/run.py`\n\n{text}\n\n![regret](results.png)\n")
+        write_text(HERE / "results.md", f"`python benchmarks/regret/run.py`\n\n{text}\n\n![regret](results.png)\n")
         figure(found, HERE / "results.png")
-        write_json(HERE / "results.json", found)
+        write_results(HERE / "results.json", found)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _study import save_picture
 from tables import LABELS, WORLDS, name_of, plural
 
 
@@ -20,7 +21,7 @@ def draw(part: str, result: dict[str, Any], out: Path) -> None:
 
     figure = PICTURES[part](result, pyplot)
     figure.tight_layout()
-    figure.savefig(out / f"{part}.png", dpi=110)
+    save_picture(figure, out / f"{part}.png")
     pyplot.close(figure)
 
 

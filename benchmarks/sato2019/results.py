@@ -6,39 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from recsim_mnar.log import replacing
+from _study import read, rounded, write_text
 
 DIGITS = 4  # significant, of what is kept
 
 
 def kept_results(out: Path) -> dict[str, Any]:
     """The summary of each part that was run."""
-    path = out / "results.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
-    return {part: unpacked(result) for part, result in found.items()}
+    return {part: unpacked(result) for part, result in read(out / "results.json").items()}
 
 
 def write_results(out: Path, results: dict[str, Any]) -> None:
     """All summaries, under a temporary name that is then renamed."""
-    tight = (",", ":")
-    parts = [
-        f"{json.dumps(k)}: {json.dumps(rounded(packed(v)), allow_nan=False, separators=tight)}"
-        for k, v in results.items()
-    ]
-    with replacing(out / "results.json") as temporary:
-        temporary.write_text("{\n" + ",\n".join(parts) + "\n}\n")
-
-
-def rounded(value: Any) -> Any:
-    """The same with floats of DIGITS significant digits, numbers of NumPy's as Python's own."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, dict):
-        return {k: rounded(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(v) for v in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+    short = {k: rounded(packed(v), DIGITS) for k, v in results.items()}
+    parts = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False, separators=(',', ':'))}" for k, v in short.items()]
+    write_text(out / "results.json", "{\n" + ",\n".join(parts) + "\n}\n")
 
 
 def packed(result: dict[str, Any]) -> dict[str, Any]:

@@ -28,10 +28,11 @@ import tomllib
 from pathlib import Path
 from typing import Any, NoReturn
 
-from results import kept_results, rounded, write_results
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from results import DIGITS, kept_results, rounded, write_results, write_text
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import replacing
 
 HERE = Path(__file__).resolve().parent
 LOGS = ("dunnhumby", "category", "tafeng")
@@ -157,7 +158,7 @@ def run_part(part: str, arguments: argparse.Namespace) -> bool:
         checks = argument.checks(result["worlds"])
     if part == "product":
         checks = analysis.product_checks(result["trainings"])
-    results = {**kept_results(arguments.out), part: rounded(result)}
+    results = {**kept_results(arguments.out), part: rounded(result, DIGITS)}
     write_results(arguments.out, {name: results[name] for name in PARTS if name in results})
     text = tables.TEXTS[part](with_published(results[part]))
     pictures.draw(part, with_published(results[part]), arguments.out)
@@ -200,8 +201,7 @@ def report(out: Path, *, quiet: bool = False) -> None:
         if name in results:
             title = f"Part `{name}` ({results[name]['wall_seconds']:.0f} s)\n\n"
             parts.append(title + tables.TEXTS[name](with_published(results[name])))
-    with replacing(out / "results.md") as temporary:
-        temporary.write_text("\n\n".join(parts) + "\n")
+    write_text(out / "results.md", "\n\n".join(parts) + "\n")
 
 
 def chosen_on(arguments: argparse.Namespace, name: str) -> dict[str, Any]:

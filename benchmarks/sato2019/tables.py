@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from _study import check_lines
 from analysis import OURS, checks, grid_edges, product_checks
 from argument import checks as equation_checks
 from learn import NEIGHBOURS, OF_THE_PAPER
@@ -37,8 +38,7 @@ def grid(head: list[str], rows: list[list[str]]) -> str:
 
 def verdicts(checks: dict[str, bool]) -> str:
     """Each check, PASS or short."""
-    lines = [f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()]
-    return "\n".join(["```", *lines, "```", f"\n{sum(checks.values())} of {len(checks)} checks pass."])
+    return "\n".join([*check_lines(checks), f"\n{sum(checks.values())} of {len(checks)} checks pass."])
 
 
 def cell(row: dict[str, list[float]], k: int, digits: int) -> str:

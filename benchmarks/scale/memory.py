@@ -17,6 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import read, write_results
+
 BAR_BYTES = 1_500_000_000
 """No process may take more."""
 POLICIES = "user-popularity+epsilon=0.1,item-knn,svd"
@@ -66,7 +70,7 @@ class Study:
     def __init__(self, work: Path, figures: Path, users: int) -> None:
         self.work, self.figures, self.users = work, figures, users
         self.command = str(Path(sys.executable).with_name("recsim-mnar"))
-        known = json.loads(figures.read_text()) if figures.exists() else {}
+        known = read(figures).get("memory", {})
         self.steps: dict[str, Any] = known.get("steps", {}) if known.get("users") == users else {}
 
     def take(self, name: str, arguments: list[str], made: Path, out: Path | None = None) -> None:
@@ -81,7 +85,7 @@ class Study:
         """Write all figures."""
         peaks = [step["peak_bytes"] for step in self.steps.values() if "peak_bytes" in step and not step.get("twin")]
         whole = {"users": self.users, "bar_bytes": BAR_BYTES, "highest_peak_bytes": max(peaks, default=0)}
-        self.figures.write_text(json.dumps({**whole, "steps": self.steps}, indent=1) + "\n")
+        write_results(self.figures, read(self.figures) | {"memory": {**whole, "steps": self.steps}})
 
     def run(self) -> None:
         """All steps."""
@@ -133,12 +137,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--users", type=int, default=1_000_000)
     options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "recsim-mnar-scale")
-    options.add_argument("--json", type=Path, default=Path(__file__).with_name("memory.json"))
+    options.add_argument("--json", type=Path, default=Path(__file__).with_name("results.json"))
     given = options.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     study = Study(given.work, given.json, given.users)
     study.run()
-    found = json.loads(given.json.read_text())
+    found = read(given.json)["memory"]
     sound = all(value for value in found["steps"]["checks"].values())
     raise SystemExit(0 if sound and found["highest_peak_bytes"] < BAR_BYTES else 1)
 

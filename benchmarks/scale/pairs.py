@@ -26,6 +26,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import read, write_results
+
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
@@ -197,8 +201,8 @@ def main() -> None:
             print(f"{task}: {json.dumps(found[task])}", flush=True)
             short |= found[task].get("two processes", {}).get("share of side by side", 1.0) < BAR
     if a.json:
-        kept = json.loads(a.json.read_text()) if a.json.exists() else {}
-        a.json.write_text(json.dumps({**kept, **found}, indent=1) + "\n")
+        kept = read(a.json)
+        write_results(a.json, kept | {"pairs": kept.get("pairs", {}) | found})
     sys.exit("below the bar" if short else 0)
 
 

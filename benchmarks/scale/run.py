@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import resource
 import statistics
@@ -23,6 +22,10 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import read, write_results
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -187,7 +190,7 @@ def main() -> None:
         for name, value in values.items():
             print(f"{value:16,.4g}  {name}")
     if a.json:
-        a.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_results(a.json, read(a.json) | found)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.log.files import replacing
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+import _study
 
 HERE = Path(__file__).resolve().parent
 ORDER = ("table1", "figure2", "figure6", "figure10", "table2", "hl", "propensities", "yahoo_shaped", "sessions")
@@ -23,35 +26,20 @@ def folder(out: Path | None, quick: bool) -> Path:
 
 def read(out: Path) -> dict[str, Any]:
     """The results of all parts made so far, by name."""
-    path = out / "results.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return found
+    return dict(_study.read(out / "results.json"))
 
 
 def write(out: Path, part: str, result: dict[str, Any], text: str) -> None:
     """Put one part into ``results.json`` (six digits) and its text into ``results.md``."""
-    results = {**read(out), part: _rounded(result)}
+    results = {**read(out), part: _study.rounded(result, 6)}
     lines = [f" {json.dumps(name)}: {json.dumps(results[name])}" for name in ORDER if name in results]
-    _replace(out / "results.json", "{\n" + ",\n".join(lines) + "\n}\n")
+    _study.write_text(out / "results.json", "{\n" + ",\n".join(lines) + "\n}\n")
     texts = {**_texts(out), part: text.strip()}
     sections = [f"<!-- {name} -->\n\n{texts[name]}\n" for name in ORDER if name in texts]
-    _replace(out / "results.md", "# Results\n\n" + "\n".join(sections))
+    _study.write_text(out / "results.md", "# Results\n\n" + "\n".join(sections))
 
 
 def _texts(out: Path) -> dict[str, str]:
     path = out / "results.md"
     pieces = re.split(r"^<!-- (\w+) -->$", path.read_text() if path.exists() else "", flags=re.MULTILINE)
     return {name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(v) for v in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def _replace(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text)

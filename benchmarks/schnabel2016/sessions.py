@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import parts
+from _study import save_picture
 
 from recsim_mnar import rng
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
@@ -236,7 +237,7 @@ def figure(found: dict[str, Any], path: Path) -> None:
     axis.axhline(1.0, color="black", linewidth=1, label="best constant item")
     axis.set(xscale="log", xlabel="training users", ylabel="CTR / CTR of the best constant item")
     axis.legend(fontsize=8, ncols=2)
-    fig.savefig(path, dpi=110, metadata={"Software": None})
+    save_picture(fig, path)
     plt.close(fig)
 
 

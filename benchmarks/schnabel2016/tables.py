@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _study import check_lines, save_picture
+
 LABELS = {"ips": "IPS", "snips": "SNIPS", "naive": "Naive"}
 COLOURS = {"IPS": "C0", "SNIPS": "C1", "Naive": "C3", "MF-IPS": "C0", "MF-Naive": "C3", "MF-IPS-NB": "C2"}
 
@@ -19,8 +21,7 @@ def grid(head: list[str], rows: list[list[str]]) -> str:
 def verdicts(result: dict[str, Any]) -> str:
     """Each check, PASS or short."""
     checks = result["checks"]
-    lines = [f"{'PASS ' if ok else 'short'} {text}" for text, ok in checks.items()]
-    return "\n".join(["```", *lines, "```", f"\n{sum(checks.values())} of {len(checks)} checks pass."])
+    return "\n".join([*check_lines(checks), f"\n{sum(checks.values())} of {len(checks)} checks pass."])
 
 
 def heading(title: str, result: dict[str, Any]) -> str:
@@ -189,7 +190,7 @@ def draw(part: str, result: dict[str, Any], path: Path) -> None:
 
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     PICTURES[part](axes, result)
-    figure.savefig(path, dpi=110)
+    save_picture(figure, path)
     plt.close(figure)
 
 

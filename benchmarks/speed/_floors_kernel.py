@@ -1,8 +1,17 @@
-"""What the machine can do at most, one core: multiply-adds from registers and random increments in a cache."""
+"""What the machine can do at most, one core: reading columns, multiply-adds from registers, increments in a cache."""
 
 from __future__ import annotations
 
 from recsim_mnar.numerics.jit import kernel, summing
+
+
+@summing
+def read(first, second, third):
+    """The sum of everything."""
+    total = 0.0
+    for i in range(first.size):
+        total += first[i] + second[i] + third[i]
+    return total
 
 
 @summing

@@ -1,6 +1,6 @@
 """Speed of a BPR update beside implicit's, one thread each, measured in turn on the same interactions.
 
-    bash benchmarks/speed/make_peers_implicit.sh
+    bash benchmarks/speed/make_peers.sh implicit
     python benchmarks/speed/bpr.py
 
 An update is one sampled (user, item, other item): its draw, checked not to be a purchase, and the step on three rows.
@@ -13,9 +13,7 @@ several turns. Without implicit its line says "not measured".
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -25,7 +23,9 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
-from neighbours import interactions  # noqa: E402  (with the same long tail)
+from fits import interactions  # noqa: E402  (with the same long tail)
+from floors import machine  # noqa: E402
+from table import Row, child, into_results, peer  # noqa: E402
 
 from recsim_mnar.agents.purchases.bpr import BPR  # noqa: E402
 from recsim_mnar.agents.purchases.observed import Observed  # noqa: E402
@@ -61,16 +61,12 @@ def nanoseconds(trainer: Trainer, updates: int) -> float:
     return 1e9 * (time.process_time() - began) / updates
 
 
-def peer(python: Path, counts: Any, factors: int) -> dict[str, Any] | None:
-    if not python.exists():
-        return None
+def implicit(counts: Any, factors: int) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "interactions.npz"
         np.savez(file, indptr=counts.indptr, indices=counts.indices, shape=np.array(counts.shape))
-        command = [str(python), str(HERE / "peer_implicit.py"), str(file), "--factors", str(factors)]
-        command += ["--rate", str(RATE), "--penalty", str(PENALTY)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+        told = ["--factors", factors, "--rate", RATE, "--penalty", PENALTY]
+        return peer("implicit", "peer_implicit.py", ["bpr", file, *told])
 
 
 def grow(a: argparse.Namespace, n_items: int, common: dict[str, Any]) -> float:
@@ -82,6 +78,20 @@ def grow(a: argparse.Namespace, n_items: int, common: dict[str, Any]) -> float:
     return min(nanoseconds(trainer, a.updates) for _ in range(a.turns))
 
 
+def rows(quick: bool) -> list[Row]:
+    """An update of BPR and of ULBPR beside implicit's BPR."""
+    small = ["--users", "2000", "--items", "500", "--interactions", "40000", "--updates", "100000", "--turns", "1"]
+    result = child("bpr", small if quick else [], "--json")
+    theirs, factors = result["implicit_ns_an_update"], result["factors"]
+    floor = 1e9 * (3 * 2 * 4 * factors / machine().read + 2 * machine().draw)
+    return [
+        Row(f"{name.split()[0].upper()} update, d = {factors}, SGD", "implicit's BPR",
+            result["ns_an_update"][name], theirs, "ns", 1, floor=floor,
+            floor_is="three rows read and written at the bandwidth of memory, and two draws")
+        for name in ("bpr sgd", "ulbpr sgd")
+    ]  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--users", type=int, default=100_000)
@@ -91,8 +101,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=3_000_000)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--grow", type=int, nargs="*", default=[], help="numbers of items")
-    parser.add_argument("--json", type=Path, default=HERE / "bpr.json")
-    parser.add_argument("--peers", type=Path, default=Path(os.environ.get("PEERS_DIR", HERE / ".venvs")))
+    parser.add_argument("--json", type=Path, default=HERE / "results.json")
     a = parser.parse_args()
 
     counts = interactions(a.users, a.items, a.interactions)
@@ -106,20 +115,20 @@ def main() -> None:
         "ulbpr adam": (ULBPR(**{**common, "rate": 1e-4}), recommended),
     }
     trainers = {}
-    for name, (learner, rows) in learners.items():
-        trainers[name] = Trainer(learner.plan(rows), Loss(pairs=True), learner.settings)
+    for name, (learner, counted) in learners.items():
+        trainers[name] = Trainer(learner.plan(counted), Loss(pairs=True), learner.settings)
         trainers[name].advance(2000)  # compiles
     best = dict.fromkeys(trainers, np.inf)
     theirs, version = np.inf, None
     for _ in range(a.turns):
         for name, trainer in trainers.items():
             best[name] = min(best[name], nanoseconds(trainer, a.updates))
-        told = peer(a.peers / "implicit" / "bin" / "python", counts, a.factors)
+        told = implicit(counts, a.factors)
         if told is not None:
             theirs, version = min(theirs, told["ns"]), told["version"]
     for name, ns in best.items():
         print(f"{name:12s} {ns:8.0f}", f"{theirs / ns:6.2f} x implicit" if version else "")
-    print(f"implicit sgd {theirs:8.0f} ({version})" if version else "implicit sgd not measured: make_peers_implicit.sh")
+    print(f"implicit sgd {theirs:8.0f} ({version})" if version else "implicit sgd not measured: make_peers.sh implicit")
     grown = {n: grow(a, n, common) for n in a.grow}
     for n, ns in grown.items():
         print(f"bpr sgd, {n:,} items: {ns:.0f}")
@@ -129,9 +138,7 @@ def main() -> None:
         "implicit_ns_an_update": round(theirs, 1) if version else None, "implicit_version": version,
         "by_items": {str(n): round(ns, 1) for n, ns in grown.items()},
     }  # fmt: skip
-    temporary = a.json.with_suffix(".tmp")
-    temporary.write_text(json.dumps(result, indent=1) + "\n")
-    temporary.replace(a.json)
+    into_results(a.json, "bpr", result)
 
 
 if __name__ == "__main__":

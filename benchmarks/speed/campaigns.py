@@ -7,7 +7,6 @@ of the collaborative filters, and the search for all weights. On N pairs of synt
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from table import into_results
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
@@ -97,7 +97,7 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:60s} {value:8.3f}")
     if options.out:
-        options.out.write_text(json.dumps(told, indent=2) + "\n")
+        into_results(options.out, "campaigns", told)
 
 
 if __name__ == "__main__":

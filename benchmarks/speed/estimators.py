@@ -2,7 +2,7 @@
 
 IPS, clipped IPS and SNIPS with all that is behind their intervals and diagnostics, over ten million rows, beside the
 read bandwidth of the same three columns in the same run, NumPy expressions and pandas; the bootstrap; and obp in
-its own environment (make_peers_obp.sh). A peer that was not run prints "not measured".
+its own environment (make_peers.sh obp). A peer that was not run prints "not measured".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from table import Row
+from table import Row, peer
 
 from recsim_mnar.estimators import Moments, estimate_value
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
@@ -87,7 +87,7 @@ def in_turn(functions: dict, repeats: int = REPEATS) -> dict[str, float]:
 
 
 def one_pass(rows: int) -> dict:
-    from _bandwidth_kernel import read
+    from _floors_kernel import read
 
     data = columns(rows)
     users = np.arange(rows) // 30
@@ -152,13 +152,10 @@ def memory(rows: int) -> dict:
 
 def obp(rows: int, actions: int, resamples: int) -> dict | None:
     """Seconds of obp, None where it was not run."""
-    python = Path(os.environ.get("PEERS_DIR", HERE / ".venvs")) / "obp" / "bin" / "python"
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if not python.exists() or 2.5 * 8 * rows * actions > available:
+    if 2.5 * 8 * rows * actions > available:
         return None
-    command = [str(python), str(HERE / "peer_obp.py"), str(rows), str(actions), str(resamples)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    return peer("obp", "peer_obp.py", [rows, actions, resamples])
 
 
 def rows(quick: bool) -> list[Row]:
@@ -199,26 +196,26 @@ def main() -> None:
     print(f"a million rows: ours {ours * 1e3:.2f} ms for the three estimators")
     result["obp"] = []
     for actions, resamples in ((10, 1000), (1000, 0)):
-        peer = obp(1_000_000, actions, resamples)
-        result["obp"].append(peer)
-        if peer is None:
+        timed = obp(1_000_000, actions, resamples)
+        result["obp"].append(timed)
+        if timed is None:
             print(f"  obp, {actions} actions: not measured")
             continue
-        both = peer["ips"] + peer["snips"]
+        both = timed["ips"] + timed["snips"]
         print(
-            f"  obp, {actions} actions: IPS {peer['ips']:.4f} s, SNIPS {peer['snips']:.4f} s: IPS alone takes "
-            f"{peer['ips'] / ours:.0f} times as long as our three, both {both / ours:.0f} times"
+            f"  obp, {actions} actions: IPS {timed['ips']:.4f} s, SNIPS {timed['snips']:.4f} s: IPS alone takes "
+            f"{timed['ips'] / ours:.0f} times as long as our three, both {both / ours:.0f} times"
         )
     own = result["bootstrap"]
     print(
         f"bootstrap of IPS, a million rows, 1,000 resamples: ours {own['seconds']:.3f} s "
         f"(SNIPS {own['snips_seconds']:.3f})"
     )
-    peer = result["obp"][0]
-    if peer is None:
+    timed = result["obp"][0]
+    if timed is None:
         print("  obp: not measured")
     else:
-        print(f"  obp {peer['bootstrap']:.2f} s: {peer['bootstrap'] / own['seconds']:.0f} times as long")
+        print(f"  obp {timed['bootstrap']:.2f} s: {timed['bootstrap'] / own['seconds']:.0f} times as long")
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -8,15 +8,13 @@ the same run:
 - a weighted fit to the same loss: our L-BFGS and ALS beside scipy's L-BFGS-B driving the same kernel, as it comes (ten
   pairs), with twenty pairs, and told the scales that ours is told;
 - an unweighted fit to the squared error that surprise's SVD and cornac's MF reach with their defaults: beside them
-  (virtual environment by make_peers_mf.sh; without it "not measured").
+  (virtual environment by make_peers.sh mf; without it "not measured").
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,8 +25,8 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
+from table import Row, child, into_results, peer  # noqa: E402
 
-from recsim_mnar.log.files import write_json  # noqa: E402
 from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings, _alternate  # noqa: E402
 from recsim_mnar.numerics.lbfgs import minimise  # noqa: E402
 
@@ -148,24 +146,43 @@ def weighted(data: Ratings, turns: int) -> dict[str, Any]:
     }
 
 
-def beside(peer: str, data: Ratings, turns: int) -> dict[str, Any] | None:
+def beside(name: str, data: Ratings, turns: int) -> dict[str, Any] | None:
     """A peer's fit, and ours to the squared error that it reached; None where it is not there."""
-    python = Path(os.environ.get("PEERS_DIR", HERE / ".venvs")) / "mf" / "bin" / "python"
-    if not python.exists():
-        return None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ratings.npz"
         np.savez(path, users=data.users, items=data.items, values=data.values)
-        done = subprocess.run(
-            [str(python), str(HERE / "peer_mf.py"), peer, str(path), str(RANK)], capture_output=True, text=True
-        )
-    if done.returncode != 0:
+        found = peer("mf", "peer_mf.py", [name, path, RANK])
+    if found is None:
         return None
-    found = json.loads(done.stdout.strip().splitlines()[-1])
     # Next to no penalty: what counts is the error on the ratings, on which the peers' own penalty weighs little.
     o = Objective(data, None, FactorizationConfig(rank=RANK, penalty=1e-6))
     fits = own_fits(o, o.start(0), found["mse"], turns)
     found["fits"] = {name: {"seconds": s, "evaluations": n} for name, (s, n) in fits.items()}
+    return found
+
+
+def rows(quick: bool) -> list[Row]:
+    """A weighted fit to the same squared loss, beside scipy's L-BFGS-B; and the two peers' own fits."""
+    sizes = child("factorization", ["--quick"] if quick else [], "--out")
+    found = []
+    for size, result in sizes.items():
+        fits = result["fits"]
+        fastest = min((name for name in fits if name.startswith("own")), key=lambda name: fits[name]["seconds"])
+        ours = fits[fastest]
+        least_sweeps = min(fit["evaluations"] for fit in fits.values())
+        found.append(
+            Row(f"MF-IPS fit, {size} size, d = 20: {fastest}", "scipy L-BFGS-B, same kernel", ours["seconds"],
+                fits["scipy L-BFGS-B"]["seconds"], "CPU s", 5,
+                floor=least_sweeps * result["evaluation"]["kernel"],
+                floor_is="the fewest passes over the ratings that any of the solvers needed, each as fast as a loss")
+        )  # fmt: skip
+        for name in ("surprise", "cornac"):
+            other = result.get(name)
+            seconds = min(fit["seconds"] for fit in other["fits"].values()) if other else ours["seconds"]
+            found.append(
+                Row(f"the same ratings, to {name}'s squared error", name, seconds,
+                    other["seconds"] if other else None, "CPU s", None)
+            )  # fmt: skip
     return found
 
 
@@ -189,17 +206,17 @@ def main() -> None:
         for name, fit in fits.items():
             ratio = fits["scipy L-BFGS-B"]["seconds"] / fit["seconds"]
             print(f"    {name:30s} {fit['seconds']:8.3f} s  {fit['evaluations']:5d} evaluations  {ratio:6.1f} times")
-        for peer in ("surprise", "cornac"):
-            found[peer] = beside(peer, data, turns)
-            if found[peer] is None:
-                print(f"  {peer}: not measured (make_peers_mf.sh)")
+        for other in ("surprise", "cornac"):
+            found[other] = beside(other, data, turns)
+            if found[other] is None:
+                print(f"  {other}: not measured (make_peers.sh mf)")
                 continue
-            print(f"  unweighted fit to {peer}'s squared error {found[peer]['mse']:.4f}: "
-                  f"{peer} {found[peer]['seconds']:.3f} s; " + "; ".join(
-                      f"{name} {fit['seconds']:.3f} s ({found[peer]['seconds'] / fit['seconds']:.1f} times)"
-                      for name, fit in found[peer]["fits"].items()))  # fmt: skip
+            print(f"  unweighted fit to {other}'s squared error {found[other]['mse']:.4f}: "
+                  f"{other} {found[other]['seconds']:.3f} s; " + "; ".join(
+                      f"{name} {fit['seconds']:.3f} s ({found[other]['seconds'] / fit['seconds']:.1f} times)"
+                      for name, fit in found[other]["fits"].items()))  # fmt: skip
     if arguments.out:
-        write_json(arguments.out, results)
+        into_results(arguments.out, "factorization", results)
 
 
 if __name__ == "__main__":

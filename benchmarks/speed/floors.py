@@ -35,8 +35,7 @@ class Machine:
 @functools.cache
 def machine(rounds: int = 7) -> Machine:
     """Measure once a run."""
-    from _bandwidth_kernel import read
-    from _floors_kernel import increments, multiply_adds
+    from _floors_kernel import increments, multiply_adds, read
 
     n = 1 << 21
     columns = [np.ones(n) for _ in range(3)]

@@ -2,8 +2,8 @@
 
 CPU seconds of one thread against items, users and factors (simulate), rows (estimators) and interactions (fits); the
 least of a few rounds in which the sizes of a curve take turns. Exponents are slopes of a straight line through the
-upper half of each log-log curve. Writes growth.json and growth.png. By users the log is made shard by shard, as for a
-folder of Parquet parts: that of a million users has some 80 million rows.
+upper half of each log-log curve. Writes "growth" of results.json, and growth.png. By users the log is made shard by
+shard, as for a folder of Parquet parts: that of a million users has some 80 million rows.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from table import in_turn, least
+from _study import save_picture
+from table import in_turn, into_results, least
 
 from recsim_mnar.log import Log
-from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.simulation import iter_shards, simulate
 from recsim_mnar.worlds import make_world
@@ -71,7 +71,7 @@ def by_rows(quick: bool) -> Curve:
 
 def interactions_of(n: int) -> Any:
     """n interactions of n / 50 users with n / 250 items."""
-    from neighbours import interactions
+    from fits import interactions
 
     return interactions(n // 50, max(n // 250, 100), n)
 
@@ -81,7 +81,7 @@ def sizes_of_fits(quick: bool) -> tuple[int, ...]:
 
 
 def item_knn(quick: bool) -> Curve:
-    from neighbours import fitted
+    from fits import fitted
 
     return {n: functools.partial(fitted, interactions_of(n)) for n in sizes_of_fits(quick)}
 
@@ -150,7 +150,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
         panel.legend(fontsize=7, title="fitted exponent", title_fontsize=7)
     panels[0][0].set_ylabel("CPU seconds")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    save_picture(figure, path)
     plt.close(figure)
 
 
@@ -170,7 +170,6 @@ def main(given: list[str]) -> int:
         found[name] = {"of": kind, "sizes": sizes, "seconds": costs, "exponent": exponent(sizes, costs)}
         shown = ", ".join(f"{n:,}: {s:.3g} s" for n, s in zip(sizes, costs, strict=True))
         print(f"{name}: exponent {found[name]['exponent']:.2f} ({shown})", flush=True)
-    a.out.mkdir(parents=True, exist_ok=True)
-    write_json(a.out / "growth.json", found)
+    into_results(a.out / "results.json", "growth", found)
     plot(found, a.out / "growth.png")
     return 0

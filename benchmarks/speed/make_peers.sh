@@ -1,49 +1,69 @@
 #!/usr/bin/env bash
-# Makes the virtual environments of the simulators that ours is compared with, from PyPI packages only.
+# Makes the virtual environments of the libraries that ours is compared with, from PyPI packages only.
 #
-#   bash benchmarks/speed/make_peers.sh
+#   bash benchmarks/speed/make_peers.sh [recogym] [obp] [sardine] [implicit] [sklearn] [mf]     all where none is named
 #
 # PEERS_DIR  where to put them (default: .venvs beside this script)
 # PYTHON     the Python to make them with (default: python3.11)
 #
-# Running it again changes nothing when all is in place.
+# Running it again changes nothing when all is in place. Versions are pinned: their speed is part of what is measured.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 peers=${PEERS_DIR:-$here/.venvs}
 python=${PYTHON:-python3.11}
 
+# What is installed as pip resolves it, and what is installed alone, without the dependencies that it declares.
+declare -A needs alone
 # RecoGym declares unbounded PyTorch, TensorFlow and Jupyter, which its simulator does not need and its agents need only in
-# part: so it is installed without its declared dependencies, and what it does import is listed here.
-recogym_itself="recogym==0.1.3.0" # the last release (2019), the one that is compared
-recogym_needs=(
-    "gym==0.26.2"     # the last gym; of it RecoGym uses only Env, Discrete, register and make
-    "scipy==1.11.4"   # the last series with scipy.rand, which RecoGym's agents import
-    "numpy==1.26.4"   # the last numpy that this scipy accepts; the simulator needs nothing that numpy has removed
-    "pandas==3.0.6"   # 1.5.3 works as well; pinned because its speed is part of what is measured
-    "numba==0.68.1"   # 0.57.1 works as well; pinned for the same reason
-    "scikit-learn"    # imported with the agents, not called: no pin needed
-    "matplotlib"      # imported with the plots, not called: no pin needed
-    "tqdm>=4.66"      # the first that TQDM_DISABLE silences
-)
+# part: what it does import is listed here. gym 0.26.2 is the last; scipy 1.11.4 the last with scipy.rand, which its agents
+# import, numpy 1.26.4 the last that this scipy accepts; tqdm 4.66 the first that TQDM_DISABLE silences. scikit-learn and
+# matplotlib are imported, not called. 0.1.3.0 is the last release (2019), the one that is compared.
+needs[recogym]="gym==0.26.2 scipy==1.11.4 numpy==1.26.4 pandas==3.0.6 numba==0.68.1 scikit-learn matplotlib tqdm>=4.66"
+alone[recogym]="recogym==0.1.3.0"
+# obp pins nothing that a current Python can install together, and imports PyTorch and seaborn for what is not timed here
+# (peer_obp.py puts empty modules in place of those two).
+needs[obp]="numpy==1.26.4 pandas==2.2.3 scikit-learn==1.5.2 scipy==1.13.1 matplotlib mypy-extensions pyyaml tqdm"
+alone[obp]="obp==0.4.1"
+# SARDINE's replay buffers import PyTorch, which the simulator does not need. Gymnasium 0.29 is the last it was made for.
+needs[sardine]="numpy==1.26.4 gymnasium==0.29.1"
+alone[sardine]="sardine-rec==1.0.8"
+needs[implicit]="implicit==0.7.3"
+needs[sklearn]="scikit-learn==1.7.2 scipy==1.16.3 numpy==2.3.5"
+needs[mf]="scikit-surprise==1.1.5 cornac==3.0.1"
 
-make_recogym() {
-    local venv=$peers/recogym wanted
-    wanted=$(printf '%s\n' "$recogym_itself" "${recogym_needs[@]}")
+make() {
+    local name=$1 venv=$peers/$1 wanted="${needs[$1]} ${alone[$1]:-}"
     if [[ -x $venv/bin/python && -f $venv/wanted.txt && $(<"$venv/wanted.txt") == "$wanted" ]]; then
-        echo "recogym: in place in $venv"
+        echo "$name: in place in $venv"
         return
     fi
     if [[ -e $venv && ! -f $venv/pyvenv.cfg ]]; then
-        echo "recogym: $venv exists and is no virtual environment" >&2
+        echo "$name: $venv exists and is no virtual environment" >&2
         return 1
     fi
     "$python" -m venv --clear "$venv"
-    "$venv/bin/python" -m pip install --quiet "${recogym_needs[@]}"
-    "$venv/bin/python" -m pip install --quiet --no-deps "$recogym_itself"
+    if [[ $name == mf ]]; then # surprise and cornac are two peers: one that does not install is left out, and said so
+        for package in ${needs[mf]}; do
+            "$venv/bin/python" -m pip install --quiet "$package" || echo "mf: $package does not install here" >&2
+        done
+    else
+        # shellcheck disable=SC2086  # a list of packages
+        "$venv/bin/python" -m pip install --quiet ${needs[$name]}
+    fi
+    for package in ${alone[$name]:-}; do
+        "$venv/bin/python" -m pip install --quiet --no-deps "$package"
+    done
     printf '%s\n' "$wanted" >"$venv/wanted.txt" # written last: an interrupted run starts anew
-    echo "recogym: made in $venv"
+    echo "$name: made in $venv"
 }
 
-mkdir -p "$peers"
-make_recogym
+[[ $# -gt 0 ]] || set -- recogym obp sardine implicit sklearn mf
+for name in "$@"; do
+    if [[ -z ${needs[$name]:-} ]]; then
+        echo "make_peers.sh: no peer $name. Choose of recogym, obp, sardine, implicit, sklearn, mf." >&2
+        exit 2
+    fi
+    mkdir -p "$peers"
+    make "$name"
+done

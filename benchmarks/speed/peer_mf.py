@@ -1,4 +1,4 @@
-"""Run inside make_peers_mf.sh's environment: fit a peer's biased matrix factorisation and print JSON.
+"""Run inside the environment of make_peers.sh mf: fit a peer's biased matrix factorisation and print JSON.
 
     python peer_mf.py surprise|cornac RATINGS.npz RANK
 

@@ -1,4 +1,4 @@
-"""Times obp's own estimators, in its own environment (make_peers_obp.sh); prints JSON.
+"""Times obp's own estimators, in its own environment (make_peers.sh obp); prints JSON.
 
 obp imports torch and seaborn, which what is timed here does not use: empty modules stand in for them.
 """

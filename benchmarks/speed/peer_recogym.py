@@ -1,6 +1,6 @@
 """Events a CPU second of RecoGym 0.1.3's own ``generate_logs``; run with the Python that make_peers.sh sets up.
 
-    .venvs/recogym/bin/python peer_recogym.py --items 10 100 1000 10000 --seconds 10 --json recogym.json
+    .venvs/recogym/bin/python peer_recogym.py --items 10 100 1000 10000 --seconds 10
 
 The environment is reco-gym-v1 with K = 5, uniform recommendations and RecoGym's defaults otherwise (number_of_flips 0).
 An event is a row of the log (a view, or a recommendation with its outcome) without the last row of each user: RecoGym
@@ -29,7 +29,6 @@ def arguments():
     )
     parser.add_argument("--batch", type=int, default=100, help="users of one call with --seconds")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", help="file for the results")
     return parser.parse_args()
 
 
@@ -80,18 +79,15 @@ def main():
             f"set-up {row['setup_cpu_seconds']:.3f} s)",
             flush=True,
         )
-    if options.json:
-        result = {
-            "peer": "RecoGym",
-            "unit": "events per CPU second",
-            "python": platform.python_version(),
-            "packages": {name: version(name) for name in PACKAGES},
-            "seed": options.seed,
-            "results": rows,
-        }
-        with open(options.json, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    result = {
+        "peer": "RecoGym",
+        "unit": "events per CPU second",
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "seed": options.seed,
+        "results": rows,
+    }
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ one process with one thread. Seconds are of the processor, so that a busy machin
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from pathlib import Path
 
 import gymnasium as gym
+from table import into_results
 
 import recsim_mnar  # noqa: F401  (registers the environments)
 
@@ -104,7 +104,7 @@ def main() -> None:
     made: dict[str, object] = {str(lanes): paired(lanes, options.steps, options.pairs) for lanes in options.lanes}
     made |= {"items": ITEMS, "torch": torch.__version__, "stable_baselines3": stable_baselines3.__version__}
     if options.out is not None:
-        options.out.write_text(json.dumps(made, indent=2) + "\n")
+        into_results(options.out, "ppo", made)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python benchmarks/speed/run.py growth [--quick] [--out FOLDER]
 
 CPU seconds of one thread, minima or medians of rounds in which ours and the peer take turns. Peers live in their own
-virtual environments (``make_peers*.sh``); one that was not run prints "not measured", and its bar is not met.
+virtual environments (``make_peers.sh``); one that was not run prints "not measured", and its bar is not met.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pathlib import Path
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from table import HEADER, Row, line, markdown  # noqa: E402  (threads are set before numpy is loaded)
+from table import HEADER, Row, into_results, line, markdown  # noqa: E402  (threads are set before numpy is loaded)
 
 GROUPS = {
     "simulate": ("simulate", "rows"),
-    "acting": ("acting", "rows"),
-    "environments": ("environments", "rows"),
+    "acting": ("acting", "acting"),
+    "environments": ("acting", "environments"),
     "study": ("study", "rows"),
-    "leave_one_out": ("leave_one_out", "rows"),
-    "neighbours": ("neighbours", "rows"),
-    "svd": ("decompositions", "rows"),
-    "factorization": ("adapters", "factorization"),
-    "bpr": ("adapters", "bpr"),
+    "leave_one_out": ("fits", "held_out"),
+    "neighbours": ("fits", "neighbours"),
+    "svd": ("fits", "svd"),
+    "factorization": ("factorization", "rows"),
+    "bpr": ("bpr", "rows"),
     "estimators": ("estimators", "rows"),
 }
 
@@ -75,7 +75,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and single rounds: shows that all of it runs")
     parser.add_argument("--rows", default=",".join(GROUPS), help=f"of {', '.join(GROUPS)}")
-    parser.add_argument("--json", type=Path, help="write the table here, and beside it as Markdown")
+    parser.add_argument("--json", type=Path, help="put the table into this file, and next to it as Markdown")
     a = parser.parse_args()
     names = a.rows.split(",")
     if unknown := [name for name in names if name not in GROUPS]:
@@ -93,10 +93,11 @@ def main() -> int:
     for name, reason in failed.items():
         print(f"  failed: {name}: {reason}")
     if a.json:
-        from recsim_mnar.log.files import write_json
+        from _study import write_text
 
-        write_json(
+        into_results(
             a.json,
+            "table",
             {
                 "machine": platform.processor() or platform.machine(),
                 "python": platform.python_version(),
@@ -106,7 +107,7 @@ def main() -> int:
                 "failed": failed,
             },
         )
-        a.json.with_suffix(".md").write_text(markdown(found))
+        write_text(a.json.with_suffix(".md"), markdown(found))
     return 1 if failed else 0
 
 

@@ -10,8 +10,6 @@ what ``simulate --out`` does: the same rows in Parquet parts, with their receipt
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import subprocess
 import sys
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from floors import machine
-from table import Row
+from table import Row, peer
 
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
@@ -93,18 +91,7 @@ def to_files(n_items: int, n_users: int) -> dict[str, float]:
 
 def recogym(n_items: int, seconds: float) -> dict[str, Any] | None:
     """RecoGym's own generate_logs, in its own environment; None where that is not there."""
-    home = Path(os.environ.get("PEERS_DIR", HERE / ".venvs"))
-    python = home / "recogym" / "bin" / "python"
-    if not python.exists():
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "peer.json"
-        command = [str(python), str(HERE / "peer_recogym.py"), "--items", str(n_items), "--seconds", str(seconds)]
-        done = subprocess.run([*command, "--json", str(target)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            print(done.stderr[-2000:], file=sys.stderr)
-            return None
-        return json.loads(target.read_text())  # type: ignore[no-any-return]
+    return peer("recogym", "peer_recogym.py", ["--items", n_items, "--seconds", seconds])
 
 
 def peak_bytes(n_items: int, n_users: int) -> float:
@@ -126,9 +113,9 @@ def rows(quick: bool) -> list[Row]:
         for _ in range(rounds):
             mine.append(ours(n_items, int(events / 101))["rate"])
             files.append(to_files(n_items, int(events / 101)))
-            peer = recogym(n_items, seconds)
-            if peer is not None:
-                peers.append(rate_of(peer))
+            other = recogym(n_items, seconds)
+            if other is not None:
+                peers.append(rate_of(other))
         rates[n_items] = statistics.median(mine)
         theirs = statistics.median(peers) if peers else None
         found.append(
@@ -181,9 +168,9 @@ def main() -> None:
         for _ in range(options.rounds):
             runs.append(ours(n_items, int(options.events / 101)))
             files.append(to_files(n_items, int(options.events / 101)))
-            peer = recogym(n_items, options.seconds)
-            if peer is not None:
-                peers.append(rate_of(peer))
+            other = recogym(n_items, options.seconds)
+            if other is not None:
+                peers.append(rate_of(other))
         rate = statistics.median(r["rate"] for r in runs)
         peer_rate = statistics.median(peers) if peers else None
         ratio = rate / peer_rate if peer_rate else None
@@ -222,9 +209,9 @@ def median_of(runs: list[dict[str, float]], key: str) -> float:
     return statistics.median(run[key] for run in runs)
 
 
-def rate_of(peer: dict[str, Any]) -> float:
+def rate_of(found: dict[str, Any]) -> float:
     """Events a CPU second from the peer's file."""
-    row = peer["results"][0]
+    row = found["results"][0]
     return float(row["events_per_cpu_second"])
 
 

@@ -1,12 +1,24 @@
-"""A row of the table of speeds, and how it is printed."""
+"""A row of the table of speeds, how it is printed, how CPU seconds are taken, and how peers are run."""
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import read, table, write_results
+
+HERE = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
@@ -89,18 +101,14 @@ def line(row: Row) -> str:
 
 def markdown(rows: Iterable[Row]) -> str:
     """The table for a page."""
-    lines = ["| path | ours | beside | theirs | ratio | bar | x floor |", "|---|---|---|---|---|---|---|"]
+    lines = []
     for row in rows:
         theirs = number(row.theirs) if row.theirs is not None else ("not measured" if row.peer else "")
-        bar = (
-            ""
-            if row.bar is None
-            else f"{'≥' if row.at_least else '≤'} {row.bar:,g}{'' if row.met else ', not reached'}"
-        )
+        sign, missed = "≥" if row.at_least else "≤", "" if row.met else ", not reached"
+        bar = "" if row.bar is None else f"{sign} {row.bar:,g}{missed}"
         known = [number(value) if value is not None else "" for value in (row.ratio, row.distance)]
-        cells = [row.path, f"{number(row.ours)} {row.unit}", row.peer, theirs, known[0], bar, known[1]]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([row.path, f"{number(row.ours)} {row.unit}", row.peer, theirs, known[0], bar, known[1]])
+    return "\n".join(table(["path", "ours", "beside", "theirs", "ratio", "bar", "x floor"], lines)) + "\n"
 
 
 def number(value: float | None) -> str:
@@ -139,3 +147,42 @@ def least(seconds: Mapping[str, list[float]]) -> dict[str, float]:
 def middle(values: list[float]) -> float:
     """The median."""
     return statistics.median(values)
+
+
+def into_results(path: Path, section: str, found: Any) -> None:
+    """Put one section into a file of results."""
+    write_results(path, read(path) | {section: found})
+
+
+def peer_python(name: str) -> Path | None:
+    """The Python of a peer's virtual environment (make_peers.sh); None where it was not made."""
+    python = Path(os.environ.get("PEERS_DIR", HERE / ".venvs")) / name / "bin" / "python"
+    return python if python.exists() else None
+
+
+def peer(name: str, program: str, arguments: Iterable[Any]) -> Any:
+    """The JSON that a program prints last in a peer's environment; None where there is none, or it fails."""
+    python = peer_python(name)
+    if python is None:
+        return None
+    command = [str(python), str(HERE / program), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        print(done.stderr[-2000:], file=sys.stderr)
+        return None
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def child(name: str, arguments: list[str], option: str) -> Any:
+    """What the program of this name here writes to the file given by ``option``: its own section.
+
+    Raises:
+        RuntimeError: it failed, or wrote nothing.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "out.json"
+        command = [sys.executable, str(HERE / f"{name}.py"), *arguments, option, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0 or not path.exists():
+            raise RuntimeError(f"{name}.py wrote no JSON: {done.stderr.strip().splitlines()[-1:]}")
+        return json.loads(path.read_text())[name]

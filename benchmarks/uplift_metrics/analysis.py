@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from _study import table
 
 from recsim_mnar.studies import Study
 from recsim_mnar.studies.result import mean
@@ -44,33 +45,47 @@ def interval(values: list[float], least: float, largest: float | None = None) ->
 
 def tables(found: dict[str, list[dict]]) -> str:
     """Markdown: what each metric picks, and the agents' mean true uplift."""
-    lines = [
-        "| preset | metric | picks the best agent | what its choice costs, share of the best uplift | "
-        "Kendall's tau with the truth | picks |",
-        "|---|---|---|---|---|---|",
+    picked = [
+        choice(preset, [run["judgements"][k] for run in runs])
+        for preset, runs in found.items()
+        for k in range(len(runs[0]["judgements"]))
     ]
-    for preset, runs in found.items():
-        for row in range(len(runs[0]["judgements"])):
-            own = [run["judgements"][row] for run in runs]
-            picks = [j["pick"] for j in own]
-            counts = ", ".join(f"{p} {picks.count(p)}" for p in sorted(set(picks), key=lambda p: (-picks.count(p), p)))
-            right = sum(j["pick"] == j["best"] for j in own)
-            cost, tau = interval([j["cost"] for j in own], 0.0), interval([j["tau"] for j in own], -1.0, 1.0)
-            lines.append(f"| {preset} | {own[0]['metric']} | {right} of {len(own)} | {cost} | {tau} | {counts} |")
-    lines += ["", "Mean true uplift of the lists, purchases caused an item and period (CP@10):", ""]
     agents = list(next(iter(found.values()))[0]["values"])
-    lines += ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
-    for agent in agents:
-        cells = [f"{np.mean([run['values'][agent]['truth cp@10'] for run in runs]):.4f}" for runs in found.values()]
-        lines.append(f"| {agent} | " + " | ".join(cells) + " |")
-    lines += ["", "Mean of the metric less true uplift, over agents and catalogues:", ""]
-    lines += ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
-    for metric in ("uplift uplift@10", "uplift uplift_snips@10", "uplift uplift_ips@10", "ab_test uplift@10"):
-        cells = [
-            f"{np.mean([error(v, metric) for run in runs for v in agents_of(run)]):+.4f}" for runs in found.values()
+    uplift = [
+        [agent, *(f"{np.mean([run['values'][agent]['truth cp@10'] for run in runs]):.4f}" for runs in found.values())]
+        for agent in agents
+    ]
+    errors = [
+        [
+            metric,
+            *(f"{np.mean([error(v, metric) for run in runs for v in agents_of(run)]):+.4f}" for runs in found.values()),
         ]
-        lines.append(f"| {metric} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        for metric in ("uplift uplift@10", "uplift uplift_snips@10", "uplift uplift_ips@10", "ab_test uplift@10")
+    ]
+    head = [
+        "preset", "metric", "picks the best agent", "what its choice costs, share of the best uplift",
+        "Kendall's tau with the truth", "picks",
+    ]  # fmt: skip
+    return "\n".join([
+        *table(head, picked),
+        "",
+        "Mean true uplift of the lists, purchases caused an item and period (CP@10):",
+        "",
+        *table(["", *found], uplift),
+        "",
+        "Mean of the metric less true uplift, over agents and catalogues:",
+        "",
+        *table(["", *found], errors),
+    ])  # fmt: skip
+
+
+def choice(preset: str, own: list[dict[str, Any]]) -> list[str]:
+    """What one metric picks over the catalogues of a preset."""
+    picks = [j["pick"] for j in own]
+    counts = ", ".join(f"{p} {picks.count(p)}" for p in sorted(set(picks), key=lambda p: (-picks.count(p), p)))
+    right = sum(j["pick"] == j["best"] for j in own)
+    cost, tau = interval([j["cost"] for j in own], 0.0), interval([j["tau"] for j in own], -1.0, 1.0)
+    return [preset, own[0]["metric"], f"{right} of {len(own)}", cost, tau, counts]
 
 
 def agents_of(run: dict) -> list[dict[str, float]]:

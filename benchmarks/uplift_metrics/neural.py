@@ -9,11 +9,15 @@
 from __future__ import annotations
 
 import argparse
-import tomllib
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import into_marks, settings_of, table
 
 from recsim_mnar.agents.purchases.bpr import RMF
 from recsim_mnar.agents.purchases.pointwise import ULOMLP, PointwiseLearner
@@ -62,20 +66,19 @@ def interval(values: list[float], signed: bool = False) -> str:
 
 def table_of(found: dict[str, dict[str, dict[str, list[float]]]]) -> str:
     """Markdown: uplift by A/B per agent and preset, the truth, and paired differences."""
-    lines = [f"| uplift@10 by A/B | {' | '.join(found)} |", "|---|" + "---|" * len(found)]
-    for agent in next(iter(found.values()))["ab"]:
-        cells = [f"{interval(own['ab'][agent])}; truth {sum(own['truth'][agent]) / len(own['truth'][agent]):.4f}"
-                 for own in found.values()]  # fmt: skip
-        lines.append(f"| {agent} | {' | '.join(cells)} |")
+    rows = [
+        [agent, *(f"{interval(own['ab'][agent])}; truth {np.mean(own['truth'][agent]):.4f}" for own in found.values())]
+        for agent in next(iter(found.values()))["ab"]
+    ]
     halves = [f"{np.mean(list(own['half'].values())):.4f}" for own in found.values()]
-    lines.append(f"| half width of one A/B test, mean | {' | '.join(halves)} |")
+    rows.append(["half width of one A/B test, mean", *halves])
     for a, b in PAIRS:
         cells = []
         for own in found.values():
             gains = [x - y for x, y in zip(own["ab"][a], own["ab"][b], strict=True)]
             cells.append(f"{interval(gains, signed=True)}; above in {sum(g > 0 for g in gains)} of {len(gains)}")
-        lines.append(f"| {a} less {b} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([f"{a} less {b}", *cells])
+    return "\n".join(table(["uplift@10 by A/B", *found], rows))
 
 
 def main() -> None:
@@ -86,16 +89,15 @@ def main() -> None:
     parser.add_argument("--study", type=Path, default=Path("runs/uplift_neural"), help="catalogues' records")
     parser.add_argument("--out", type=Path, default=HERE, help="where the table goes")
     options = parser.parse_args()
-    table = tomllib.loads((HERE / "settings.toml").read_text())["neural"]
-    table |= QUICK if options.quick else {}
-    agents = {agent: spec.format(samples=table["samples"]) for agent, spec in table["agents"].items()}
-    count = options.catalogues or table["catalogues"]
+    given = settings_of(HERE)["neural"] | (QUICK if options.quick else {})
+    agents = {agent: spec.format(samples=given["samples"]) for agent, spec in given["agents"].items()}
+    count = options.catalogues or given["catalogues"]
     folder = None if options.quick else options.study
     study = run_study(
-        [{"world": "purchases", "preset": preset} for preset in options.presets or table["presets"]],
+        [{"world": "purchases", "preset": preset} for preset in options.presets or given["presets"]],
         agents=list(agents.values()),
         protocols=["ab_test"],
-        seeds=seeds_from(count, table["first_seed"]),
+        seeds=seeds_from(count, given["first_seed"]),
         folder=folder,
         resume=folder is not None and folder.exists(),
         report=lambda line: print(line, flush=True),
@@ -103,11 +105,11 @@ def main() -> None:
     text = table_of(values_of(study, agents))
     print(text)
     if not options.quick:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "neural.md").write_text(
+        title = (
             f"`python benchmarks/uplift_metrics/neural.py`, {count} catalogues, means and {LEVEL:.0%} intervals over "
-            f"catalogues; differences are paired by catalogue.\n\n{text}\n"
+            f"catalogues; differences are paired by catalogue."
         )
+        into_marks(options.out / "results.md", "neural", ["## A neural network", "", title, "", text])
 
 
 if __name__ == "__main__":

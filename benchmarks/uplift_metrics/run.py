@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import columns_of, into_marks, write_results
 from analysis import LEVEL, runs_of, tables
 
-from recsim_mnar.log.files import write_json
 from recsim_mnar.studies import processes, run_study
 from recsim_mnar.studies.settings import read_settings, seeds_from
 
@@ -38,14 +41,10 @@ def main() -> None:
     text = tables(found)
     print(text)
     count = len(next(iter(found.values())))
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "results.md").write_text(
-        f"`python benchmarks/uplift_metrics/run.py`, {count} catalogues, {LEVEL:.0%} intervals over catalogues.\n\n"
-        f"{text}\n"
-    )
-    write_json(
-        options.out / "results.json", {preset: [run["judgements"] for run in runs] for preset, runs in found.items()}
-    )
+    title = f"`python benchmarks/uplift_metrics/run.py`, {count} catalogues, {LEVEL:.0%} intervals over catalogues."
+    into_marks(options.out / "results.md", "metrics", [title, "", text])
+    judged = {preset: columns_of([j for run in runs for j in run["judgements"]]) for preset, runs in found.items()}
+    write_results(options.out / "results.json", judged)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import exact_limits, read, table, word, write_results, write_text
 from interface import Family
 
 HERE = Path(__file__).resolve().parent
@@ -24,15 +28,6 @@ COLUMNS = ("family", "mode", "quantity", "honest", "production", "logs", "truste
 SIGNED = ("better", "worse", "looks_better", "looks_worse")
 """Answers of a first sentence that say which policy earns more."""
 Summary = dict[str, Any]
-
-
-def exact_limits(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
-    """Limits of a share (Clopper & Pearson 1934)."""
-    from scipy.stats import beta
-
-    tail = (1.0 - level) / 2.0
-    low = float(beta.ppf(tail, hits, of - hits + 1)) if hits else 0.0
-    return low, float(beta.ppf(1.0 - tail, hits + 1, of - hits)) if hits < of else 1.0
 
 
 def chance_of_so_few(hits: int, of: int) -> float:
@@ -217,35 +212,34 @@ def _narrow(found: list[Summary]) -> list[dict[str, Any]]:
 
 
 def load() -> dict[str, Any]:
-    """What results.json holds: summaries under "before" and "now", as dictionaries."""
-    path = HERE / "results.json"
-    if not path.exists():
-        return {}
-    read = json.loads(path.read_text())
-    columns = read.pop("columns", COLUMNS)
-    for label in ("before", "now"):
-        if label in read:
-            read[label]["families"] = [dict(zip(columns, row, strict=False)) for row in read[label]["families"]]
-    return dict(read)
+    """What results.json holds: summaries under "before" and "now" as dictionaries, and the smaller studies' shares."""
+    found = {"columns": COLUMNS} | read(HERE / "results.json")
+    columns = found.pop("columns")
+    for label in set(found) & {"before", "now"}:
+        families = found[label]["families"]
+        found[label]["families"] = [
+            {"family": name, "reasons": "", "said": []} | dict(zip(columns[1:], row, strict=False))
+            for name, rows in families.items()
+            for row in rows
+        ]
+    return dict(found)
 
 
 def save(kept: dict[str, Any]) -> None:
-    """Write results.json, a line per family, and results.md."""
-    parts = [f' "columns": {json.dumps(COLUMNS)}']
-    for label in ("before", "now"):
-        if label in kept:
-            gone = {"reasons": ""} if label == "before" else {}  # reasons are shown of the present rules alone
-            families = [[gone.get(name, s.get(name, [])) for name in COLUMNS] for s in kept[label]["families"]]
-            rows = ",\n".join("   " + json.dumps(row, separators=(",", ":")) for row in families)
-            rules = json.dumps(kept[label]["rules"])
-            parts.append(f' "{label}": {{\n  "rules": {rules},\n  "families": [\n{rows}\n  ]\n }}')
-    if "uplift" in kept:
-        rows = ",\n".join("  " + json.dumps(row) for row in kept["uplift"])
-        parts.append(f' "uplift": [\n{rows}\n ]')
-    for name, content in (("results.json", "{\n" + ",\n".join(parts) + "\n}\n"), ("results.md", text(kept))):
-        temporary = HERE / f"{name}.part"
-        temporary.write_text(content)
-        temporary.replace(HERE / name)
+    """Write results.json, a line per family, mode and quantity, and results.md."""
+    found: dict[str, Any] = {"columns": COLUMNS} | kept
+    for label in set(kept) & {"before", "now"}:
+        families: dict[str, list[Any]] = {}
+        for s in kept[label]["families"]:
+            # reasons are shown of the present rules alone
+            row = [s.get(name, []) if (name, label) != ("reasons", "before") else "" for name in COLUMNS[1:]]
+            row = [int(value) if isinstance(value, bool) else value for value in row]
+            while row and row[-1] in ("", []):
+                row.pop()
+            families.setdefault(s["family"], []).append(row)
+        found[label] = kept[label] | {"families": families}
+    write_results(HERE / "results.json", found)
+    write_text(HERE / "results.md", text(kept))
 
 
 def text(kept: dict[str, Any]) -> str:
@@ -270,20 +264,16 @@ def text(kept: dict[str, Any]) -> str:
 
 
 def check_lines(found: list[dict[str, Any]]) -> list[str]:
-    lines = ["| bar | | figure | what breaks it |", "|---|---|---|---|"]
-    for c in found:
-        verdict = "PASS" if c["passed"] else "short"
-        lines.append(f"| {c['bar']} | {verdict} | {c['figure']} | {'; '.join(c['broken'])} |")
-    return lines
+    rows = [[c["bar"], word(c["passed"]), c["figure"], "; ".join(c["broken"])] for c in found]
+    return table(["bar", "", "figure", "what breaks it"], rows)
 
 
 def _pool_table(found: list[Summary]) -> list[str]:
-    lines = ["| stated | quantity | families trusted in | families | trusted logs | coverage given trust |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
-    for p in pools(found):
-        cell = _with_limits(p["right"], p["trusted"])
-        lines.append(f"| {p['mode']} | {p['quantity']} | {p['band']} | {p['families']} | {p['trusted']} | {cell} |")
-    return lines
+    head = ["stated", "quantity", "families trusted in", "families", "trusted logs", "coverage given trust"]
+    return table(head, [
+        [p["mode"], p["quantity"], p["band"], p["families"], p["trusted"], _with_limits(p["right"], p["trusted"])]
+        for p in pools(found)
+    ])  # fmt: skip
 
 
 def _family_table(own: list[Summary], first: dict[str, Summary]) -> list[str]:

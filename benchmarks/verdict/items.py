@@ -1,16 +1,16 @@
 """Propensities wrong by item, and right ones: python benchmarks/verdict/items.py [--quick]
 
 Three tables: the share flagged of wrong logs (items' odds times exp(s z) after scoring), of right logs, and of logs
-whose errors average out within every item, with and without the context column. Writes items.json.
+whose errors average out within every item, with and without the context column. Writes "items" of results.json.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import analysis
 import numpy as np
 
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
@@ -109,7 +109,7 @@ def main() -> None:
             result["averaging_out"][f"{n} rows, s = {s}"] = shares
             print(n, s, *shares, sep="\t", flush=True)
     if not quick:
-        (HERE / "items.json").write_text(json.dumps(result, indent=1) + "\n")
+        analysis.save(analysis.load() | {"items": result})
 
 
 if __name__ == "__main__":

@@ -2,15 +2,15 @@
 
 Per setting the share of logs in which each test rejects at the strict level, and in which a finding takes trust:
 without effects, where a repeated item is clicked .3 times as often, and where item 1 keeps .8 of the users and others
-.95. Writes order.json.
+.95. Writes "order" of results.json.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
+import analysis
 import numpy as np
 
 from recsim_mnar.estimators import estimate_value
@@ -74,7 +74,8 @@ def main() -> None:
             result[", ".join(map(str, (*setting, effect)))] = shares
             print(*setting, effect, *shares, sep="\t", flush=True)
     if not quick:
-        (HERE / "order.json").write_text(json.dumps({"logs": n, "columns": names, "shares": result}, indent=1) + "\n")
+        found = {"logs": n, "columns": names, "shares": result}
+        analysis.save(analysis.load() | {"order": found})
 
 
 if __name__ == "__main__":

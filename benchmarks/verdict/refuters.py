@@ -3,17 +3,17 @@
 A log is right, or has one fault. Per fault the table gives the share of logs in which each refuter found something, and
 the share that the verdict trusts. Three further candidates were tried and are not part of the package: what they find
 stands in the table too. ``--splits`` asks instead how far another assignment of users to the folds of dr's reward model
-moves its value, half a minute. Writes refuters.json.
+moves its value, half a minute. Writes "refuters" of results.json.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import analysis
 import numpy as np
 
 from recsim_mnar.estimators import estimate_value
@@ -296,8 +296,8 @@ def all_splits(quick: bool) -> None:
         table[kind] |= {"wrong_and_trusted": len(caught), "of_these_above_0.25": sum(caught)}
         print(kind.ljust(20), table[kind], flush=True)
     if not quick:
-        path = HERE / "refuters.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"splits": table}, indent=1) + "\n")
+        kept = analysis.load()
+        analysis.save(kept | {"refuters": kept.get("refuters", {}) | {"splits": table}})
 
 
 def judged(kind: str, make: Callable[[World], Columns], number: int) -> dict[str, bool]:
@@ -344,8 +344,8 @@ def main() -> None:
     print(f"\nfound in four fifths of the logs: {len(seen)} of {len(FAULTS)} kinds that a refuter can see")
     if not quick:
         result = {"logs": counts, "shares": table, "unseen_in_principle": list(UNSEEN), "found": seen}
-        result["splits"] = json.loads((HERE / "refuters.json").read_text()).get("splits")
-        (HERE / "refuters.json").write_text(json.dumps(result, indent=1) + "\n")
+        kept = analysis.load()
+        analysis.save(kept | {"refuters": result | {"splits": kept.get("refuters", {}).get("splits")}})
 
 
 if __name__ == "__main__":

@@ -315,7 +315,10 @@ def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
 def test_results_come_back_as_they_were_kept(sato, tmp_path):
     results = sato["results"]
     estimates = {"10": {"uplift": [0.123456, 0.01], "left_out": 0.5}, "30": {"uplift": [0.2, 0.02], "left_out": 0.25}}
-    assert results.rounded({"ok": np.bool_(True), "value": np.float64(1 / 3)}) == {"ok": True, "value": 0.3333}
+    assert results.rounded({"ok": np.bool_(True), "value": np.float64(1 / 3)}, results.DIGITS) == {
+        "ok": True,
+        "value": 0.3333,
+    }
     log = {"lengths": [10, 30], "rows": {"bpr": {"estimates": estimates, "trainings": 5}}}
     results.write_results(tmp_path, {"tafeng": log, "illustration": {"rows": {"A": {"total": 6}}}})
     found = results.kept_results(tmp_path)

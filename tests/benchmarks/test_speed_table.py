@@ -66,4 +66,4 @@ def test_the_page_says_which_bars_are_not_reached(table):
 def test_the_documentation_shows_the_table_as_it_was_measured():
     page = (HERE.parents[1] / "docs" / "speed.md").read_text()
     shown = page.split("<!-- speed -->\n")[1].split("<!-- /speed -->")[0]
-    assert shown == (HERE / "table.md").read_text()
+    assert shown == (HERE / "results.md").read_text()

@@ -1,0 +1,57 @@
+import numpy as np
+from implicit.als import AlternatingLeastSquares
+from scipy.sparse import csr_matrix
+from shared import P, log, tried
+
+from recsim_mnar.log.views import view_counts
+from recsim_mnar.policy import EpsilonMixture, Policy
+
+model = AlternatingLeastSquares(4, random_state=1, num_threads=1)
+model.fit(csr_matrix(view_counts(log, P)[0].astype(np.float64)), show_progress=False)
+
+
+# --- before
+class Counted(Policy):
+    n_items, batches_decisions = P, True
+
+    def __init__(self):
+        self.name, self.counts = "client", {}
+
+    def reset(self, users):
+        self.counts.update({user: np.zeros(P, np.float32) for user in users.tolist()})
+
+    def observe(self, users, items):
+        for user, item in zip(users.tolist(), items.tolist(), strict=True):
+            self.counts[user][item] += 1
+
+    def probabilities(self, users):
+        scores = self.score(np.stack([self.counts[user] for user in users.tolist()]))
+        best = scores == scores.max(axis=1, keepdims=True)
+        return best / best.sum(axis=1, keepdims=True)
+
+    def act(self, users, uniforms):
+        shares = self.probabilities(users)
+        actions = np.minimum((np.cumsum(shares, axis=1) <= uniforms[:, None]).sum(axis=1), P - 1)
+        return actions, shares[np.arange(len(users)), actions]
+
+    def score(self, x):
+        ids, given = model.recommend(
+            np.arange(len(x)),
+            csr_matrix(x.astype(np.float64)),
+            N=P,
+            filter_already_liked_items=False,
+            recalculate_user=True,
+        )
+        scores = np.zeros((len(x), P))
+        np.put_along_axis(scores, ids, given, axis=1)
+        scores[~x.any(axis=1)] = 0.0
+        return scores
+
+
+policy = Counted()
+# --- after
+from recsim_mnar.integrations.implicit import policy_of
+
+policy = policy_of(model, P)
+# --- end
+print(tried(EpsilonMixture(policy, 0.1)))

@@ -1,0 +1,56 @@
+import numpy as np
+import pandas as pd
+from lenskit.data import ItemList, RecQuery, from_interactions_df
+from lenskit.knn import ItemKNNScorer
+from shared import P, log, tried
+
+from recsim_mnar.policy import EpsilonMixture, Policy
+
+organic = log.organic()
+scorer = ItemKNNScorer(max_nbrs=5, feedback="implicit")
+scorer.train(
+    from_interactions_df(pd.DataFrame({"user_id": organic["user"], "item_id": organic["item"]}).drop_duplicates())
+)
+
+
+# --- before
+class Counted(Policy):
+    n_items, batches_decisions = P, True
+
+    def __init__(self):
+        self.name, self.counts = "client", {}
+
+    def reset(self, users):
+        self.counts.update({user: np.zeros(P, np.float32) for user in users.tolist()})
+
+    def observe(self, users, items):
+        for user, item in zip(users.tolist(), items.tolist(), strict=True):
+            self.counts[user][item] += 1
+
+    def probabilities(self, users):
+        scores = self.score(np.stack([self.counts[user] for user in users.tolist()]))
+        best = scores == scores.max(axis=1, keepdims=True)
+        return best / best.sum(axis=1, keepdims=True)
+
+    def act(self, users, uniforms):
+        shares = self.probabilities(users)
+        actions = np.minimum((np.cumsum(shares, axis=1) <= uniforms[:, None]).sum(axis=1), P - 1)
+        return actions, shares[np.arange(len(users)), actions]
+
+    def score(self, x):
+        scores = np.zeros((len(x), P))
+        for row, seen in enumerate(x):
+            if seen.any():
+                query = RecQuery(user_items=ItemList(item_ids=np.flatnonzero(seen)))
+                given = scorer(query=query, items=ItemList(item_ids=np.arange(P))).scores().astype(np.float64)
+                scores[row] = np.where(np.isnan(given), np.nanmin(given, initial=0.0) - 1.0, given)
+        return scores
+
+
+policy = Counted()
+# --- after
+from recsim_mnar.integrations.lenskit import policy_of
+
+policy = policy_of(scorer, P)
+# --- end
+print(tried(EpsilonMixture(policy, 0.1)))
