@@ -25,7 +25,7 @@ from table import Row
 
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
-from recsim_mnar.log.packing import packed, write_part
+from recsim_mnar.log.writing import write_part
 from recsim_mnar.policy import registry
 from recsim_mnar.simulate import simulate
 from recsim_mnar.simulate.run_folder import simulate_to
@@ -76,8 +76,7 @@ def to_files(n_items: int, n_users: int) -> dict[str, float]:
         log = Log.read(out / "run")
         size = sum(file.stat().st_size for file in (out / "run").rglob("*") if file.is_file())
         began = time.process_time()
-        rows = [packed(log.columns)]
-        write_part(out / "own.parquet", rows, log.provenance)
+        write_part(out / "own.parquet", [log.columns], log.provenance)
         own = time.process_time() - began
         began = time.process_time()
         pq.write_table(log.to_arrow(), out / "plain.parquet", use_dictionary=False, compression="none")

@@ -18,13 +18,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
 from recsim_mnar.log.columns_when_read import ColumnsWhenRead, FixedColumns
-from recsim_mnar.log.files import SEPARATORS, replacing
+from recsim_mnar.log.files import SEPARATORS
 from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.packing import packed, record_part
 from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.numerics.checks import refuse_first
 
 ROWS_PER_PART = 4_000_000
@@ -266,7 +266,7 @@ class Log:
 
     def write_part(self, into: FilledFolder, index: int) -> None:
         """Write this log as part ``index`` of a folder that is being filled."""
-        record_part(into, index, [packed(self.columns)], self.provenance)
+        record_part(into, index, [self.columns], self.provenance)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
@@ -297,15 +297,7 @@ class Log:
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write as one CSV file (the provenance is left out: CSV has no place for it)."""
-        import pyarrow as pa
-        import pyarrow.csv as pacsv
-
-        table = self.to_arrow()
-        text = table.column("event").cast(pa.string())
-        table = table.set_column(table.column_names.index("event"), "event", text)
-        target = Path(path)
-        with replacing(target) as temporary:
-            pacsv.write_csv(table, temporary)
+        write_stream(Path(path), [self.columns], {}, "csv")
 
 
 def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
