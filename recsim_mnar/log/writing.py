@@ -121,7 +121,8 @@ def _writer(temporary: Path, schema: Any, form: str, stack: contextlib.ExitStack
     import pyarrow.parquet as pq
 
     if form == "arrow":
-        return stack.enter_context(pa.ipc.new_file(stack.enter_context(pa.OSFile(str(temporary), "wb")), schema))
+        file = stack.enter_context(pa.OSFile(str(temporary), "wb"))
+        return stack.enter_context(pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")))
     if form == "csv":
         return stack.enter_context(pacsv.CSVWriter(temporary, schema))
     words = [field.name for field in schema if not pa.types.is_primitive(field.type)]
