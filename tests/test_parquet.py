@@ -84,7 +84,7 @@ def test_other_readers_find_types_nulls_and_provenance(tmp_path):
     log = rows(1000, 2)
     table = read_back(log, tmp_path / "x.parquet")
     same(Log.from_arrow(table), log)
-    assert table.schema.field("event").type == pa.dictionary(pa.int8(), pa.string())
+    assert table.schema.field("event").type.value_type == pa.string()
     assert [table[name].null_count for name in ("user", "step", "time", "event")] == [0] * 4
     for name, shown in (("item", False), ("action", True), ("propensity", True), ("reward", True)):
         np.testing.assert_array_equal(table[name].is_valid(), log.is_bandit == shown)

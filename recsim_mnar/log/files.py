@@ -23,7 +23,7 @@ except ImportError:  # not a POSIX system
 PARQUET = (".parquet", ".pq")
 """Endings of Parquet files."""
 ARROW = (".arrow", ".feather")
-"""Endings of Arrow's own files (IPC), which are mapped and not decoded."""
+"""Endings of Arrow's own files (IPC)."""
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
 PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}

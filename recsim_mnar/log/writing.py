@@ -21,8 +21,16 @@ FORMATS = {"parquet": PARQUET[0], "arrow": ARROW[0]}
 """Formats of parts, and the endings of their files."""
 GROUP_ROWS = 1 << 17
 """Most rows of a row group or of a batch, some 1,024 users of the sessions world."""
-_ENCODINGS = {"item": "DELTA_BINARY_PACKED", "action": "DELTA_BINARY_PACKED", "time": "BYTE_STREAM_SPLIT"}
-"""What is smaller and sooner written than plain values: measured in benchmarks/speed."""
+_ENCODINGS = {
+    "user": "PLAIN",
+    "step": "PLAIN",
+    "time": "BYTE_STREAM_SPLIT",
+    "item": "DELTA_BINARY_PACKED",
+    "action": "DELTA_BINARY_PACKED",
+}
+"""Of the columns of a Parquet file that have no dictionary: as measured, the smaller or the sooner written."""
+_DICTIONARY_BYTES = 1 << 15
+"""Of a dictionary at most; a column that outgrows it is written plainly from there on."""
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -125,7 +133,11 @@ def _writer(temporary: Path, schema: Any, form: str, stack: contextlib.ExitStack
         return stack.enter_context(pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")))
     if form == "csv":
         return stack.enter_context(pacsv.CSVWriter(temporary, schema))
-    words = [field.name for field in schema if not pa.types.is_primitive(field.type)]
-    encodings = {name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names}
-    options = {**PACKED, "use_dictionary": words, "column_encoding": encodings, "write_statistics": False}
+    options = {
+        **PACKED,
+        "column_encoding": {name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names},
+        "use_dictionary": [name for name in schema.names if name not in _ENCODINGS],
+        "dictionary_pagesize_limit": _DICTIONARY_BYTES,
+        "write_statistics": False,
+    }
     return stack.enter_context(pq.ParquetWriter(temporary, schema, **options))

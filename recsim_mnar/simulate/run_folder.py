@@ -104,7 +104,7 @@ def simulate_to(
         seed: of the users and of the policy's uniforms.
         training: what the policy was fitted on, for the provenance; JSON types only.
         keep_truth: write the truth too.
-        form: of the parts, ``parquet`` or ``arrow`` (larger, and read without decoding).
+        form: of the parts, ``parquet`` or ``arrow`` (larger, and sooner written).
         resume: keep what is there.
         lane_bytes: what the users of one shard who live side by side may take; None for what is usual.
         executor: to spread shards over.
