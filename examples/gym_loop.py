@@ -7,7 +7,7 @@ from recsim_mnar.envs.recording import RecordLog
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import replay
+from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import policy_uniforms
 
 SEED, USERS = 3, 200

@@ -6,8 +6,8 @@ python examples/learning_from_logs.py
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 world = make_world("sessions", None, ["n_items=10"])

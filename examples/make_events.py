@@ -8,7 +8,7 @@ import pandas as pd
 
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -6,7 +6,7 @@ pip install 'recsim-mnar[implicit]' && python examples/outside_recommender.py
 import sys
 
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.worlds import make_world
 

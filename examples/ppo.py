@@ -12,8 +12,8 @@ import gymnasium as gym
 
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 try:

@@ -13,7 +13,7 @@ import numpy as np
 
 import recsim_mnar  # noqa: F401  (registers the environments)
 from recsim_mnar.policy import FeaturePolicy
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 try:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.log import Log
 from recsim_mnar.policy import observe_events, registry, scores_of
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 AGENTS = ("random", "popularity", "item-knn", "mf-naive-ratings", "mf-ips-ratings")

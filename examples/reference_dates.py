@@ -26,7 +26,7 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import notes, weighted_leave_one_out
-from recsim_mnar.simulate.platform import platform_log, run_campaigns
+from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 
 SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights", "at-t0", "item-first")

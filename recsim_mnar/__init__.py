@@ -45,13 +45,12 @@ _MODULES = (
     "policy",
     "propensities",
     "protocols",
-    "replay",
+    "replays",
     "report",
     "rng",
-    "simulate",
+    "simulation",
     "studies",
     "testing",
-    "truth",
     "worlds",
 )
 __all__ = ["__version__", *_DEFINED_IN, *_MODULES]

@@ -79,7 +79,7 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
     from recsim_mnar.policy import registry
-    from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world
 
     world: Any = make_world(name, preset, params)
@@ -116,7 +116,7 @@ def _occasions(world: Any) -> None:
 def _slates() -> None:
     from recsim_mnar.envs.slates import purchases_env
     from recsim_mnar.policy.slates import DeployedPolicy
-    from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world
 
     world: Any = make_world("purchases", "quick")
@@ -166,8 +166,8 @@ def _agent(name: str) -> None:
     """Fit an agent on a small log and let it act; one that this log cannot serve has nothing to compile here."""
     from recsim_mnar.policy import registry
     from recsim_mnar.policy.capabilities import learning_of
-    from recsim_mnar.simulate.items import simulate
-    from recsim_mnar.simulate.online import simulate_online
+    from recsim_mnar.simulation.items import simulate
+    from recsim_mnar.simulation.online import simulate_online
     from recsim_mnar.worlds import make_world
 
     world: Any = make_world("ratings" if name.endswith("-ratings") else "sessions", "quick")

@@ -40,23 +40,35 @@ MAY = {
     # Doubly robust learning minimises the loss that the estimators state.
     "models": GROUND | {"log", "estimators.ratings"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
-    "simulate": GROUND | {"plugins", "log", "policy", "worlds"},
-    "cluster": GROUND | {"log", "policy", "worlds", "simulate", "replay"},
-    "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "envs"},
+    "simulation": GROUND | {"plugins", "log", "policy", "worlds"},
+    "cluster": GROUND | {"log", "policy", "worlds", "simulation", "replays.probabilities"},
+    "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulation", "envs"},
     "installation": GROUND,
-    "replay": GROUND | {"log", "policy", "simulate.executor"},
-    "replayed_log": GROUND | {"log", "policy", "simulate", "replay"},
-    "export": GROUND | {"log", "policy", "replay"},
+    "replays": set(),
+    "replays.probabilities": GROUND | {"log", "policy", "simulation.executor"},
+    "replays.replayed_log": GROUND | {"log", "policy", "simulation", "replays.probabilities"},
+    "export": GROUND | {"log", "policy", "replays.probabilities"},
     "integrations": GROUND | {"log", "policy"},
-    "truth": GROUND | {"log", "policy", "worlds", "replay", "simulate.executor"},
+    "replays.truth": GROUND | {"log", "policy", "worlds", "replays.probabilities", "simulation.executor"},
     "testing": {"contracts"},
     "contracts": GROUND
-    | {"plugins", "replay", "log", "policy", "estimators", "worlds", "simulate", "envs", "protocols"},
-    "envs": GROUND | {"log", "policy", "worlds", "simulate"},
+    | {"plugins", "replays.probabilities", "log", "policy", "estimators", "worlds", "simulation", "envs", "protocols"},
+    "envs": GROUND | {"log", "policy", "worlds", "simulation"},
     "protocols": GROUND
-    | {"log", "policy", "propensities", "estimators", "datasets", "models", "worlds", "simulate", "replay", "truth"}
+    | {
+        "log",
+        "policy",
+        "propensities",
+        "estimators",
+        "datasets",
+        "models",
+        "worlds",
+        "simulation",
+        "replays.probabilities",
+        "replays.truth",
+    }
     | {"plugins"},
-    "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulate", "protocols"},
+    "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulation", "protocols"},
     "own_log": GROUND
     | {
         "log",
@@ -65,20 +77,41 @@ MAY = {
         "estimators",
         "datasets",
         "worlds",
-        "simulate",
-        "replay",
+        "simulation",
+        "replays.probabilities",
         "protocols",
         "studies",
     },
     # Above the files that people bring, which it reads.
     "fitting": GROUND
-    | {"resuming", "log", "datasets", "policy", "estimators", "worlds", "simulate", "replay", "protocols", "own_log"}
+    | {
+        "resuming",
+        "log",
+        "datasets",
+        "policy",
+        "estimators",
+        "worlds",
+        "simulation",
+        "replays.probabilities",
+        "protocols",
+        "own_log",
+    }
     | {"studies"},
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
-    | {"log", "policy", "propensities", "estimators", "datasets", "worlds", "simulate", "replay", "truth"}
+    | {
+        "log",
+        "policy",
+        "propensities",
+        "estimators",
+        "datasets",
+        "worlds",
+        "simulation",
+        "replays.probabilities",
+        "replays.truth",
+    }
     | {"envs", "protocols", "studies", "own_log", "report", "contracts", "plugins", "warming", "installation"}
-    | {"cluster", "replayed_log"}
+    | {"cluster", "replays.replayed_log"}
     | {"_start", "resuming", "fitting"},
     "agents": GROUND | {"log", "policy", "models", "propensities", "estimators"},
     "_start": set(),
@@ -87,19 +120,48 @@ MAY = {
 }
 # What must not be reached by any way round, whatever stands between.
 NEVER = {
-    "log": {"policy", "worlds", "simulate", "estimators", "models"},
-    "policy": {"worlds", "simulate", "replay", "truth", "envs", "estimators", "protocols"},
-    "estimators": {"policy", "worlds", "simulate", "replay", "truth", "envs", "protocols"},
-    "worlds": {"policy", "simulate", "replay", "truth", "envs", "protocols"},
-    "envs": {"protocols", "truth", "replay", "report", "cli"},
-    "replay": {"worlds", "truth", "envs", "protocols"},
-    "replayed_log": {"truth", "envs", "protocols"},
-    "export": {"truth", "envs", "estimators", "protocols"},
-    "integrations": {"worlds", "simulate", "replay", "truth", "envs", "estimators", "protocols"},
-    "agents": {"worlds", "simulate", "replay", "truth", "envs", "protocols", "studies", "report", "cli", "testing"},
+    "log": {"policy", "worlds", "simulation", "estimators", "models"},
+    "policy": {"worlds", "simulation", "replays.probabilities", "replays.truth", "envs", "estimators", "protocols"},
+    "estimators": {"policy", "worlds", "simulation", "replays.probabilities", "replays.truth", "envs", "protocols"},
+    "worlds": {"policy", "simulation", "replays.probabilities", "replays.truth", "envs", "protocols"},
+    "envs": {"protocols", "replays.truth", "replays.probabilities", "report", "cli"},
+    "replays.probabilities": {"worlds", "replays.truth", "envs", "protocols"},
+    "replays.replayed_log": {"replays.truth", "envs", "protocols"},
+    "export": {"replays.truth", "envs", "estimators", "protocols"},
+    "integrations": {
+        "worlds",
+        "simulation",
+        "replays.probabilities",
+        "replays.truth",
+        "envs",
+        "estimators",
+        "protocols",
+    },
+    "agents": {
+        "worlds",
+        "simulation",
+        "replays.probabilities",
+        "replays.truth",
+        "envs",
+        "protocols",
+        "studies",
+        "report",
+        "cli",
+        "testing",
+    },
     **{
         place: {"agents"}
-        for place in ("simulate", "truth", "testing", "contracts", "protocols", "studies", "own_log", "report", "cli")
+        for place in (
+            "simulation",
+            "replays.truth",
+            "testing",
+            "contracts",
+            "protocols",
+            "studies",
+            "own_log",
+            "report",
+            "cli",
+        )
     },
 }
 
@@ -131,8 +193,12 @@ def imports(path: Path, known: dict[str, Path]) -> set[str]:
 
 
 def place(module: str) -> str:
-    """The folder or module of the root to which a module belongs."""
-    return ROOT if module == ROOT else module.split(".")[1]
+    """The folder or module of the root to which a module belongs; a module of a folder that has rules of its own."""
+    if module == ROOT:
+        return ROOT
+    first, *rest = module.split(".")[1:]
+    own = ".".join([first, *rest[:1]])
+    return own if own in MAY else first
 
 
 def is_kernel(path: Path) -> bool:

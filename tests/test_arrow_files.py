@@ -16,8 +16,8 @@ from recsim_mnar.log.arrow import floats_of, integers_of
 from recsim_mnar.log.column_files import read_columns
 from recsim_mnar.log.parts import read_table
 from recsim_mnar.log.verifying import verify
-from recsim_mnar.simulate import simulate, workers
-from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.simulation import simulate, workers
+from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 

@@ -37,9 +37,9 @@ from recsim_mnar.policy.capabilities import (
     unwrapped,
 )
 from recsim_mnar.protocols.leave_one_out import leave_one_out
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate, workers
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.simulation import simulate, workers
 from recsim_mnar.worlds import make_world
 from twins.policies import Uniform
 

@@ -20,8 +20,8 @@ from recsim_mnar.cluster import connection, greeting, modules
 from recsim_mnar.cluster.greeting import Greeting, RefusedError, answer, read_back
 from recsim_mnar.cluster.modules import Source, install, sources_of
 from recsim_mnar.log.files import sweep
-from recsim_mnar.simulate import executor as shards
-from recsim_mnar.simulate.executor import Carried, run_in_order
+from recsim_mnar.simulation import executor as shards
+from recsim_mnar.simulation.executor import Carried, run_in_order
 
 WORLD = ("--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5")
 AGENT = """import numpy as np

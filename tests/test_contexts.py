@@ -15,7 +15,7 @@ from recsim_mnar.models.bandit import (
 )
 from recsim_mnar.models.bandit_refine import Contexts, JointObjective
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from twins import contexts as twin
 from twins.logs import random_log

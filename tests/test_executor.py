@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import executor as shards
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.executor import Carried, NotHereError, carrying, executor_size, run_in_order
-from recsim_mnar.truth import sums_by_user
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.replays.truth import sums_by_user
+from recsim_mnar.simulation import executor as shards
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.executor import Carried, NotHereError, carrying, executor_size, run_in_order
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 

@@ -32,8 +32,8 @@ from recsim_mnar.export import (
 )
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import histories
 from twins.policies import OrderReader

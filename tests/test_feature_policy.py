@@ -8,8 +8,8 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.export import decisions, distributions
 from recsim_mnar.policy import EpsilonMixture, FeaturePolicy, SoftmaxPolicy, registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import PolicyContract
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 

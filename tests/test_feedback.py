@@ -8,7 +8,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop, gini
-from recsim_mnar.simulate.platform import lists_of, run_campaign, run_campaigns, true_quality
+from recsim_mnar.simulation.platform import lists_of, run_campaign, run_campaigns, true_quality
 from recsim_mnar.worlds import make_world
 
 

@@ -17,9 +17,9 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform

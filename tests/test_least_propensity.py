@@ -15,8 +15,8 @@ from recsim_mnar.policy import registry
 from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replay import least_propensity, probability_range, supports_every_action
-from recsim_mnar.simulate.items import simulate
+from recsim_mnar.replays.probabilities import least_propensity, probability_range, supports_every_action
+from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
 
 SMALL = ("n_items=20", "n_flips=5")

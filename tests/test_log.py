@@ -13,7 +13,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, from_columns, replacing, schema
 from recsim_mnar.log.table import FixedColumns
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 

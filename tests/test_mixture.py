@@ -12,8 +12,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.mixture import MixturePolicy, read_mixture, write_mixture
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_policy
 from recsim_mnar.worlds import make_world
 

@@ -7,7 +7,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.needs import HOLDINGS, check_needs, needs_of
-from recsim_mnar.protocols.compare import compare, experiment_of, worlds_for
+from recsim_mnar.protocols.comparison import compare, experiment_of, worlds_for
 from recsim_mnar.worlds import make_world
 
 

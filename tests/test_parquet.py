@@ -13,8 +13,8 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, writing
 from recsim_mnar.log.writing import write_part, write_stream
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 
@@ -175,7 +175,7 @@ def world():
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
 def test_parts_have_the_same_bytes_with_any_number_of_workers(form, world, tmp_path, monkeypatch):
     for module in ("executor", "run_folder"):
-        monkeypatch.setattr(f"recsim_mnar.simulate.{module}.SHARD_USERS", 64)
+        monkeypatch.setattr(f"recsim_mnar.simulation.{module}.SHARD_USERS", 64)
     simulate_to(tmp_path / "one", world, Uniform(40), 700, 3, form=form)
     for n in (2, 3):
         with ThreadPoolExecutor(n) as executor:

@@ -14,9 +14,9 @@ from recsim_mnar.cli import console
 from recsim_mnar.cli.console import Reporter, time_in_words
 from recsim_mnar.errors import UserError
 from recsim_mnar.progress import counted, watched_by
-from recsim_mnar.simulate import pools
-from recsim_mnar.simulate.executor import carrying, run_in_order
-from recsim_mnar.simulate.pools import Pool, pool
+from recsim_mnar.simulation import pools
+from recsim_mnar.simulation.executor import carrying, run_in_order
+from recsim_mnar.simulation.pools import Pool, pool
 from twins.policies import Uniform
 
 SIMULATE = ("simulate", "--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5", "--policy", "random",

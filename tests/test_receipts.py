@@ -24,7 +24,7 @@ from recsim_mnar.log.parts import Parts, write_file
 from recsim_mnar.log.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
 from recsim_mnar.log.verifying import verify
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 

@@ -16,10 +16,10 @@ from recsim_mnar.log.parts import rows_in
 from recsim_mnar.log.verifying import verify
 from recsim_mnar.log.writing import write_part, write_stream
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import Replayed, replay_with_support
-from recsim_mnar.replayed_log import ReplayRun
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.executor import workers
+from recsim_mnar.replays.probabilities import Replayed, replay_with_support
+from recsim_mnar.replays.replayed_log import ReplayRun
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.executor import workers
 from recsim_mnar.worlds import make_world
 
 N_ITEMS = 10
@@ -47,7 +47,8 @@ def log(world, policies):
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of 5 users, parts of 15."""
-    from recsim_mnar import replay, replayed_log
+    from recsim_mnar.replays import probabilities as replay
+    from recsim_mnar.replays import replayed_log
 
     for module in (replay, replayed_log):
         monkeypatch.setattr(module, "SHARD_USERS", 5)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import truth
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
-from recsim_mnar.replay import replay, replay_batches
-from recsim_mnar.simulate import simulate
+from recsim_mnar.replays import truth
+from recsim_mnar.replays.probabilities import replay, replay_batches
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import sessions as twin
 from twins.policies import MostViewed, OrderReader, Uniform

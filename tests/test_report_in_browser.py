@@ -19,7 +19,7 @@ from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.column_files import LogColumns
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.own_log.weights import WeighedLog
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record

@@ -11,7 +11,7 @@ import shlex
 
 import pytest
 
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.setup import Setup

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-import recsim_mnar.simulate.run_folder as run_folder
+import recsim_mnar.simulation.run_folder as run_folder
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.receipts import INDEX, JOURNAL, Index
 from recsim_mnar.log.verifying import verify
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate.origin import origin_named, origin_of
-from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.simulation.origin import origin_named, origin_of
+from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds import make_world
 
 
@@ -110,7 +110,7 @@ def test_resume_after_a_kill_has_the_undisturbed_bytes_and_leaves_nothing(run, w
     code = """
         import os, signal, sys
         from pathlib import Path
-        import recsim_mnar.simulate.run_folder as run_folder
+        import recsim_mnar.simulation.run_folder as run_folder
         sys.path.insert(0, sys.argv[3])
         from test_run_folder import uniform, simulated, make_world
         run_folder.SHARD_USERS, run_folder.PART_SHARDS = 32, 1
@@ -272,7 +272,7 @@ def test_what_was_fitted_and_files_of_parameters_belong_to_the_origin(world, tmp
 
 
 def _written(world, place, seed):
-    from recsim_mnar.simulate import simulate
+    from recsim_mnar.simulation import simulate
 
     simulate(world, uniform(), 20, seed).write(place / str(seed))
     return place / str(seed)

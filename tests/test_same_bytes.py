@@ -8,10 +8,10 @@ import pytest
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import executor as shards
-from recsim_mnar.simulate import items as simulate
-from recsim_mnar.simulate import workers
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation import executor as shards
+from recsim_mnar.simulation import items as simulate
+from recsim_mnar.simulation import workers
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import OrderReader, Uniform

@@ -11,9 +11,9 @@ from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import EpsilonMixture, SampledPolicy
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replay import missing_mass, replay
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.replays.probabilities import missing_mass, replay
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 

@@ -13,9 +13,9 @@ from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policy import EpsilonMixture, Policy, registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

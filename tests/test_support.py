@@ -15,9 +15,15 @@ from recsim_mnar.policy import registry
 from recsim_mnar.policy.base import observe_events
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replay import missing_mass, replay, replay_batches, replay_with_support, supports_every_action
+from recsim_mnar.replays.probabilities import (
+    missing_mass,
+    replay,
+    replay_batches,
+    replay_with_support,
+    supports_every_action,
+)
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.items import simulate
+from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
 
 SMALL = ("n_items=20", "n_flips=5")

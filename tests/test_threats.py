@@ -33,10 +33,10 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.policy.storage import Stored
-from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.resuming import making, resumable
-from recsim_mnar.simulate.run_folder import claimed
+from recsim_mnar.simulation.run_folder import claimed
 from recsim_mnar.worlds import make_world
 
 # ------------------------------------------------------------------------------------------------- a folder, its links
@@ -221,7 +221,7 @@ def test_what_was_made_here_is_ours_where_the_file_system_names_another_owner(fo
 WRITERS = {
     "log/files.py": {"os.open(path)", "open(file)"},  # the one place
     "log/receipts.py": {"os.open(temporary)"},
-    "simulate/executor.py": {"path.write_bytes()"},  # in a folder of mkdtemp's
+    "simulation/executor.py": {"path.write_bytes()"},  # in a folder of mkdtemp's
     "cluster/greeting.py": {"open(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))"},
     "cli/json_output.py": {"open(os.open(self.path, os.O_WRONLY))", "os.open(self.path)"},  # a device, not truncated
     "cli/__init__.py": {"os.open(os.devnull)"},

@@ -34,9 +34,9 @@ from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.replay import replay
+from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 
 HERE = Path(__file__).parent
 RUNS = HERE.parents[1] / "runs" / "advice"

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import recsim_mnar.replayed_log as replayed_log
-import recsim_mnar.simulate.executor as executor
-import recsim_mnar.simulate.items as items
-import recsim_mnar.simulate.run_folder as run_folder
+import recsim_mnar.replays.replayed_log as replayed_log
+import recsim_mnar.simulation.executor as executor
+import recsim_mnar.simulation.items as items
+import recsim_mnar.simulation.run_folder as run_folder
 from recsim_mnar import cli
 
 SHARD_USERS = 32

@@ -16,9 +16,9 @@ from analysis import figure, summarise, table
 
 from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import replay_batches
-from recsim_mnar.simulate import simulate
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.replays.probabilities import replay_batches
+from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 HERE = Path(__file__).resolve().parent

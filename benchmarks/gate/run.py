@@ -24,10 +24,10 @@ from recsim_mnar.estimators.uplift import evaluate_lists
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.replay import replay_with_support
+from recsim_mnar.replays.probabilities import replay_with_support
+from recsim_mnar.replays.truth import sums_by_user
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.items import simulate
-from recsim_mnar.truth import sums_by_user
+from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).resolve().parent

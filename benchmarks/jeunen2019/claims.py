@@ -29,9 +29,9 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry, scores_of
-from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 SIZES = {"jeunen2019": Settings(), "quick": Settings(train_users=500, test_users=500, arm_users=500)}

@@ -20,9 +20,9 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.truth import truth
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
-from recsim_mnar.truth import sums_by_user
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.replays.truth import sums_by_user
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 AGENTS = ("random", "popularity", "user-popularity", "svd", "item-knn", "user-knn")

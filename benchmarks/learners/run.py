@@ -21,8 +21,8 @@ from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.policy.capabilities import PolicyWrapper
 from recsim_mnar.protocols.ab_test import run_arm
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).resolve().parent

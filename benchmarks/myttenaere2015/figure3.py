@@ -17,7 +17,7 @@ from analysis import Interval, interval, plain
 from platforms import world_of
 
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.simulate.platform import platform_log, run_campaign
+from recsim_mnar.simulation.platform import platform_log, run_campaign
 
 N_LATE = 3
 KINDS = ("favoured twice", "recommended twice", "favoured at first", "first in the second", "never recommended")

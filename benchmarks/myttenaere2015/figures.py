@@ -15,7 +15,7 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
-from recsim_mnar.simulate.platform import platform_log
+from recsim_mnar.simulation.platform import platform_log
 
 
 def platform_of(settings: dict[str, Any], kinds: dict[str, Any], kind: str, seed: int) -> dict[str, Any]:

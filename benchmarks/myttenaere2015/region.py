@@ -20,7 +20,7 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
-from recsim_mnar.simulate.platform import platform_log
+from recsim_mnar.simulation.platform import platform_log
 
 SCHEMES = ("unweighted", "weights", "structure", "alone")
 

@@ -19,7 +19,7 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
 from recsim_mnar.protocols.temporal.platforms import scores_by_scheme
-from recsim_mnar.simulate.platform import platform_log, true_quality
+from recsim_mnar.simulation.platform import platform_log, true_quality
 
 SCHEMES = ("unweighted", "weights", "structure", "alone", "alone+learn=1")
 

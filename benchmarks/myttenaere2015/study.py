@@ -12,7 +12,7 @@ from platforms import K, by_kind, campaigns_of, constant_lists, world_of
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal.platforms import scores_by_scheme
-from recsim_mnar.simulate.platform import platform_log, true_quality
+from recsim_mnar.simulation.platform import platform_log, true_quality
 
 SHOWN = ("g1", "cosine-cf", "naive-cf")
 

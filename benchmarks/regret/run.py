@@ -16,7 +16,7 @@ from recsim_mnar import rng
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.features import FeatureWorld
 
 HERE = Path(__file__).resolve().parent

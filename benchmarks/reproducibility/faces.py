@@ -41,10 +41,10 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
-from recsim_mnar.replay import replay_with_support
+from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.report.files import untimed
-from recsim_mnar.simulate.items import simulate
-from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.studies import run_study
 from recsim_mnar.worlds import make_world
 

@@ -24,8 +24,8 @@ import faces
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate.executor import carrying, run_in_order
-from recsim_mnar.simulate.items import simulate
+from recsim_mnar.simulation.executor import carrying, run_in_order
+from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
 
 KINDS = {

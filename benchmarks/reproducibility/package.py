@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import recsim_mnar.simulate.executor as simulation
+import recsim_mnar.simulation.executor as simulation
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.envs.slates import record_slates, record_slates_vector
 from recsim_mnar.errors import UserError
@@ -20,12 +20,12 @@ from recsim_mnar.policy import Policy, registry
 from recsim_mnar.policy.capabilities import KnowsScores, able
 from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop
-from recsim_mnar.replay import replay
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate import iter_shards, simulate
-from recsim_mnar.simulate.platform import additions_log, platform_log, run_campaigns, score_users
-from recsim_mnar.simulate.slates import exposures_of
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.simulation import iter_shards, simulate
+from recsim_mnar.simulation.platform import additions_log, platform_log, run_campaigns, score_users
+from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds import make_world
 
 __all__ = [

@@ -63,9 +63,9 @@ def task_of(name: str, folder: Path, log: str, users: int, seed: int, executor: 
     from recsim_mnar.policy import registry
     from recsim_mnar.policy.adapting import as_policy
     from recsim_mnar.protocols.truth import truth
-    from recsim_mnar.replay import Replayed
-    from recsim_mnar.replayed_log import ReplayRun
-    from recsim_mnar.truth import value_on_log
+    from recsim_mnar.replays.probabilities import Replayed
+    from recsim_mnar.replays.replayed_log import ReplayRun
+    from recsim_mnar.replays.truth import value_on_log
     from recsim_mnar.worlds import make_world
 
     world: Any = make_world("sessions")
@@ -93,7 +93,7 @@ def _ignore(result: object) -> None:
 
 def program(name: str, folder: Path, log: str, users: int, seed: int, way: str) -> None:
     """One program: get ready, say so, wait to be told, work, say so."""
-    from recsim_mnar.simulate.pools import Pool
+    from recsim_mnar.simulation.pools import Pool
 
     opened: Any = nullcontext(None)
     if way == "two processes":

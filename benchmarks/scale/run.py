@@ -127,7 +127,7 @@ class _Dask:
 
 def through(executor: Executor | None, n: int) -> None:
     """So many jobs that do nothing."""
-    from recsim_mnar.simulate.executor import carrying, run_in_order
+    from recsim_mnar.simulation.executor import carrying, run_in_order
 
     job = carrying(nothing, "common")
     for _ in run_in_order((functools.partial(job, i) for i in range(n)), executor):
@@ -171,7 +171,7 @@ def main() -> None:
     a = parser.parse_args()
     from recsim_mnar.log import Log
     from recsim_mnar.policy import registry
-    from recsim_mnar.simulate import simulate as log_of
+    from recsim_mnar.simulation import simulate as log_of
     from recsim_mnar.worlds import make_world
 
     world = make_world("sessions")

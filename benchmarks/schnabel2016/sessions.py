@@ -33,7 +33,7 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 SETTINGS = ("n_items=100", "n_flips=50", "sigma_mu_organic=3")

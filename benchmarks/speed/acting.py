@@ -14,7 +14,7 @@ from table import HEADER, Row, cpu_seconds, least, line
 
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 AGENTS = ("item-knn", "svd", "user-knn")

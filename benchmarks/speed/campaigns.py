@@ -22,7 +22,7 @@ from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal import _weights_kernel
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
-from recsim_mnar.simulate.platform import platform_log, run_campaigns
+from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 
 PAIRS = 117_376

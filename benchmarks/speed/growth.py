@@ -21,7 +21,7 @@ from table import in_turn, least
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
-from recsim_mnar.simulate import iter_shards, simulate
+from recsim_mnar.simulation import iter_shards, simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import World
 

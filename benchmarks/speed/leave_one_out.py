@@ -13,7 +13,7 @@ from table import HEADER, Row, in_turn, least, line
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.leave_one_out import leave_one_out
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
 AGENTS = ("popularity", "item-knn", "user-knn")

@@ -28,8 +28,8 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.writing import write_part
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.run_folder import simulate_to
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds import make_world
 
 HERE = Path(__file__).parent

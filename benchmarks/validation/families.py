@@ -18,7 +18,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy import Policy
 from recsim_mnar.policy.registry import learner
 from recsim_mnar.rng import Stream, derive_seed
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.base import DecisionWorld
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.plain import PlainLanes

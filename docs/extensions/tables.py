@@ -101,7 +101,7 @@ def _marked(text: str) -> str:
 
 def _agents() -> tuple[list[str], list[list[str]]]:
     from recsim_mnar.policy import registry
-    from recsim_mnar.protocols.compare import worlds_for
+    from recsim_mnar.protocols.comparison import worlds_for
 
     rows = []
     for name, text in registry.agents():
@@ -122,7 +122,7 @@ def _estimators() -> tuple[list[str], list[list[str]]]:
 
 def _protocols() -> tuple[list[str], list[list[str]]]:
     from recsim_mnar.protocols.base import known_protocols, summary_of
-    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.protocols.comparison import experiment_of
 
     rows = [[f"`{name}`", _marked(summary_of(name)), "all that give what it needs"] for name in known_protocols()]
     for world, entry in WORLDS.items():

@@ -16,10 +16,10 @@ from typing import Any
 
 import click
 
-from recsim_mnar.cli.advise import advise
-from recsim_mnar.cli.calibrate import calibrate
-from recsim_mnar.cli.check import check
-from recsim_mnar.cli.compare import compare
+from recsim_mnar.cli.advice import advise
+from recsim_mnar.cli.calibration import calibrate
+from recsim_mnar.cli.comparison import compare
+from recsim_mnar.cli.contract import check
 from recsim_mnar.cli.describe import describe
 from recsim_mnar.cli.doctor import doctor
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
@@ -27,14 +27,14 @@ from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
 from recsim_mnar.cli.logs import estimate, replay
 from recsim_mnar.cli.output import quiet_option
 from recsim_mnar.cli.plan import plan
-from recsim_mnar.cli.simulate import simulate
+from recsim_mnar.cli.simulation import simulate
 from recsim_mnar.cli.study import study
-from recsim_mnar.cli.validate import validate
+from recsim_mnar.cli.validation import validate
 from recsim_mnar.cli.verify import verify
 from recsim_mnar.cli.warm import warm
 from recsim_mnar.errors import printable
 from recsim_mnar.plugins import look_in
-from recsim_mnar.simulate.own_code import left_by_own_code
+from recsim_mnar.simulation.own_code import left_by_own_code
 
 CLOSED_PIPE = 141
 """Exit status where whoever read our output has gone, as shells report it."""

@@ -84,7 +84,7 @@ def _told(kind: str, name: str, description: list[str], facts: Told, **tables: l
 def _agent(name: str) -> Told:
     from recsim_mnar.policy import registry
     from recsim_mnar.policy.needs import HOLDINGS, needs_of
-    from recsim_mnar.protocols.compare import worlds_for
+    from recsim_mnar.protocols.comparison import worlds_for
 
     name = name.partition("+")[0].strip()
     kind = registry.agent_class(name)
@@ -111,7 +111,7 @@ def _learns(kind: Any) -> str:
 
 def _world(name: str) -> Told:
     from recsim_mnar.policy.needs import HOLDINGS
-    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import entry_of
 
     entry = entry_of(name)
@@ -186,7 +186,7 @@ def _estimator(name: str) -> Told:
 
 def _protocol(name: str) -> Told:
     from recsim_mnar.protocols.base import known_protocols, protocol
-    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import WORLDS
 
     experiments = {world: experiment_of(entry.world_class()) for world, entry in WORLDS.items()}

@@ -8,7 +8,7 @@ from concurrent.futures import BrokenExecutor
 import click
 
 from recsim_mnar.errors import UserError, described
-from recsim_mnar.simulate.own_code import TRACEBACK, raised_by_own_code
+from recsim_mnar.simulation.own_code import TRACEBACK, raised_by_own_code
 
 
 def in_one_line(error: Exception) -> str | None:

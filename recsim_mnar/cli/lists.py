@@ -38,7 +38,7 @@ def worlds(json_output: JsonOutput) -> None:
 def agents(json_output: JsonOutput) -> None:
     """List the agents, and the worlds that each is for; `describe agent NAME` has its parameters."""
     from recsim_mnar.policy import registry
-    from recsim_mnar.protocols.compare import worlds_for
+    from recsim_mnar.protocols.comparison import worlds_for
     from recsim_mnar.worlds.registry import worlds as known_worlds
 
     rows, content = [], []
@@ -64,7 +64,7 @@ def estimators(json_output: JsonOutput) -> None:
 def protocols(json_output: JsonOutput) -> None:
     """List the protocols, and the options of each world's comparison; `describe protocol NAME` has more."""
     from recsim_mnar.protocols.base import known_protocols, summary_of
-    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import WORLDS
 
     worlds = {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}

@@ -103,7 +103,7 @@ def replay(
     A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
     """
     from recsim_mnar.policy import registry
-    from recsim_mnar.replay import learns_online
+    from recsim_mnar.replays.probabilities import learns_online
 
     json_output.check(log, train, Path(out))
     if split_users and train is not None:
@@ -333,7 +333,7 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
     if not is_own_schema(log):
         raise UserError(f"--{'workers' if scheduler is None else 'scheduler'}: {log} is a file of your own, read whole")
     from recsim_mnar.estimators.off_policy.from_parts import gather_parts
-    from recsim_mnar.simulate.executor import run_in_order
+    from recsim_mnar.simulation.executor import run_in_order
 
     folder = log if log.is_dir() else log.absolute().parent
     with progress(), executor(workers, scheduler, RunRecord("estimate"), folder=folder) as found:

@@ -91,8 +91,8 @@ def replay_in_blocks(
     """Write the replayed log block by block; returns how many parts of a folder were there already."""
     from recsim_mnar.policy.adapting import as_policy
     from recsim_mnar.progress import counted
-    from recsim_mnar.replay import Replayed
-    from recsim_mnar.replayed_log import ReplayRun
+    from recsim_mnar.replays.probabilities import Replayed
+    from recsim_mnar.replays.replayed_log import ReplayRun
 
     assert given.blocks is not None
     assert given.survey is not None
@@ -111,8 +111,8 @@ def replay_at_once(
     """Write the replayed log from all of its rows; its provenance says the story of what policies were fitted on."""
     from recsim_mnar.log.parts import write_file
     from recsim_mnar.log.writing import write_part
-    from recsim_mnar.replay import UNSUPPORTED, replay_with_support
-    from recsim_mnar.replay import replay as replay_policy
+    from recsim_mnar.replays.probabilities import UNSUPPORTED, replay_with_support
+    from recsim_mnar.replays.probabilities import replay as replay_policy
 
     if target.form is None:
         raise UserError(
@@ -195,7 +195,7 @@ class Given:
 
     def threads(self, n: int, n_policies: int, limit: MemoryLimit) -> int:
         """How many threads there is memory for, at most ``n``."""
-        from recsim_mnar.simulate.executor import SHARD_USERS
+        from recsim_mnar.simulation.executor import SHARD_USERS
 
         if self.blocks is None:
             return n
@@ -255,7 +255,7 @@ def least_bytes(log: Path) -> float:
 def digest_of_log(train: Path | None) -> str | None:
     """A digest of the log to train on."""
     from recsim_mnar.log.parts import Parts
-    from recsim_mnar.replayed_log import digest_of_files
+    from recsim_mnar.replays.replayed_log import digest_of_files
 
     return None if train is None else digest_of_files(Parts.of(train))
 
@@ -290,7 +290,7 @@ def logging_policy(log: Any, executor: Any = None) -> Any:
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.rng import derive_seed
-    from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world
 
     story = log.provenance
@@ -310,7 +310,7 @@ def bound_of(logging: Any) -> dict[str, Any]:
     """For a replayed log's provenance: the least propensity of its policy, where both are known."""
     from recsim_mnar.estimators.off_policy.adaptive import PROPENSITY_MIN
     from recsim_mnar.policy.adapting import as_policy
-    from recsim_mnar.replay import least_propensity
+    from recsim_mnar.replays.probabilities import least_propensity
 
     least = None if logging is None else least_propensity(as_policy(logging))
     return {} if least is None else {PROPENSITY_MIN: least}

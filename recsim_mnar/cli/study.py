@@ -62,7 +62,7 @@ def run_to_folder(
         **who: ``workers`` and ``scheduler``, see :func:`recsim_mnar.cli.workers.worker_options`.
     """
     from recsim_mnar.errors import UserError
-    from recsim_mnar.simulate.run_folder import new_folder
+    from recsim_mnar.simulation.run_folder import new_folder
     from recsim_mnar.studies.settings import seeds_from
 
     if resume and out is None:

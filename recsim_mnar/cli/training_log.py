@@ -15,7 +15,7 @@ def learned(learner: Any, fitted: Any, n_items: int) -> bool:
     """Whether a log made a policy what it is: without one it cannot be fitted, or is another."""
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy.adapting import as_policy
-    from recsim_mnar.replay import same_law
+    from recsim_mnar.replays.probabilities import same_law
 
     try:
         return not same_law(as_policy(fitted), as_policy(learner.fit(Log({}), n_items=n_items, seed=0)))

@@ -119,7 +119,7 @@ def executor(
             yield found
             record.workers["peak_memory_bytes"] = found.peaks()
         return
-    from recsim_mnar.simulate.pools import pool, processes
+    from recsim_mnar.simulation.pools import pool, processes
 
     n = n_workers(workers)
     with processes(n) if in_processes else pool(n) as found:
@@ -144,7 +144,7 @@ def _seen(log: Path) -> dict[str, str]:
 @contextlib.contextmanager
 def _cluster(scheduler: str, folder: Path, named: Any, read_by_name: bool, files: dict[str, str]) -> Iterator[Any]:
     from recsim_mnar.cluster import cluster
-    from recsim_mnar.simulate.origin import files_named, modules_named
+    from recsim_mnar.simulation.origin import files_named, modules_named
 
     files = files | (files_named(named) if read_by_name else {})
     modules = modules_named(named)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from recsim_mnar.cluster.greeting import Greeting, RefusedError, answer, greeting, read_back, working
 from recsim_mnar.errors import UserError, described
-from recsim_mnar.simulate.executor import Carried, carried_by
+from recsim_mnar.simulation.executor import Carried, carried_by
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class ClusterExecutor(Executor):
     """Workers of a Dask cluster; what their jobs share lies in the folder that all share."""
 
     def __init__(self, client: Any, asked: Greeting) -> None:
-        self._client = client  # whose size :func:`recsim_mnar.simulate.executor.executor_size` asks for
+        self._client = client  # whose size :func:`recsim_mnar.simulation.executor.executor_size` asks for
         self._jobs = client.get_executor(pure=False)
         self._folder = Path(asked.folder) if asked.writes and asked.folder else None
         self._greeting = Carried(asked)

@@ -18,8 +18,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import opened, private_temporary
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.receipts import digest_of, file_digest
-from recsim_mnar.simulate.executor import Carried, forget_loaded
-from recsim_mnar.simulate.pools import said_here
+from recsim_mnar.simulation.executor import Carried, forget_loaded
+from recsim_mnar.simulation.pools import said_here
 
 T = TypeVar("T")
 
@@ -222,8 +222,8 @@ def golden(blas: int) -> str:
     """
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
-    from recsim_mnar.replay import replay
-    from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.replays.probabilities import replay
+    from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world
 
     world = make_world("sessions", None, ["n_items=40", "n_flips=10"])

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from recsim_mnar.log.receipts import file_digest
-from recsim_mnar.simulate.origin import files_of, is_installed
+from recsim_mnar.simulation.origin import files_of, is_installed
 
 
 @dataclass(frozen=True)

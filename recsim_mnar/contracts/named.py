@@ -107,7 +107,7 @@ def _policy(fit: Callable[..., Any]) -> Checked:
 
 
 def _training_log() -> Log:
-    from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.simulation.items import simulate
 
     world: Any = make_world("ratings", "quick", [f"n_items={N_ITEMS}"])
     uniform = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)

@@ -12,9 +12,9 @@ from recsim_mnar.contracts.policy_case import SEED, PolicyCase, agree, example_v
 from recsim_mnar.policy.base import Floats, Ints, Policy
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.policy.checks import checked_distribution
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate.items import simulate
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.features import FeatureWorld
 
 _DECISIONS = 50

@@ -14,7 +14,7 @@ from recsim_mnar.contracts.findings import BrokenRuleError, Finding, findings_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.base import NEEDS, Protocol, Trial
-from recsim_mnar.protocols.compare import experiment_of
+from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.worlds import make_world
 

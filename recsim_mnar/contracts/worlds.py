@@ -101,7 +101,7 @@ def interfaces(make: Make) -> None:
     from recsim_mnar.envs.recording import record, record_vector
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
-    from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.simulation.items import simulate
 
     n = FEW_USERS // 2
     policy = UniformPolicy(make().n_items)

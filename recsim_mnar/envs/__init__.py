@@ -11,7 +11,7 @@ from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.validation import split_env_kwargs, split_vector_kwargs, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import PlatformWorld, SlateWorld, World
+from recsim_mnar.worlds.base import ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def world_env(world: World | str, preset: str | None = None, **params: Any) -> g
     """
     keywords = split_env_kwargs(params)
     found = world_of("", preset, params, world)
-    if isinstance(found, SlateWorld):
+    if isinstance(found, ExposureWorld):
         from recsim_mnar.envs.slates import purchases_env
 
         return purchases_env(world=found, **keywords)
@@ -69,7 +69,7 @@ def world_vector_env(
     """
     keywords = split_vector_kwargs(options)
     found = world_of("", preset, options, world)
-    if isinstance(found, SlateWorld):
+    if isinstance(found, ExposureWorld):
         from recsim_mnar.envs.slates import purchases_vector_env
 
         slates: PurchasesVectorEnv = purchases_vector_env(num_envs, world=found, **keywords)

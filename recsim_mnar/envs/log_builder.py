@@ -9,7 +9,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.simulate.online import ROUND
+from recsim_mnar.simulation.online import ROUND
 
 _Row = tuple[int, int, float, int, int, int, float, float, float, int]
 

@@ -59,7 +59,7 @@ class CampaignsEnv(gym.Env[Observation, NDArray[np.float32]]):
 
     def log(self) -> Log:
         """What happened on the platform until today, as a log."""
-        from recsim_mnar.simulate.platform import platform_log
+        from recsim_mnar.simulation.platform import platform_log
 
         return platform_log(self.platform)
 

@@ -29,7 +29,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import SlatePolicy
-from recsim_mnar.worlds.base import SlateWorld, Transition, World
+from recsim_mnar.worlds.base import ExposureWorld, Transition, World
 from recsim_mnar.worlds.purchases.lanes import checked_slates
 
 Array = NDArray[Any]
@@ -63,9 +63,9 @@ def purchases_vector_env(
     return PurchasesVectorEnv(_world(preset, options, world), num_envs, **faces)
 
 
-def _world(preset: str | None, params: dict[str, Any], world: World | str | None) -> SlateWorld:
+def _world(preset: str | None, params: dict[str, Any], world: World | str | None) -> ExposureWorld:
     found = world_of("purchases", preset, params, world)
-    if not isinstance(found, SlateWorld):
+    if not isinstance(found, ExposureWorld):
         raise UserError(
             f"this environment recommends slates, the {found.name} world does not: use recsim_mnar/World-v0"
         )
@@ -103,7 +103,7 @@ class PurchasesEnv(gym.Env[Array, Array]):
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
-    def __init__(self, world: SlateWorld, *, observation: str | None = None, info_size: int | None = None) -> None:
+    def __init__(self, world: ExposureWorld, *, observation: str | None = None, info_size: int | None = None) -> None:
         self.world = world
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
@@ -170,11 +170,11 @@ class PurchasesVectorEnv(WorldVectorEnv):
     """
 
     _told_of = ("bought",)
-    world: SlateWorld
+    world: ExposureWorld
 
     def __init__(
         self,
-        world: SlateWorld,
+        world: ExposureWorld,
         num_envs: int = 1,
         *,
         max_episode_steps: int | None = None,
@@ -202,7 +202,7 @@ class PurchasesVectorEnv(WorldVectorEnv):
         self._tell(infos, which, edges, {"bought": bought})
 
 
-def _sized(slates: Array, n: int, world: SlateWorld) -> NDArray[np.int64]:
+def _sized(slates: Array, n: int, world: ExposureWorld) -> NDArray[np.int64]:
     checked = checked_slates(slates, n, world.n_items)
     if checked.shape[1] != world.params.slate_size:
         raise UserError(f"a slate must have {world.params.slate_size} items, got {checked.shape[1]}")

@@ -24,7 +24,7 @@ from recsim_mnar.envs.validation import (
     reset_seed,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import LaneWorld, SlateWorld, Transition, World
+from recsim_mnar.worlds.base import ExposureWorld, LaneWorld, Transition, World
 from recsim_mnar.worlds.checks import decision_world
 
 Array = NDArray[Any]
@@ -60,7 +60,7 @@ class WorldVectorEnv(gym.vector.VectorEnv[Any, Array, Array]):
         observation: str | None = None,
         info_size: int | None = None,
     ) -> None:
-        lived: LaneWorld = world if isinstance(world, SlateWorld) else decision_world(world, "this environment")
+        lived: LaneWorld = world if isinstance(world, ExposureWorld) else decision_world(world, "this environment")
         lived.decides()
         num_envs = checked_count("num_envs", num_envs)
         if max_episode_steps is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.simulate.items import made_by
+from recsim_mnar.simulation.items import made_by
 
 
 class RecordLog(gym.Wrapper):

@@ -18,7 +18,7 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import observe_events
 from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_distribution
-from recsim_mnar.replay import replay_batches, user_blocks
+from recsim_mnar.replays.probabilities import replay_batches, user_blocks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

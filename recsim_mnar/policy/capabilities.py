@@ -283,7 +283,7 @@ def learning_of(policy: Policy) -> Learns:
     return cast(Learns, said)
 
 
-_ONLINE = "run it by recsim_mnar.simulate.online.simulate_online, or "
+_ONLINE = "run it by recsim_mnar.simulation.online.simulate_online, or "
 
 
 def refuse_common_learning(policy: Policy, where: str, instead: str = _ONLINE) -> None:

@@ -23,7 +23,7 @@ from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.items import map_shards, users_at_once
+from recsim_mnar.simulation.items import map_shards, users_at_once
 from recsim_mnar.worlds.base import World
 
 Floats = NDArray[np.float64]

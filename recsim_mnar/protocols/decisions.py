@@ -20,8 +20,8 @@ from recsim_mnar.protocols.off_policy import MOST_CELLS
 from recsim_mnar.protocols.online import online_arms
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.truth import truth
-from recsim_mnar.simulate.executor import checked_users
-from recsim_mnar.simulate.items import simulate
+from recsim_mnar.simulation.executor import checked_users
+from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.params import Params
 

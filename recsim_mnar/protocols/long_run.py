@@ -28,8 +28,8 @@ from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.capabilities import has_fixed_distribution, learning_of
 from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulate.executor import SHARD_USERS, carrying, executor_size, run_in_order, user_shards
-from recsim_mnar.simulate.items import acts_in_python, users_at_once
+from recsim_mnar.simulation.executor import SHARD_USERS, carrying, executor_size, run_in_order, user_shards
+from recsim_mnar.simulation.items import acts_in_python, users_at_once
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.occasions import Occasions, Prospects
 

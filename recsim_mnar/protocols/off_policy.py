@@ -26,7 +26,7 @@ from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.replays import PolicyOnLog, replays
-from recsim_mnar.replay import (
+from recsim_mnar.replays.probabilities import (
     UNSUPPORTED,
     Columns,
     Replayed,
@@ -39,7 +39,7 @@ from recsim_mnar.replay import (
     rows_of,
     user_blocks,
 )
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.replays.truth import value_on_log
 
 MOST_CELLS = 1 << 26
 """Rows times policies up to which what each policy does on the log is held at once, from one pass for all of them."""

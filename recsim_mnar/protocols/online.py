@@ -16,8 +16,8 @@ from recsim_mnar.policy.base import Policy
 from recsim_mnar.protocols.ab_test import rate_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.executor import carrying, run_in_order
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.simulation.executor import carrying, run_in_order
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.base import World
 
 PROTOCOL = "online"

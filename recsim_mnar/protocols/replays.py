@@ -17,7 +17,7 @@ from recsim_mnar.policy.acting import asked_propensities
 from recsim_mnar.policy.base import Ints, Policy, observe_events
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.policy.checks import checked_decisions, checked_distribution, spot_check_probabilities
-from recsim_mnar.replay import (
+from recsim_mnar.replays.probabilities import (
     Columns,
     mass_outside,
     replay,
@@ -28,9 +28,9 @@ from recsim_mnar.replay import (
     supports_every_action,
     user_blocks,
 )
-from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order
-from recsim_mnar.simulate.items import users_at_once
-from recsim_mnar.truth import states_of, value_on_log
+from recsim_mnar.replays.truth import states_of, value_on_log
+from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
+from recsim_mnar.simulation.items import users_at_once
 from recsim_mnar.worlds.base import DecisionWorld, World
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,7 @@ def replays(
     *,
     executor: Executor | None = None,
 ) -> dict[str, PolicyOnLog]:
-    """As :func:`recsim_mnar.replay.replay_with_support` and :func:`recsim_mnar.truth.value_on_log` of each policy.
+    """The probabilities of ``replay_with_support`` and the value of ``value_on_log``, of each policy.
 
     Policies that observe and do not learn share one pass over the log, in which each of them ranks items once.
 

@@ -16,7 +16,7 @@ from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.own_log.weights import WeighedLog
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.records import Record as ProtocolRecord
 from recsim_mnar.protocols.records import plain

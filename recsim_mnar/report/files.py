@@ -10,7 +10,7 @@ from recsim_mnar.log.files import write_json
 from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.receipts import INDEX, digest_of
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.page import write_page
 

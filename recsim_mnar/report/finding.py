@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.judgement import COSTS, INDISTINGUISHABLE, Judgement, half_width, headline
 from recsim_mnar.protocols.records import Record
 

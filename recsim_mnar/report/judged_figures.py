@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.judgement import Judgement, half_width
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.figures import Figure, axes_of, colour_of, label_of, sampling_limits, svg_of

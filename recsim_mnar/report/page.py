@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.downloads import downloads_of, together
 from recsim_mnar.report.figures import figures_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_mnar.errors import printable
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 
 _MOST_INTERVALS = 6

@@ -20,9 +20,9 @@ from recsim_mnar.log.owned_folder import holder_of
 from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
-from recsim_mnar.simulate.origin import origin_named
-from recsim_mnar.simulate.own_code import of_own_code
-from recsim_mnar.simulate.pools import processes
+from recsim_mnar.simulation.origin import origin_named
+from recsim_mnar.simulation.own_code import of_own_code
+from recsim_mnar.simulation.pools import processes
 from recsim_mnar.studies.result import Study
 from recsim_mnar.studies.tasks import Task, filled, labels_of, tasks_of
 

@@ -1,6 +1,6 @@
 """The worlds, each one generative model: by name, or of your own (see docs/worlds.md)."""
 
-from recsim_mnar.worlds.base import DecisionWorld, Lanes, PlatformWorld, SlateWorld, Transition, World
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Lanes, PlatformWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.plain import PlainLanes
@@ -12,13 +12,13 @@ __all__ = [
     "WORLDS",
     "DecisionWorld",
     "Entry",
+    "ExposureWorld",
     "Lanes",
     "Outcomes",
     "Params",
     "PlainLanes",
     "PlatformWorld",
     "SlateParams",
-    "SlateWorld",
     "Transition",
     "World",
     "as_world",

@@ -21,7 +21,7 @@ from recsim_mnar.worlds.params import Params
 if TYPE_CHECKING:
     from recsim_mnar.worlds.purchases.lanes import Outcomes, PurchasesLanes
 
-__all__ = ["DecisionWorld", "LaneWorld", "Lanes", "PlatformWorld", "SlateWorld", "Transition", "World"]
+__all__ = ["DecisionWorld", "ExposureWorld", "LaneWorld", "Lanes", "PlatformWorld", "Transition", "World"]
 
 _USERS_A_CALL = 1024
 """Users of the default :meth:`DecisionWorld.trajectories` who live side by side; results do not depend on it."""
@@ -30,7 +30,7 @@ _USERS_A_CALL = 1024
 class World(abc.ABC):
     """A generative model; what it can do is said by the class it derives from.
 
-    Derive from :class:`DecisionWorld`, :class:`SlateWorld` or :class:`PlatformWorld`.
+    Derive from :class:`DecisionWorld`, :class:`ExposureWorld` or :class:`PlatformWorld`.
 
     Attributes:
         name: as on the command line, in logs and in results.
@@ -45,7 +45,7 @@ class World(abc.ABC):
         views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
-            :mod:`recsim_mnar.simulate.named`; empty: as worlds of its kind are.
+            :mod:`recsim_mnar.simulation.named`; empty: as worlds of its kind are.
         compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.experiment.Experiment` that compares
             recommenders in it; empty: as in worlds of its kind.
         params: what defines it.
@@ -183,7 +183,7 @@ class DecisionWorld(LaneWorld):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-class SlateWorld(LaneWorld):
+class ExposureWorld(LaneWorld):
     """Users live apart, and are recommended several items at a time; both potential outcomes of each are known.
 
     In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else

@@ -9,7 +9,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.log import schema
-from recsim_mnar.worlds.base import DecisionWorld, PlatformWorld, SlateWorld, World
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.slate_params import RULES
 
 
@@ -19,10 +19,10 @@ def as_world(world: Any) -> World:
     Raises:
         UserError: it is no world, or has no name, no number of items, no parameters, or a truth column that cannot be.
     """
-    if not isinstance(world, (DecisionWorld, SlateWorld, PlatformWorld)):
+    if not isinstance(world, (DecisionWorld, ExposureWorld, PlatformWorld)):
         hint = ": make an object of it" if isinstance(world, type) else ""
         raise UserError(
-            f"a world must derive from recsim_mnar.worlds.DecisionWorld (or SlateWorld, PlatformWorld), got "
+            f"a world must derive from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, PlatformWorld), got "
             f"{described_object(world)}{hint}"
         )
     kind = type(world).__name__
@@ -37,7 +37,7 @@ def as_world(world: Any) -> World:
         raise UserError(
             f"world {name!r}: truth_column must be None or the name of a column that a log has not yet, got {truth!r}"
         )
-    if isinstance(world, SlateWorld):
+    if isinstance(world, ExposureWorld):
         lacking = [rule for rule in RULES if not hasattr(world.params, rule)]
         if lacking:
             raise UserError(
@@ -59,15 +59,15 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
         UserError: its users do not live a decision at a time, with what to use instead.
     """
     as_world(world)
-    if isinstance(world, SlateWorld):
+    if isinstance(world, ExposureWorld):
         raise UserError(
             f"{what} asks for one item at a time, the {world.name} world recommends slates: use "
-            "recsim_mnar.simulate.slates or the environment recsim_mnar/Purchases-v0"
+            "recsim_mnar.simulation.slates or the environment recsim_mnar/Purchases-v0"
         )
     if isinstance(world, PlatformWorld):
         raise UserError(
             f"the {world.name} world is a whole platform, its users cannot be simulated apart: use "
-            "recsim_mnar.simulate.platform.run_campaigns or the environment recsim_mnar/Campaigns-v0"
+            "recsim_mnar.simulation.platform.run_campaigns or the environment recsim_mnar/Campaigns-v0"
         )
     assert isinstance(world, DecisionWorld)
     return world

@@ -10,7 +10,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError, described, nearest
 from recsim_mnar.plugins import announced, imported, unknown
-from recsim_mnar.worlds.base import DecisionWorld, PlatformWorld, SlateWorld, World
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 from recsim_mnar.worlds.checks import as_world
 from recsim_mnar.worlds.world_file import is_world_file, read_world_file
 
@@ -18,15 +18,15 @@ GROUP = "recsim_mnar.worlds"
 """Entry-point group in which a package announces its worlds: ``name = package.module:Class``."""
 
 SIMULATED_BY: dict[type[World], str] = {
-    DecisionWorld: "recsim_mnar.simulate.named:decisions",
-    SlateWorld: "recsim_mnar.simulate.named:slates",
-    PlatformWorld: "recsim_mnar.simulate.named:platform",
+    DecisionWorld: "recsim_mnar.simulation.named:decisions",
+    ExposureWorld: "recsim_mnar.simulation.named:slates",
+    PlatformWorld: "recsim_mnar.simulation.named:platform",
 }
 """What the command ``simulate`` calls, by the class that a world derives from."""
 
 COMPARED_BY: dict[type[World], str] = {
     DecisionWorld: "recsim_mnar.protocols.decisions:DecisionExperiment",
-    SlateWorld: "recsim_mnar.protocols.uplift.comparison:PurchasesExperiment",
+    ExposureWorld: "recsim_mnar.protocols.uplift.comparison:PurchasesExperiment",
     PlatformWorld: "recsim_mnar.protocols.temporal.comparison:CampaignsExperiment",
 }
 """What ``compare`` makes a comparison with, by the class that a world derives from; empty: there is none."""
@@ -43,7 +43,7 @@ class Entry:
         default: the preset where none is named; empty where the class has none.
         summary: one line for a person.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
-            :mod:`recsim_mnar.simulate.named`; empty: as its class says, or the class that it derives from
+            :mod:`recsim_mnar.simulation.named`; empty: as its class says, or the class that it derives from
             (:data:`SIMULATED_BY`).
         compared_by: ``package.module:Class`` that compares recommenders in this world; empty: likewise
             (:data:`COMPARED_BY`).
@@ -259,9 +259,9 @@ def _of_class(table: dict[type[World], str], kind: type[World]) -> str:
 
 def _checked_class(name: str, kind: Any) -> type[World]:
     """The class, or a UserError that says why it is no world that can be made."""
-    if not (inspect.isclass(kind) and issubclass(kind, (DecisionWorld, SlateWorld, PlatformWorld))):
+    if not (inspect.isclass(kind) and issubclass(kind, (DecisionWorld, ExposureWorld, PlatformWorld))):
         raise UserError(
-            f"world {name!r} must be a class derived from recsim_mnar.worlds.DecisionWorld (or SlateWorld, "
+            f"world {name!r} must be a class derived from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, "
             f"PlatformWorld), got {kind!r}"
         )
     if inspect.isabstract(kind):

@@ -9,7 +9,7 @@ from recsim_mnar.policy import registry
 from recsim_mnar.policy.storage import Stored
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.leave_one_out import leave_one_out
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import PolicyContract
 from recsim_mnar.worlds import make_world
 

@@ -11,9 +11,9 @@ from recsim_mnar.log import Log
 from recsim_mnar.models.cross_validation import cross_validate, held_out_dcg, paired_t, paper_grid, ranks_outside
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, Ratings, factorise, fold_in
 from recsim_mnar.policy import observe_events, registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings import alpha_propensities, observe, rerank
 from twins.policies import Uniform

@@ -24,10 +24,10 @@ from recsim_mnar.log import Log
 from recsim_mnar.models.factorization import Contexts
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.storage import Stored
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import PolicyContract
-from recsim_mnar.truth import value_on_log
 from recsim_mnar.worlds import make_world
 from twins import off_policy as twin
 

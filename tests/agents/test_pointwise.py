@@ -251,8 +251,8 @@ def test_strangers_get_the_mean_row(log):
 def test_nothing_but_the_log_is_seen(monkeypatch):
     """No truth of the world, no propensity, no provenance, and no period after those that are learnt from."""
     from recsim_mnar.policy.slates import DeployedPolicy
-    from recsim_mnar.simulate import simulate
-    from recsim_mnar.simulate.slates import exposures_of
+    from recsim_mnar.simulation import simulate
+    from recsim_mnar.simulation.slates import exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
     world = PurchasesWorld(PurchasesParams(n_items=30, n_periods=4, slate_size=5))

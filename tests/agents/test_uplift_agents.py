@@ -176,8 +176,8 @@ def test_a_log_of_purchases_is_its_exposures():
 def test_they_act_in_the_purchases_world():
     """ULBPR, fitted on the deployed policy's log, causes more purchases than uniform slates: a t test over users."""
     from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
-    from recsim_mnar.simulate import simulate
-    from recsim_mnar.simulate.slates import exposures_of
+    from recsim_mnar.simulation import simulate
+    from recsim_mnar.simulation.slates import exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
     world = PurchasesWorld(PurchasesParams(n_items=60, n_periods=6, slate_size=6, slates="fixed"))

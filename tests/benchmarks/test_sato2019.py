@@ -14,7 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy.slates import DeployedPolicy
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 N_USERS, N_ITEMS = 30, 20

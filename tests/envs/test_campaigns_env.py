@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 import recsim_mnar
 from recsim_mnar.envs import CampaignsEnv
 from recsim_mnar.errors import UserError
-from recsim_mnar.simulate.platform import platform_log
+from recsim_mnar.simulation.platform import platform_log
 from recsim_mnar.worlds import make_world
 
 ID = "recsim_mnar/Campaigns-v0"

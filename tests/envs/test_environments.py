@@ -13,7 +13,7 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.conformance import check_vector_env
 from recsim_mnar.envs.recording import RecordLog, lane_info, record
 from recsim_mnar.errors import UserError
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 

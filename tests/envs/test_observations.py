@@ -15,7 +15,7 @@ from recsim_mnar.envs import campaigns_vector_env, world_env, world_vector_env
 from recsim_mnar.envs.conformance import check_vector_env
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform

@@ -8,7 +8,7 @@ from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_sla
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 ID = "recsim_mnar/Purchases-v0"

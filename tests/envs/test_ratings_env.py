@@ -12,7 +12,7 @@ from recsim_mnar.envs.conformance import check_vector_env
 from recsim_mnar.envs.recording import LogBuilder, RecordLog, record
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import observe_events
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings import RatingsWorld
 from twins.policies import Uniform

@@ -12,7 +12,7 @@ from recsim_mnar.envs.recording import RecordLog, RecordVectorLog
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy.slates import DeployedPolicy
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform

@@ -19,7 +19,7 @@ from recsim_mnar.estimators.uplift import (
 )
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy.slates import DeployedPolicy
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 

@@ -15,9 +15,9 @@ from recsim_mnar.export import decisions
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import view_counts
 from recsim_mnar.policy import EpsilonMixture, registry
-from recsim_mnar.replay import replay
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 P = 10

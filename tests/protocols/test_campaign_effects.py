@@ -11,7 +11,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
 from recsim_mnar.protocols.temporal.weighting_schemes import AloneEstimated, make_scheme
-from recsim_mnar.simulate.platform import platform_log, run_campaigns
+from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from twins import campaigns as twins
 

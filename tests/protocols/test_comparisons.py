@@ -12,7 +12,7 @@ from rich.console import Console
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
-from recsim_mnar.protocols.compare import chosen_protocols, compare, experiment_of
+from recsim_mnar.protocols.comparison import chosen_protocols, compare, experiment_of
 from recsim_mnar.protocols.ratings.comparison import RatingsSettings
 from recsim_mnar.protocols.ratings.revealed import predictions, propensity_fit, reveal
 from recsim_mnar.protocols.records import Record
@@ -21,7 +21,7 @@ from recsim_mnar.protocols.temporal.weighted_leave_one_out import weighted_leave
 from recsim_mnar.report import judged_figures
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.tables import comparison_table, grid, number
-from recsim_mnar.simulate.platform import platform_log, true_quality
+from recsim_mnar.simulation.platform import platform_log, true_quality
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
 
@@ -99,7 +99,7 @@ def test_balance_is_in_the_notes(ratings):
 
 def _train(world):
     from recsim_mnar.log import Log
-    from recsim_mnar.simulate import simulate
+    from recsim_mnar.simulation import simulate
 
     uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
     return simulate(world, uniform, 100, 5)

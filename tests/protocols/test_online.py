@@ -16,13 +16,13 @@ from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.ab_test import ab_test
-from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.judgement import BEST, COSTS, Ranking, Target, judge
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.truth import truth
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from twins.policies import MostViewed, OrderReader, Uniform
 

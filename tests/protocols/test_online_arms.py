@@ -8,14 +8,14 @@ from scipy import stats
 
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.policy import Learner, Policy, registry
-from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.protocols.online import online_arms, over_runs
-from recsim_mnar.replay import replay
+from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 

@@ -12,7 +12,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift import PurchasesExperiment, UpliftSettings

@@ -10,7 +10,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.compare import compare
+from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
 from recsim_mnar.protocols.temporal.platforms import Campaigns
@@ -30,7 +30,7 @@ from recsim_mnar.protocols.temporal.weighting_schemes import (
     make_scheme,
     support,
 )
-from recsim_mnar.simulate.platform import platform_log, run_campaigns
+from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from twins.logs import random_log
 

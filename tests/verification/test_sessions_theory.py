@@ -9,7 +9,7 @@ import pytest
 
 from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import sessions as twin
 

@@ -10,8 +10,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.platform import platform_log, run_campaign, run_campaigns
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.platform import platform_log, run_campaign, run_campaigns
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.campaigns import PRESETS, CampaignsParams, CampaignsWorld
 from twins import campaigns as twin

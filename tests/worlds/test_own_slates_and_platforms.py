@@ -16,11 +16,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy.slates import DeployedPolicy
-from recsim_mnar.protocols.compare import experiment_of
+from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.uplift.comparison import PurchasesExperiment
-from recsim_mnar.simulate import simulate
-from recsim_mnar.simulate.platform import opened, platform_log, run_campaigns
-from recsim_mnar.worlds import Outcomes, Params, PlatformWorld, SlateParams, SlateWorld, as_world, make_world
+from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.platform import opened, platform_log, run_campaigns
+from recsim_mnar.worlds import ExposureWorld, Outcomes, Params, PlatformWorld, SlateParams, as_world, make_world
 from recsim_mnar.worlds.campaigns import CampaignsWorld
 
 
@@ -32,7 +32,7 @@ class ShopParams(SlateParams):
     lift: float = 0.3
 
 
-class Shop(SlateWorld):
+class Shop(ExposureWorld):
     """Item i is bought by itself with probability i / 40 and a little by user; a recommendation adds ``lift``."""
 
     name, params_class = "shop", ShopParams

@@ -21,9 +21,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policy import EpsilonMixture, registry
 from recsim_mnar.protocols.ab_test import ab_test
-from recsim_mnar.simulate import executor as shards
-from recsim_mnar.simulate import simulate, workers
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.simulation import executor as shards
+from recsim_mnar.simulation import simulate, workers
 from recsim_mnar.worlds import DecisionWorld, Params, PlainLanes, as_world, make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
 from recsim_mnar.worlds.registry import listed, listed_presets

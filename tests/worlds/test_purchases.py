@@ -6,8 +6,8 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy, draw
-from recsim_mnar.simulate import simulate, slates, workers
-from recsim_mnar.simulate.slates import exposures_of
+from recsim_mnar.simulation import simulate, slates, workers
+from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds.purchases import HIDDEN, PRESETS, PurchasesParams, PurchasesWorld
 from twins import purchases as twin
 
@@ -97,7 +97,7 @@ def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name
     log = simulate(world, policy, 25, 2)
     with workers(3) as executor:
         monkeypatch.setattr(slates, "_CELLS", 7 * 12)
-        monkeypatch.setattr("recsim_mnar.simulate.executor.SHARD_USERS", 10)
+        monkeypatch.setattr("recsim_mnar.simulation.executor.SHARD_USERS", 10)
         assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
     exposures = exposures_of(world, policy, log, 25, 2)
     shown = log.is_bandit

@@ -10,8 +10,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
-from recsim_mnar.truth import value_on_log
+from recsim_mnar.replays.truth import value_on_log
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings import (
     MARGINALS,

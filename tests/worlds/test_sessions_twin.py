@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.log import schema
-from recsim_mnar.simulate import simulate_shard
+from recsim_mnar.simulation import simulate_shard
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions import lanes as sessions_lanes
 from recsim_mnar.worlds.sessions import world as sessions

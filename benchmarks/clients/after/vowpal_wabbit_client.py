@@ -2,7 +2,7 @@ from shared import P, world
 
 # --- the client's own lines
 from recsim_mnar.integrations.vowpal_wabbit import VowpalWabbit
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.simulation.online import simulate_online
 
 policy = VowpalWabbit("--epsilon 0.2", P)
 # --- end

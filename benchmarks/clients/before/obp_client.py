@@ -1,7 +1,7 @@
 import numpy as np
 from shared import P, agent, log
 
-from recsim_mnar.replay import replay_batches
+from recsim_mnar.replays.probabilities import replay_batches
 
 with __import__("warnings").catch_warnings():
     from obp.ope import InverseProbabilityWeighting, OffPolicyEvaluation

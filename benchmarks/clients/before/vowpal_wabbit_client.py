@@ -3,7 +3,7 @@ from shared import P, world
 from vowpalwabbit import Workspace
 
 from recsim_mnar.policy import Policy
-from recsim_mnar.simulate.online import simulate_online
+from recsim_mnar.simulation.online import simulate_online
 
 
 # --- the client's own lines

@@ -10,7 +10,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.blocks import OutOfOrderError, cut_blocks, sorted_blocks
-from recsim_mnar.estimators.off_policy.difference import estimate_difference
+from recsim_mnar.estimators.off_policy.differences import estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, INTERVALS, estimate_from_moments
 from recsim_mnar.estimators.off_policy.inputs import check_rows
 from recsim_mnar.estimators.off_policy.moments import Moments

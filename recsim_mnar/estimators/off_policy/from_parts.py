@@ -51,7 +51,7 @@ def gather_parts(
         question: what is asked.
         rows: that are read at a time.
         executor: of the jobs.
-        run_in_order: :func:`recsim_mnar.simulate.executor.run_in_order`.
+        run_in_order: :func:`recsim_mnar.simulation.executor.run_in_order`.
     """
     if file.cluster is None or len(file.parts.files) < 2:
         return None

@@ -266,7 +266,7 @@ def difference(
     Raises:
         UserError: as :func:`estimate_value`.
     """
-    from recsim_mnar.estimators.off_policy.difference import NAMES, estimate_difference
+    from recsim_mnar.estimators.off_policy.differences import NAMES, estimate_difference
     from recsim_mnar.estimators.off_policy.pairs import PairMoments
 
     info = _asked(estimator, clip)

@@ -19,7 +19,7 @@ from recsim_mnar.policy.adapting import as_learner, as_policy, fitted, role_of
 from recsim_mnar.policy.base import Learner, Policy, observe_events
 from recsim_mnar.policy.checks import checked_distribution, name_of
 from recsim_mnar.policy.needs import check_needs
-from recsim_mnar.replay import least_propensity, replay, replay_batches, replay_with_support
+from recsim_mnar.replays.probabilities import least_propensity, replay, replay_batches, replay_with_support
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.estimators.intervals.limits import Deviations, Spread, positive_limits
-from recsim_mnar.estimators.off_policy.difference import estimate_difference
+from recsim_mnar.estimators.off_policy.differences import estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.pairs import PairMoments

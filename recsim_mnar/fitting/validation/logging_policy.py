@@ -21,9 +21,9 @@ from recsim_mnar.policy.features import FeaturePolicy
 from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.registry import learner
 from recsim_mnar.policy.storage import Stored
-from recsim_mnar.replay import replay, replay_batches
+from recsim_mnar.replays.probabilities import replay, replay_batches
 from recsim_mnar.rng import Stream, derive_seed, policy_uniforms, uniforms
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.registry import make_world
 
 SAME = 1e-6

@@ -23,7 +23,7 @@ from recsim_mnar.policy.base import Policy
 from recsim_mnar.progress import counting
 from recsim_mnar.resuming import stage, work
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.base import DecisionWorld
 
 KINDS = ("statistics", "classifier")

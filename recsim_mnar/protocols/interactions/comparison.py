@@ -20,7 +20,7 @@ from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy.adapting import as_learner, fitted
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.policy.needs import check_needs
-from recsim_mnar.protocols.compare import Comparison
+from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.decisions import HIT_RATES
 from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.interactions.best import leaders
@@ -31,7 +31,7 @@ from recsim_mnar.protocols.interactions.top_lists import Recommended, recommende
 from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES, fold_ranks, gains
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import check_seed, derive_seed
-from recsim_mnar.simulate.executor import run_in_order
+from recsim_mnar.simulation.executor import run_in_order
 
 if TYPE_CHECKING:
     from recsim_mnar.datasets.interactions import Interactions

@@ -28,8 +28,8 @@ from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import TIES, exhaustive_ranks, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
-from recsim_mnar.simulate.executor import carrying, run_in_order
-from recsim_mnar.simulate.items import simulate
+from recsim_mnar.simulation.executor import carrying, run_in_order
+from recsim_mnar.simulation.items import simulate
 
 CANDIDATES = ("all", "unseen", "auto")
 ONE_VIEW = ("omit", "miss")

@@ -30,8 +30,8 @@ from recsim_mnar.protocols.ratings.revealed import (
 )
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.executor import checked_users
-from recsim_mnar.simulate.items import simulate
+from recsim_mnar.simulation.executor import checked_users
+from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.ratings.world import RatingsWorld

@@ -22,8 +22,8 @@ from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
 from recsim_mnar.protocols.temporal.protocols import AfterCampaigns
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import notes
-from recsim_mnar.simulate.named import DEPLOYED_NAMES
-from recsim_mnar.simulate.platform import additions_log, opened, platform_log
+from recsim_mnar.simulation.named import DEPLOYED_NAMES
+from recsim_mnar.simulation.platform import additions_log, opened, platform_log
 from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.params import Params
 

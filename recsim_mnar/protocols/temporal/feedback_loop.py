@@ -13,7 +13,7 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.simulate.platform import lists_of, platform_log
+from recsim_mnar.simulation.platform import lists_of, platform_log
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.campaigns.platform import Platform

@@ -14,7 +14,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
-from recsim_mnar.simulate.platform import lists_of, platform_log, run_campaigns
+from recsim_mnar.simulation.platform import lists_of, platform_log, run_campaigns
 from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.campaigns.platform import Platform
 
@@ -27,7 +27,7 @@ class Campaigns:
 
     Attributes:
         recommender: by which lists are drawn beside the deployed weights; None: the same weights for everybody.
-        sharpness: see :func:`recsim_mnar.simulate.platform.run_campaign`.
+        sharpness: see :func:`recsim_mnar.simulation.platform.run_campaign`.
     """
 
     recommender: Learner | None = None
@@ -70,7 +70,7 @@ class Campaigns:
 def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
     """Truth: for every present user, the expected share of a recommender's k recommendations that they accept; (U,).
 
-    The mean is :func:`recsim_mnar.simulate.platform.true_quality`.
+    The mean is :func:`recsim_mnar.simulation.platform.true_quality`.
     """
     lists, _ = lists_of(platform, learner, k=k)
     probabilities = platform.acceptance(platform.present())

@@ -16,8 +16,8 @@ from recsim_mnar.protocols.ab_test import ABTest, judged
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
-from recsim_mnar.simulate.executor import carrying, run_in_order
-from recsim_mnar.worlds.base import SlateWorld
+from recsim_mnar.simulation.executor import carrying, run_in_order
+from recsim_mnar.worlds.base import ExposureWorld
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ _BATCH_CELLS = 1 << 22
 
 
 def ab_test(
-    world: SlateWorld,
+    world: ExposureWorld,
     lists: Mapping[str, Ints],
     users_seed: int,
     periods: Sequence[int],
@@ -96,7 +96,7 @@ def ab_test(
     return records
 
 
-def one_period(world: SlateWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
+def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
     """(A, 4, U) purchases of listed items shown, of the same not shown, of everything with and without the list."""
     n_users = len(next(iter(lists.values())))
     out = np.empty((len(lists), 4, n_users))

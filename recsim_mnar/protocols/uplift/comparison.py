@@ -28,10 +28,10 @@ from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.uplift.ab_test import EVERYTHING
 from recsim_mnar.protocols.uplift.lists import RankedItems, purchases_as_views, tie_seed, trained, until
 from recsim_mnar.protocols.uplift.metrics import record_of
-from recsim_mnar.simulate.executor import checked_users, run_in_order
-from recsim_mnar.simulate.items import simulate
-from recsim_mnar.simulate.slates import exposures_of
-from recsim_mnar.worlds.base import SlateWorld, World
+from recsim_mnar.simulation.executor import checked_users, run_in_order
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.slates import exposures_of
+from recsim_mnar.worlds.base import ExposureWorld, World
 from recsim_mnar.worlds.params import Params
 
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
@@ -99,7 +99,7 @@ class Lists:
         lists: (U, N) items by agent.
     """
 
-    world: SlateWorld
+    world: ExposureWorld
     users_seed: int
     first: int
     last: int
@@ -142,7 +142,7 @@ class PurchasesExperiment(Experiment):
     def prepare(self, trial: Trial) -> None:
         """See :meth:`Experiment.prepare`."""
         world, sizes = trial.world, trial.settings
-        assert isinstance(world, SlateWorld)
+        assert isinstance(world, ExposureWorld)
         check_length(sizes.length, world.n_items)
         users_seed, first = trial.seed_of("users"), world.params.n_periods
         longer = world.lasting(first + sizes.test_periods)
@@ -175,7 +175,7 @@ class PurchasesExperiment(Experiment):
 
     def holds(self, world: World, settings: UpliftSettings, n_agents: int) -> Holds:
         """See :meth:`Experiment.holds`: the log of all slates, and matrices of users and items."""
-        assert isinstance(world, SlateWorld)
+        assert isinstance(world, ExposureWorld)
         params = world.params
         rows = settings.users * (params.n_periods + settings.test_periods) * params.slate_size
         return Holds(90.0 * rows + 8.0 * settings.users * world.n_items * (2 + 2 * n_agents), 0.0)

@@ -16,7 +16,7 @@ from recsim_mnar.estimators.uplift import LIST_METRICS, evaluate_lists
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.simulate.executor import carrying, run_in_order
+from recsim_mnar.simulation.executor import carrying, run_in_order
 
 Ints = NDArray[np.int64]
 

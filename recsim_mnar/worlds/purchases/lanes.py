@@ -69,7 +69,7 @@ def addresses(seeds: Any, users: Ints, periods: Ints) -> tuple[NDArray[np.uint64
 
 
 class PurchasesLanes(Lanes):
-    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SlateWorld.open_lanes`.
+    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`ExposureWorld.open_lanes`.
 
     A decision is a slate. Its rows come first, items ascending, then the purchases without recommendation, items
     ascending; ``time`` is the period.

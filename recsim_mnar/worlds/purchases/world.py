@@ -18,7 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.numerics import slates as ranked
 from recsim_mnar.rng import Stream
-from recsim_mnar.worlds.base import SlateWorld
+from recsim_mnar.worlds.base import ExposureWorld
 from recsim_mnar.worlds.purchases.lanes import Outcomes, PurchasesLanes
 from recsim_mnar.worlds.purchases.params import DEPLOYMENTS, PRESETS, PurchasesParams, rank_weights
 from recsim_mnar.worlds.slate_params import LAWS
@@ -42,7 +42,7 @@ HIDDEN = ("FD", "TU", "TD", "FU")
 """The four hidden classes: ``HIDDEN[Y^T + 2 Y^C]``."""
 
 
-class PurchasesWorld(SlateWorld):
+class PurchasesWorld(ExposureWorld):
     """People buy in periods and are recommended slates.
 
     Model: log odds of buying without a recommendation are base + offset_i + taste_u . direction_i, and a recommendation
@@ -138,7 +138,7 @@ class PurchasesWorld(SlateWorld):
         return Outcomes(control, treated)
 
     def deployed_propensities(self, seed: int, users: Any) -> Floats:
-        """See :meth:`SlateWorld.deployed_propensities`: as ``deployment`` says, or as given."""
+        """See :meth:`ExposureWorld.deployed_propensities`: as ``deployment`` says, or as given."""
         users = np.asarray(users, np.int64)
         p = self.params
         if self._deployed is not None:

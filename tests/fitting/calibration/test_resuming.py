@@ -19,7 +19,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.resuming import fields_of, in_json, resumable, stage, work
 from recsim_mnar.rng import Stream, uniforms
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 

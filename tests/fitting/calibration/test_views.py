@@ -72,7 +72,7 @@ import numpy as np
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 world = SessionsWorld(SessionsParams(n_items=150, n_factors=5, sigma_mu_organic=1.0))
 log = simulate(world, registry.learner("random").fit(Log({}), n_items=150, seed=0), 700, 3)

@@ -12,7 +12,7 @@ from recsim_mnar.fitting.validation import validating
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import Policy
 from recsim_mnar.policy.registry import learner
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 
 N_ITEMS, N_USERS = 40, 300
 

@@ -14,7 +14,7 @@ from recsim_mnar.fitting.validation import log_of_ratings
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.registry import learner
-from recsim_mnar.simulate import simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.ratings.world import RatingsWorld
 
 SETTINGS = {"n_items": 40, "sigma_mu_organic": 0.5, "p_leave_organic": 0.03}

@@ -19,7 +19,7 @@ from recsim_mnar.policy.adapting import as_policy, fitted
 from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.slates import DEPLOYED
 from recsim_mnar.rng import check_seed, derive_seed
-from recsim_mnar.simulate.items import made_by
+from recsim_mnar.simulation.items import made_by
 from recsim_mnar.worlds.base import PLATFORM, PlatformWorld
 from recsim_mnar.worlds.checks import as_world
 

@@ -42,7 +42,7 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.log.files import write_json
     from recsim_mnar.protocols.records import plain
     from recsim_mnar.report.advice_page import write_advice
-    from recsim_mnar.simulate.run_folder import new_folder
+    from recsim_mnar.simulation.run_folder import new_folder
     from recsim_mnar.studies import processes
 
     json_output.check(log)

@@ -22,8 +22,8 @@ from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
-from recsim_mnar.simulate.executor import SHARD_USERS, carrying, checked_users, run_in_order, user_shards
-from recsim_mnar.worlds.base import DecisionWorld, SlateWorld, Transition, World
+from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, user_shards
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world, decision_world
 
 LANE_BYTES = 1 << 28
@@ -66,7 +66,7 @@ def simulate(
 
     Raises:
         UserError: a bad argument, or a policy that returns an impossible action or propensity, or that learns from all
-            users (run that by :func:`recsim_mnar.simulate.online.simulate_online`).
+            users (run that by :func:`recsim_mnar.simulation.online.simulate_online`).
     """
     policy = as_recommender(world, policy)
     if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
@@ -120,7 +120,7 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
     Raises:
         UserError: as :func:`recsim_mnar.policy.adapting.as_policy`, or it learns from all users.
     """
-    if isinstance(world, SlateWorld):
+    if isinstance(world, ExposureWorld):
         return as_slate_policy(policy, world.params)
     if isinstance(policy, SlatePolicy):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
@@ -139,7 +139,7 @@ def iter_shards(
     executor: Executor | None = None,
     keep: bool = False,
 ) -> Iterator[Columns]:
-    """The columns of consecutive shards of :data:`~recsim_mnar.simulate.executor.SHARD_USERS` users, in order."""
+    """The columns of consecutive shards of :data:`~recsim_mnar.simulation.executor.SHARD_USERS` users, in order."""
     return map_shards(_identity, world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep)
 
 
@@ -185,7 +185,7 @@ def checked_run(
     world: World, policy: Policy | SlatePolicy, n_users: int, seed: int, first_user: int
 ) -> tuple[int, int]:
     """The number of users and the seed, after a look at whether all fits together."""
-    if not isinstance(as_world(world), SlateWorld):
+    if not isinstance(as_world(world), ExposureWorld):
         decision_world(world, "simulate")
     n_users = checked_users("n_users", n_users)
     if first_user < 0:
@@ -222,7 +222,7 @@ def simulate_shard(
     """The columns of a few users, ordered by (user, step); ``lane_bytes`` in place of :data:`LANE_BYTES`."""
     recommender = as_recommender(world, policy)
     if isinstance(recommender, SlatePolicy):
-        from recsim_mnar.simulate import slates
+        from recsim_mnar.simulation import slates
 
         return slates.simulate_shard(world, recommender, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     policy = recommender

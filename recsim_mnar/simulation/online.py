@@ -17,7 +17,7 @@ from recsim_mnar.policy.adapting import as_policy
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.capabilities import learning_of
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.simulate.items import Columns, checked_run, described, in_user_order, provenance, show
+from recsim_mnar.simulation.items import Columns, checked_run, described, in_user_order, provenance, show
 from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition
 from recsim_mnar.worlds.checks import decision_world
 

@@ -68,9 +68,9 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
     what users hold then, or "deployed" for the platform's own weights.
     """
-    from recsim_mnar.simulate.executor import checked_users
-    from recsim_mnar.simulate.named import Request
-    from recsim_mnar.simulate.run_folder import claimed
+    from recsim_mnar.simulation.executor import checked_users
+    from recsim_mnar.simulation.named import Request
+    from recsim_mnar.simulation.run_folder import claimed
 
     json_output.check(options["out"])
     workers, scheduler = options["workers"], options["scheduler"]
@@ -174,8 +174,8 @@ def _further(world: World, options: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _fitting(limit: MemoryLimit, workers: int, world: World, n_users: int) -> tuple[int, int]:
     """How many workers there is memory for, and how much the users who live side by side in each may take."""
-    from recsim_mnar.simulate.executor import SHARD_USERS
-    from recsim_mnar.simulate.items import LANE_BYTES
+    from recsim_mnar.simulation.executor import SHARD_USERS
+    from recsim_mnar.simulation.items import LANE_BYTES
 
     what = f"simulate {world.name}"
     if not world.in_parts:

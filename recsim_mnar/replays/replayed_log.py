@@ -18,10 +18,10 @@ from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.parts import REPLAY_MANIFEST, Parts, write_file
 from recsim_mnar.log.receipts import INDEX, digest_of, file_digest
 from recsim_mnar.log.writing import record_part, write_stream
-from recsim_mnar.replay import UNSUPPORTED, Replayed, replay_blocks
-from recsim_mnar.simulate.executor import SHARD_USERS
-from recsim_mnar.simulate.origin import origin_of
-from recsim_mnar.simulate.run_folder import PART_SHARDS, begin_run, claimed
+from recsim_mnar.replays.probabilities import UNSUPPORTED, Replayed, replay_blocks
+from recsim_mnar.simulation.executor import SHARD_USERS
+from recsim_mnar.simulation.origin import origin_of
+from recsim_mnar.simulation.run_folder import PART_SHARDS, begin_run, claimed
 
 _FORM = "parquet"
 

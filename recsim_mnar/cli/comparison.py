@@ -26,7 +26,7 @@ from recsim_mnar.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from recsim_mnar.numerics.memory import MemoryLimit
-    from recsim_mnar.protocols.compare import Comparison
+    from recsim_mnar.protocols.comparison import Comparison
     from recsim_mnar.protocols.setup import Resolved, Setup
 
 Report = Callable[[str], None]
@@ -176,7 +176,7 @@ def setup_of(options: dict[str, Any]) -> Setup:
 
 def _check_options(world: str, flags: dict[str, str]) -> None:
     """Raise UserError, naming the flag, for an option that the world's comparison has not."""
-    from recsim_mnar.protocols.compare import experiment_of
+    from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds import entry_of
 
     experiment = experiment_of(entry_of(world).world_class())
@@ -219,7 +219,7 @@ def _in_folder(
 ) -> None:
     """Run a comparison, write its folder and print what it says."""
     from recsim_mnar.report.files import results_of, write_comparison
-    from recsim_mnar.simulate.run_folder import claimed, new_folder
+    from recsim_mnar.simulation.run_folder import claimed, new_folder
 
     folder = new_folder(options["out"], "compare", what="--out")
     elapsed = clock()
@@ -265,7 +265,7 @@ def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comp
     from recsim_mnar.cli.replayed import least_bytes
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policy import registry
-    from recsim_mnar.protocols.compare import check_comparable
+    from recsim_mnar.protocols.comparison import check_comparable
     from recsim_mnar.protocols.interactions import compare_interactions
 
     protocols = _named(options["protocols"], "--protocols")

@@ -26,9 +26,9 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.log.writing import FORMATS, Columns, check_format, record_part
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.slates import SlatePolicy
-from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order, user_shards
-from recsim_mnar.simulate.items import acts_in_python, as_recommender, checked_run, provenance, simulate_shard
-from recsim_mnar.simulate.origin import origin_of
+from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order, user_shards
+from recsim_mnar.simulation.items import acts_in_python, as_recommender, checked_run, provenance, simulate_shard
+from recsim_mnar.simulation.origin import origin_of
 from recsim_mnar.worlds.base import World
 
 __all__ = ["MANIFEST", "PART_SHARDS", "begin_run", "claimed", "new_folder", "refuse_occupied", "simulate_to"]
@@ -115,7 +115,7 @@ def simulate_to(
 
     Raises:
         UserError: the folder holds something else, or what was made otherwise (other parameters, code or versions), or
-            another process writes it; or as :func:`recsim_mnar.simulate.items.simulate`.
+            another process writes it; or as :func:`recsim_mnar.simulation.items.simulate`.
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)

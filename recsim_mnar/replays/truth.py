@@ -17,8 +17,8 @@ from recsim_mnar.policy.base import Policy, observe_events
 from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
 from recsim_mnar.policy.checks import checked_distribution
 from recsim_mnar.progress import counted
-from recsim_mnar.replay import Columns, replay_batches, rows_of, user_blocks
-from recsim_mnar.simulate.executor import carrying, run_in_order
+from recsim_mnar.replays.probabilities import Columns, replay_batches, rows_of, user_blocks
+from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.checks import decision_world
 

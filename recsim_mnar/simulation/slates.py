@@ -17,7 +17,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import as_slate_policy, draw
 
 if TYPE_CHECKING:
-    from recsim_mnar.worlds.base import SlateWorld
+    from recsim_mnar.worlds.base import ExposureWorld
     from recsim_mnar.worlds.purchases.lanes import PurchasesLanes
 
 Columns = dict[str, NDArray[Any]]
@@ -30,9 +30,9 @@ _TABLE_BYTES = 1 << 31
 
 
 def simulate_shard(
-    world: SlateWorld, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
+    world: ExposureWorld, policy: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
 ) -> Columns:
-    """The columns of a few users, ordered by (user, step); see :func:`recsim_mnar.simulate.items.simulate_shard`."""
+    """The columns of a few users, ordered by (user, step); see :func:`recsim_mnar.simulation.items.simulate_shard`."""
     parts: list[Columns] = []
     for users in _batches(first_user, n_users, world.n_items):
         recommender = as_slate_policy(policy, world.params).fresh()
@@ -52,7 +52,7 @@ def simulate_shard(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def exposures_of(world: SlateWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
+def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
     """The exposures of a log that ``simulate`` made, with the propensity of every cell.
 
     Args:
@@ -69,7 +69,7 @@ def exposures_of(world: SlateWorld, policy: Any, log: Log, n_users: int, seed: i
     return Exposures.from_log(log, **sizes, propensities=propensity_table(world, policy, log, n_users, seed))
 
 
-def propensity_table(world: SlateWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
+def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
     """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
     recommender = as_slate_policy(policy, world.params).fresh()
     n_periods = world.params.n_periods if recommender.changes else 1
@@ -93,7 +93,7 @@ def propensity_table(world: SlateWorld, policy: Any, log: Log, n_users: int, see
     return table
 
 
-def write_exposures(folder: Path, world: SlateWorld, policy: Any, n_users: int, seed: int, keep_truth: bool) -> None:
+def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool) -> None:
     """Write the second part of a log that lies in ``folder / "log"``, and with ``keep_truth`` ``outcomes.npz``.
 
     That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
@@ -103,7 +103,7 @@ def write_exposures(folder: Path, world: SlateWorld, policy: Any, n_users: int, 
 
 
 def _write_exposures(
-    into: FilledFolder, world: SlateWorld, policy: Any, n_users: int, seed: int, keep_truth: bool
+    into: FilledFolder, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool
 ) -> None:
     folder = into.path
     exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)

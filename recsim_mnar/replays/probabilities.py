@@ -26,7 +26,7 @@ from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.policy.storage import Stored
 from recsim_mnar.progress import counted
-from recsim_mnar.simulate.executor import SHARD_USERS, carrying, run_in_order
+from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
 
 Rows = NDArray[np.int64]
 UNSUPPORTED = "_unsupported"
@@ -42,7 +42,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArra
     """The policy sees each user's events as logged and says how likely it was to take each logged action.
 
     A policy that learns from all users is replayed on a whole log of
-    :func:`recsim_mnar.simulate.online.simulate_online` only: round by round, by one copy of the object that is handed
+    :func:`recsim_mnar.simulation.online.simulate_online` only: round by round, by one copy of the object that is handed
     in, which must not have learned yet. The one that made the log gets the propensities that are logged, or an error.
 
     Args:
@@ -367,7 +367,7 @@ def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
 
 
 def _replay_online(log: Log, policy: Policy) -> NDArray[np.float64]:
-    """Every round as :func:`recsim_mnar.simulate.online.simulate_online` made it, through one object."""
+    """Every round as :func:`recsim_mnar.simulation.online.simulate_online` made it, through one object."""
     _check_whole(log)
     acting = policy.fresh()
     out = np.full(len(log), np.nan)

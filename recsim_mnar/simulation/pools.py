@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import look_in, own_folder_named
-from recsim_mnar.simulate.executor import carried_by
-from recsim_mnar.simulate.origin import has_own_code
-from recsim_mnar.simulate.own_code import of_own_code
+from recsim_mnar.simulation.executor import carried_by
+from recsim_mnar.simulation.origin import has_own_code
+from recsim_mnar.simulation.own_code import of_own_code
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Pool(Executor):
     """So many workers for whatever comes: threads, or processes where those would wait for each other.
 
     Compiled kernels run without the interpreter's lock, and threads start in no time and share memory. Work in Python
-    (``in_python`` of :class:`recsim_mnar.simulate.executor.Carried`) goes to processes once it has lasted for as long
+    (``in_python`` of :class:`recsim_mnar.simulation.executor.Carried`) goes to processes once it has lasted for as long
     as it takes to start them, if its jobs can be pickled. No result depends on it.
     """
 

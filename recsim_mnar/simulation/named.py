@@ -14,7 +14,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.worlds.base import DecisionWorld, PlatformWorld, SlateWorld, World
+from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, PlatformWorld, World
 
 DEPLOYED_NAMES = ("deployed", "house")
 """Names of the policy that a world brings along, its own recommender; the second is what version 0.1.0 called it."""
@@ -31,9 +31,9 @@ class Request:
         seed: of the users and the policy.
         train_users: users under the uniform policy on whose log a policy that learns is fitted.
         keep_truth: write the truth beside the log.
-        form: of the parts, as :func:`recsim_mnar.simulate.run_folder.simulate_to`.
+        form: of the parts, as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
         resume: keep the parts that an interrupted run has written.
-        lane_bytes: as :func:`recsim_mnar.simulate.run_folder.simulate_to`.
+        lane_bytes: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
         executor: to spread users over.
         progress: called with the number of users done since the last call.
     """
@@ -72,21 +72,21 @@ def decisions(world: DecisionWorld, request: Request) -> Written:
     """Users of a world of decisions meet a policy.
 
     Raises:
-        UserError: as :func:`recsim_mnar.simulate.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`.
+        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`.
     """
     if request.policy in DEPLOYED_NAMES:
         raise UserError(f"policy {request.policy}: the {world.name} world has no recommender of its own: name an agent")
     return _to_folder(world, _fitted(world, request), request, _training(request))
 
 
-def slates(world: SlateWorld, request: Request) -> Written:
+def slates(world: ExposureWorld, request: Request) -> Written:
     """Users of a world of slates meet a policy, or the world's own recommender; writes the exposures, too.
 
     Raises:
-        UserError: as :func:`recsim_mnar.simulate.run_folder.simulate_to`.
+        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
     """
     from recsim_mnar.policy.slates import DeployedPolicy
-    from recsim_mnar.simulate.slates import write_exposures
+    from recsim_mnar.simulation.slates import write_exposures
 
     deployed = request.policy in DEPLOYED_NAMES
     policy: Any = DeployedPolicy(world) if deployed else _fitted(world, request)
@@ -101,7 +101,7 @@ def platform(world: PlatformWorld, request: Request) -> Written:
     It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
     """
     from recsim_mnar.policy import registry
-    from recsim_mnar.simulate.platform import platform_to
+    from recsim_mnar.simulation.platform import platform_to
 
     recommender = None if request.policy in DEPLOYED_NAMES else registry.learner(request.policy)
     sized: Any = world.with_users(request.n_users)
@@ -111,7 +111,7 @@ def platform(world: PlatformWorld, request: Request) -> Written:
 
 
 def _to_folder(world: World, policy: Any, request: Request, training: dict[str, Any] | None) -> Written:
-    from recsim_mnar.simulate.run_folder import simulate_to
+    from recsim_mnar.simulation.run_folder import simulate_to
 
     counts = simulate_to(
         request.out,
@@ -139,7 +139,7 @@ def _fitted(world: World, request: Request) -> Any:
     from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.policy.needs import check_needs
-    from recsim_mnar.simulate.items import simulate
+    from recsim_mnar.simulation.items import simulate
 
     learner = registry.learner(request.policy)
     check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
