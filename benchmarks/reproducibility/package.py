@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterator
+from importlib.metadata import distribution, entry_points
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import iter_shards, simulate
+from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.simulation.platform import additions_log, platform_log, run_campaigns, score_users
 from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds import make_world
@@ -41,11 +42,14 @@ __all__ = [
     "agent_class",
     "agent_names",
     "command_line",
+    "commands",
     "derive_seed",
+    "entered",
     "exposures_of",
     "feedback_loop",
     "learner",
     "make_world",
+    "not_here",
     "platform_log",
     "record",
     "record_slates",
@@ -53,8 +57,10 @@ __all__ = [
     "record_vector",
     "replay",
     "run_campaigns",
+    "said",
     "score_users",
     "simulate",
+    "simulate_online",
     "small_shards",
     "value_on_log",
 ]
@@ -86,19 +92,52 @@ def small_shards(n_users: int) -> None:
         raise RuntimeError("the size of a shard is kept elsewhere: mend small_shards()")
 
 
+def said(*arguments: object) -> tuple[int, str, str]:
+    """Run ``recsim-mnar`` with these arguments in this process: its status, and what it wrote to either stream."""
+    main: Callable[[list[str]], None] = next(
+        point for point in entry_points(group="console_scripts") if point.name == "recsim-mnar"
+    ).load()
+    out, complaint, status = io.StringIO(), io.StringIO(), 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(complaint):
+            main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    return status, out.getvalue(), complaint.getvalue()
+
+
 def command_line(*arguments: object) -> None:
     """Run ``recsim-mnar`` with these arguments, in this process and silently.
 
     Raises:
         UserError: it ended with another status than 0.
     """
-    main: Callable[[list[str]], None] = next(
-        point for point in entry_points(group="console_scripts") if point.name == "recsim-mnar"
-    ).load()
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            main([str(argument) for argument in arguments])
-    except SystemExit as ended:
-        if ended.code:
-            raise UserError(said.getvalue().strip()) from None
+    status, out, complaint = said(*arguments)
+    if status:
+        raise UserError(f"{out}{complaint}".strip())
+
+
+def commands() -> Iterator[tuple[list[str], list[str]]]:
+    """The words of each command, and its options."""
+    from recsim_mnar.cli import cli
+
+    waiting: list[tuple[list[str], Any]] = [([], cli)]
+    while waiting:
+        words, command = waiting.pop()
+        options = [name for each in command.params for name in each.opts]
+        below = getattr(command, "commands", {})
+        yield words, [*options, *below]
+        waiting += [([*words, name], each) for name, each in below.items()]
+
+
+def entered() -> Iterator[tuple[str, str]]:
+    """Groups and names of entry points of this distribution, and what each is entered with."""
+    for point in distribution("recsim-mnar").entry_points:
+        yield f"{point.group} {point.name}", point.value
+
+
+@contextlib.contextmanager
+def not_here() -> Iterator[None]:
+    """Pass over what this package refuses, or what cannot be saved."""
+    with contextlib.suppress(UserError, AttributeError, NotImplementedError):
+        yield
