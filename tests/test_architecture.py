@@ -96,7 +96,7 @@ MAY = {
         "protocols",
         "own_log",
     }
-    | {"studies"},
+    | {"studies", "export"},
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
     | {

@@ -54,8 +54,9 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
         for line in read.lines:
             json_output.say(line)
         with processes(n_workers(options["workers"])) as executor:
-            question = _question(options, read, executor)
-            found = advise_on(read.log, question, report=report, executor=executor, doctor=_doctor(log, columns))
+            question = _question(options, read.n_items)
+            found = advise_on(read.log, question, report=report, executor=executor)
+        found.doctor = _doctor(log, columns)
         report("write the report")
         content = plain(found.to_dict())
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,20 +79,17 @@ def _next(found: Any, log: Path, agents: str) -> str:
     return f"Next, to see how long an A/B test takes: recsim-mnar plan ab {source} {users}"
 
 
-def _question(options: dict[str, Any], read: Any, executor: Any) -> Any:
-    from recsim_mnar.cli.replayed import logging_policy, n_items_of
+def _question(options: dict[str, Any], n_items: int | None) -> Any:
     from recsim_mnar.fitting.advice import Question
-    from recsim_mnar.log.table import Log
 
     ends = options["reward_min"], options["reward_max"]
     if ends.count(None) == 1:
         raise UserError("--reward-min and --reward-max: name both, the least and the largest reward possible")
-    events = isinstance(read.log, Log)
     return Question(
         agents=names_of(options["agents"], "--agents"),
-        logging=options["logging"] or (logging_policy(read.log, executor) if events else None),
+        logging=options["logging"],
         seed=checked_seed(options["seed"]),
-        n_items=options["items"] or read.n_items or (n_items_of(read.log) if events else None),
+        n_items=options["items"] or n_items,
         users=options["users"],
         rewards=None if ends == (None, None) else ends,
     )

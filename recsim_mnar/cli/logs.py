@@ -23,8 +23,6 @@ from recsim_mnar.cli.replayed import (
     given_logs,
     halves_of,
     least_bytes,
-    logging_policy,
-    n_items_of,
     replay_at_once,
     replay_in_blocks,
     split_destinations,
@@ -104,6 +102,7 @@ def replay(
     """
     from recsim_mnar.policy import registry
     from recsim_mnar.replays.probabilities import learns_online
+    from recsim_mnar.simulation.named import logging_policy, n_items_of
 
     json_output.check(log, train, Path(out))
     if split_users and train is not None:
@@ -142,7 +141,7 @@ def replay(
         executor(workers, scheduler, record, folder=shared, named=names, log=log) as found,
         progress() as report,
     ):
-        logging = logging_policy(given, found)
+        logging = logging_policy(given.provenance, executor=found)
         for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1):
             fitted = {}
             for name, learner in learners.items():

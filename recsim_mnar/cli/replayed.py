@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,9 +174,11 @@ class Given:
     @property
     def n_items(self) -> int:
         """What the log's world says, else the largest item met plus one."""
+        from recsim_mnar.simulation.named import items_told, n_items_of
+
         if self.data is not None:
             return n_items_of(self.data)
-        return _items(self.provenance, int(self.survey.highest_item) + 1)
+        return items_told(self.provenance, int(self.survey.highest_item) + 1)
 
     @property
     def all_bandit(self) -> bool:
@@ -282,30 +283,6 @@ def _shared_users(data: Any, training: Any) -> int:
     return len(set(data["user"].tolist()) & set(training["user"].tolist()))
 
 
-def logging_policy(log: Any, executor: Any = None) -> Any:
-    """The policy under which a log was simulated, made again from its provenance; None where that does not suffice.
-
-    A log runs no code: it does not suffice either where it names a module that the command has not named as well.
-    """
-    from recsim_mnar.log.table import Log
-    from recsim_mnar.policy import registry
-    from recsim_mnar.rng import derive_seed
-    from recsim_mnar.simulation.items import simulate
-    from recsim_mnar.worlds import make_world
-
-    story = log.provenance
-    try:
-        spec, world, training = story["policy"]["name"], story["world"], story["training"]
-        if not all(_runs_nothing(str(name)) for name in (spec, world["name"], training["policy"])):
-            return None
-        made: Any = make_world(world["name"], None, world["params"])
-        uniform = registry.learner(training["policy"]).fit(Log({}), n_items=made.n_items, seed=0)
-        train = simulate(made, uniform, training["n_users"], training["seed"], executor=executor)
-        return registry.learner(spec).fit(train, n_items=made.n_items, seed=derive_seed(story["seed"], "fit"))
-    except (KeyError, TypeError, UserError):
-        return None
-
-
 def bound_of(logging: Any) -> dict[str, Any]:
     """For a replayed log's provenance: the least propensity of its policy, where both are known."""
     from recsim_mnar.estimators.off_policy.adaptive import PROPENSITY_MIN
@@ -314,42 +291,3 @@ def bound_of(logging: Any) -> dict[str, Any]:
 
     least = None if logging is None else least_propensity(as_policy(logging))
     return {} if least is None else {PROPENSITY_MIN: least}
-
-
-def _runs_nothing(name: str) -> bool:
-    """Whether what a name stands for is announced by an installed package, or of a module that is loaded already."""
-    head = name.partition("+")[0].strip()
-    module, colon, _ = head.partition(":")
-    return module in sys.modules if colon else "." not in head  # files name modules, too
-
-
-def n_items_of(*logs: Any) -> int:
-    """Number of items: what the logs' worlds say, else the largest item met plus one.
-
-    Raises:
-        UserError: an item beyond those that its own log says there are.
-    """
-    return max(
-        _items(log.provenance, max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1)
-        for log in logs
-    )
-
-
-def _items(provenance: Any, met: int) -> int:
-    """Items of a log that meets ``met - 1`` at the most."""
-    told = _told_items(provenance)
-    if 0 < told < met:
-        raise UserError(
-            f"the log has item {met - 1}, and says that its world has items 0..{told - 1}: the file is damaged, or "
-            "what it says of itself is of another log"
-        )
-    return max(told, met)
-
-
-def _told_items(provenance: Any) -> int:
-    """The number of items of the world that a log says it is of; 0 where it says nothing that can be understood."""
-    try:
-        told = provenance["world"]["params"]["n_items"]
-    except (KeyError, TypeError):
-        return 0
-    return told if isinstance(told, int) and 0 < told < 1 << 31 else 0

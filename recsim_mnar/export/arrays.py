@@ -121,16 +121,17 @@ def decisions(log: Log, n_items: int, *, context: Context = "counts", decay: flo
     )
 
 
-def distributions(log: Log, policy: Any) -> Floats:
+def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
     """Probability of every item at each decision of a log, under a policy that sees the user's events as logged.
 
     Args:
         log: ordered by (user, step).
         policy: as :func:`recsim_mnar.policy.adapting.as_policy` takes it; it is not changed.
+        at: rows of decisions, ascending; all of them where None.
 
     Returns:
-        (d, n_items), rows in the order of the log's bandit rows; of the logging policy, the column of the logged action
-        holds the logged propensities.
+        (d, n_items), rows in the order of the log's bandit rows, or of ``at``; of the logging policy, the column of the
+        logged action holds the logged propensities.
 
     Raises:
         UserError: an item that the policy does not know, probabilities that are none, or a policy that learns from all
@@ -141,23 +142,27 @@ def distributions(log: Log, policy: Any) -> Floats:
     top = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
-    bandit = log["event"] == schema.BANDIT
-    place = np.cumsum(bandit) - 1
-    out = np.empty((int(bandit.sum()), policy.n_items))
+    if at is not None:  # nobody else's events matter
+        kept = np.flatnonzero(np.isin(log["user"], log["user"][at]))
+        log, at = log.select(kept), np.searchsorted(kept, at)
+    asked = log["event"] == schema.BANDIT if at is None else np.isin(np.arange(len(log)), at)
+    place = np.cumsum(asked) - 1
+    out = np.empty((int(asked.sum()), policy.n_items))
     user, item, reward = log["user"], log["item"], log["reward"]
-    one_by_one = learning_of(policy) != "nothing"
+    learns = learning_of(policy) != "nothing"
     step = max(1, _CELLS // policy.n_items)
     for first, end in user_blocks(user):
         acting = policy.fresh()
         acting.reset(np.unique(user[first:end]))
-        for views, shown in replay_batches(log, first, end, one_by_one=one_by_one):
+        for views, shown in replay_batches(log, first, end, one_by_one=learns or at is not None):
             if len(views):
                 observe_events(acting, user[views], item[views], reward[views])
-            for begin in range(0, len(shown), step):
-                some = shown[begin : begin + step]
+            wanted = shown[asked[shown]]
+            for begin in range(0, len(wanted), step):
+                some = wanted[begin : begin + step]
                 given = acting.probabilities(user[some])
                 out[place[some]] = checked_distribution(acting, given, policy.n_items, n=len(some))
-            if one_by_one and len(shown):
+            if learns and len(shown):
                 acting.learn(user[shown], log["action"][shown], reward[shown], log["propensity"][shown])
     return out
 

@@ -80,6 +80,13 @@ def learner(spec: str) -> Learner:
     return _Named(_made(spec, kind, parameters), softeners, spec, "+".join(named))
 
 
+def uniform_policy(n_items: int) -> Policy:
+    """Every item, whoever the user."""
+    from recsim_mnar.log.table import Log
+
+    return as_policy(learner("random").fit(Log({}), n_items=n_items, seed=0))
+
+
 def _made(spec: str, found: Any, parameters: dict[str, Any]) -> Learner:
     """A learner of what was found under a name."""
     if not inspect.isclass(found):

@@ -88,6 +88,15 @@ def replay_with_support(
     return _replayed(log, policy, logging, executor)
 
 
+def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = None) -> bool:
+    """Whether a policy's replayed propensities are those of a log; not so where it cannot be replayed there."""
+    try:
+        apart = np.abs(replay(log, policy, executor=executor) - log["propensity"])[log.is_bandit]
+    except UserError:
+        return False
+    return bool(np.all(apart <= TOLERANCE))
+
+
 @dataclass(frozen=True)
 class Replayed:
     """A policy that is replayed on a log block by block.

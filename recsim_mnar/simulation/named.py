@@ -1,12 +1,14 @@
 """A world, and a policy by its name, to a folder: what the command ``simulate`` does, by the class of the world.
 
-Each function has the same two arguments and returns what the folder then holds, so that a world's entry
-(:class:`recsim_mnar.worlds.registry.Entry`) can name one of its own.
+Each function of a request has the same two arguments and returns what the folder then holds, so that a world's entry
+(:class:`recsim_mnar.worlds.registry.Entry`) can name one of its own. The way back, from a log's provenance to the
+policy and the number of items, is :func:`logging_policy` and :func:`n_items_of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,13 +138,99 @@ def _training(request: Request) -> dict[str, Any]:
 
 def _fitted(world: World, request: Request) -> Any:
     """The policy of a name, fitted on other users under the uniform policy."""
-    from recsim_mnar.log.table import Log
     from recsim_mnar.policy import registry
     from recsim_mnar.policy.needs import check_needs
     from recsim_mnar.simulation.items import simulate
 
     learner = registry.learner(request.policy)
     check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
-    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+    uniform = registry.uniform_policy(world.n_items)
     train = simulate(world, uniform, request.train_users, derive_seed(request.seed, "train"), executor=request.executor)
     return learner.fit(train, n_items=world.n_items, seed=derive_seed(request.seed, "fit"))
+
+
+# ------------------------------------------------------------------------------------------ and back, from a provenance
+
+
+def logging_policy(
+    provenance: Mapping[str, Any], *, name: str | None = None, world: Any = None, executor: Executor | None = None
+) -> Any:
+    """The policy under which a log was simulated, made again from its provenance; None where that does not suffice.
+
+    Args:
+        provenance: of the log.
+        name: of the policy, where somebody says so; else as the provenance says.
+        world: of the log, where it is at hand; a catalogue that was given cannot be made again.
+        executor: to spread users over.
+    """
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.policy import registry
+    from recsim_mnar.simulation.items import simulate
+    from recsim_mnar.worlds import make_world
+
+    try:
+        told, training = provenance["world"], provenance["training"]
+        spec = name or provenance["policy"]["name"]
+        named = [told["name"], training["policy"], *([] if name else [spec])]
+        if not all(runs_nothing(str(each)) for each in named):
+            return None
+        if world is None or world.describe() != told:
+            if "catalogue" in told:
+                return None
+            world = make_world(told["name"], None, told["params"])
+        uniform = registry.learner(training["policy"]).fit(Log({}), n_items=world.n_items, seed=0)
+        train = simulate(world, uniform, training["n_users"], training["seed"], executor=executor)
+        return registry.learner(spec).fit(train, n_items=world.n_items, seed=derive_seed(provenance["seed"], "fit"))
+    except (KeyError, TypeError, UserError):
+        return None
+
+
+def names_catalogue(provenance: Mapping[str, Any], world: Any) -> bool:
+    """Whether a provenance is of a world of this kind with this world's catalogue."""
+    told = provenance.get("world")
+    if not isinstance(told, dict) or told.get("name") != world.name:
+        return False
+    own, params = world.params.to_dict(), told.get("params", {})
+    return all(own.get(name) == params.get(name) for name in ("n_items", "catalogue_seed", "n_factors"))
+
+
+def runs_nothing(name: str) -> bool:
+    """Whether what a provenance names is announced by an installed package, or of a module that is loaded already.
+
+    A log runs no code.
+    """
+    head = name.partition("+")[0].strip()
+    module, colon, _ = head.partition(":")
+    return module in sys.modules if colon else "." not in head  # files name modules, too
+
+
+def n_items_of(*logs: Any) -> int:
+    """Number of items: what the logs' worlds say, else the largest item met plus one.
+
+    Raises:
+        UserError: an item beyond those that its own log says there are.
+    """
+    return max(
+        items_told(log.provenance, max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1))) + 1)
+        for log in logs
+    )
+
+
+def items_told(provenance: Any, met: int) -> int:
+    """Items of the world that a log says it is of, or ``met`` where it says nothing that can be understood.
+
+    Raises:
+        UserError: it says fewer than were met.
+    """
+    try:
+        told = provenance["world"]["params"]["n_items"]
+    except (KeyError, TypeError):
+        return met
+    if not isinstance(told, int) or not 0 < told < 1 << 31:
+        return met
+    if told < met:
+        raise UserError(
+            f"the log has item {met - 1}, and says that its world has items 0..{told - 1}: the file is damaged, or "
+            "what it says of itself is of another log"
+        )
+    return told

@@ -14,31 +14,39 @@ from scipy.stats import binom
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
-from recsim_mnar.fitting.advice import Question, advise_on
-from recsim_mnar.fitting.advice.coverage import Logger, Shown, agents_of, logger_of, shown_of
-from recsim_mnar.fitting.advice.deciding import (
-    Compared,
-    decide,
+from recsim_mnar.estimators.off_policy.row_order import (
+    earlier_choices,
+    earlier_showings,
     lasting,
-    order_checks,
-    permuted_clicks,
+    moved_by,
     repeating,
     tiring,
+)
+from recsim_mnar.fitting.advice import Question, advise_on
+from recsim_mnar.fitting.advice.coverage import Logger, agents_of, logger_of, shown_of
+from recsim_mnar.fitting.advice.deciding import (
+    Compared,
+    agreement,
+    decide,
+    order_checks,
+    permuted_clicks,
     turned,
 )
-from recsim_mnar.fitting.advice.foreseeing import histories, totals_of, users_an_arm
-from recsim_mnar.fitting.advice.offline import agreement
+from recsim_mnar.fitting.advice.foreseeing import histories
 from recsim_mnar.fitting.calibration.reading import read_to_fit
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.plan.users import users_an_arm
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.softening import EpsilonMixture
+from recsim_mnar.simulation.named import n_items_of
 
 N_ITEMS, VIEWS = 8, 5
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy")
 
 
-def lives(seed, chance, *, users=1500, logging="random", decisions=8, tires=1.0, leaves=None, trust=0.0):
+def lives(seed, chance, *, users=1500, logging="random", decisions=8, tires=1.0, leaves=None, trust=0.0,
+          bores=1.0):  # fmt: skip
     """A log of users who view five items, six in ten times their favourite, and are shown others then.
 
     Args:
@@ -50,6 +58,7 @@ def lives(seed, chance, *, users=1500, logging="random", decisions=8, tires=1.0,
         tires: share of its probability that a click keeps where the item was shown just before.
         leaves: probability of leaving, by whether the item shown was viewed.
         trust: what an item that was viewed adds to the factor of all later clicks, and another takes away.
+        bores: share of its probability that a click keeps per showing of the item before, but for the one just before.
     """
     rng = np.random.default_rng(seed)
     favourite = rng.integers(N_ITEMS, size=users)
@@ -61,15 +70,18 @@ def lives(seed, chance, *, users=1500, logging="random", decisions=8, tires=1.0,
     rates = chance(counts / VIEWS)
     rows = {name: [] for name in ("user", "step", "event", "item", "action", "propensity", "reward")}
     here, before, trusted = np.ones(users, bool), np.full(users, -1), np.ones(users)
+    showings = np.zeros(counts.shape)
     for step in range(VIEWS):
         add(rows, np.arange(users), step, 0, item=views[:, step])
     for step in range(decisions):
         who = np.flatnonzero(here)
         action = (np.cumsum(p[who], axis=1) <= rng.random(len(who))[:, None] * p[who].sum(axis=1)[:, None]).sum(axis=1)
         kept = np.where(action == before[who], tires, 1.0)
+        kept *= bores ** (showings[who, action] - (action == before[who]))
         reward = (rng.random(len(who)) < kept * trusted[who] * rates[who, action]) * 1.0
         add(rows, who, VIEWS + step, 1, action=action, propensity=p[who, action], reward=reward)
         before[who] = action
+        showings[who, action] += 1
         trusted[who] = np.clip(trusted[who] + np.where(counts[who, action] > 0, trust, -trust), 0.2, 1.8)
         if leaves is not None:
             here[who] &= rng.random(len(who)) >= np.where(counts[who, action] > 0, leaves[0], leaves[1])
@@ -154,7 +166,21 @@ def test_where_what_was_viewed_is_not_clicked_the_worst_is_not_picked():
 def quick(log, agents=("random", "user-popularity", "user-popularity-greedy")):
     """The recommendations of a log under a uniform logger and agents that are what they are without a fit."""
     policies = {name: registry.learner(name).fit(Log({}), n_items=N_ITEMS, seed=0) for name in agents}
-    return shown_of(log, policies, Logger(None, 1.0 / N_ITEMS, "least propensity"), N_ITEMS, 0)
+    return shown_of(log, policies, Logger(None, 1.0 / N_ITEMS, "least propensity"), N_ITEMS, 0, None)
+
+
+def known(log, logging):
+    return logger_of(log, logging, N_ITEMS, 0, None)
+
+
+def compared(log, agents, logging):
+    return Compared(shown_of(log, agents_of(agents), known(log, logging), N_ITEMS, 0, None))
+
+
+def follows(log, agent, within, level):
+    """What an agent's decision adds to the rewards of the next few."""
+    shown = quick(log)
+    return lasting(shown.user, shown.reward, shown.targets[agent] / shown.propensity, within, level)
 
 
 def test_simultaneous_intervals_hold_and_a_coin_has_no_best():
@@ -162,12 +188,12 @@ def test_simultaneous_intervals_hold_and_a_coin_has_no_best():
     held, best, cost = 0, 0, 0
     for seed in range(200):
         log, truth = lives(seed, clicks_go_with_views, users=80, decisions=4)
-        compared = Compared(quick(log), 0.95, (0.0, 1.0))
+        compared = Compared(quick(log))
         held += all(p["low"] <= truth[p["first"]] - truth[p["second"]] <= p["high"] for p in compared.pairs())
         decision = decide(compared)
         cost += 1.0 - truth[decision.pick] / max(truth.values()) <= decision.high
         log, _ = lives(1000 + seed, coin, users=80, decisions=4)
-        best += decide(Compared(quick(log), 0.95, (0.0, 1.0))).above <= 0.0
+        best += decide(Compared(quick(log))).above <= 0.0
     assert held >= binom.ppf(0.001, 200, 0.95)
     assert cost >= binom.ppf(0.001, 200, 0.95)
     assert best <= binom.ppf(0.999, 200, 0.05)
@@ -188,7 +214,7 @@ def test_a_coin_is_never_said_to_have_one_best():
 
 @pytest.mark.parametrize(
     ("plant", "check"),
-    [({"tires": 0.3}, "carry_over"), ({"trust": 0.1}, "carry_over"),
+    [({"tires": 0.3}, "carry_over"), ({"trust": 0.1}, "carry_over"), ({"bores": 0.8}, "carry_over"),
      ({"leaves": (0.30, 0.05), "decisions": 16}, "staying")],
 )  # fmt: skip
 def test_planted_effects_of_what_was_shown_before_withdraw_the_decision(plant, check):
@@ -204,44 +230,40 @@ def test_planted_effects_of_what_was_shown_before_withdraw_the_decision(plant, c
 
 def test_what_lasts_over_many_decisions_is_found_where_one_shows_nothing():
     log, _ = lives(5, clicks_go_with_views, decisions=16, trust=0.1)
-    shown = quick(log)
-    _, low, high = lasting(shown, "user-popularity-greedy", 15, 0.998)
+    _, low, high = follows(log, "user-popularity-greedy", 15, 0.998)
     assert low > 0.0
-    _, next_low, _ = lasting(shown, "user-popularity-greedy", 1, 0.998)
+    _, next_low, _ = follows(log, "user-popularity-greedy", 1, 0.998)
     assert next_low < 0.0 < high
 
 
 def test_without_effects_what_follows_is_moved_as_rarely_as_said():
     found = 0
     for seed in range(40):
-        shown = quick(lives(seed, clicks_go_with_views, users=300)[0])
+        log, _ = lives(seed, clicks_go_with_views, users=300)
         for within in (3, 15):
-            _, low, high = lasting(shown, "user-popularity-greedy", within, 0.95)
+            _, low, high = follows(log, "user-popularity-greedy", within, 0.95)
             found += low > 0.0 or high < 0.0
     assert found <= binom.ppf(0.999, 80, 0.05)
 
 
 def test_tiring_that_cannot_be_excluded_is_part_of_the_cost():
     log, _ = lives(0, clicks_go_with_views, users=600)
-    shown = quick(log)
-    compared = Compared(shown, 0.95, (0.0, 1.0))
-    _, (loss, again) = order_checks(shown, list(shown.targets), 0.95, 0.05)
+    every = Compared(quick(log))
+    _, (loss, again) = order_checks(every)
     assert 0.0 < loss < 1.0
-    calm, pick = decide(compared), decide(compared).pick
-    values = {name: compared.value(name, 0.95)[0] for name in compared.agents}
-    lost = [
-        compared.beyond(b, pick) + loss * max(values[pick] - again[b] * values[b], 0.0) for b in values if b != pick
-    ]
-    found = decide(compared, (loss, again))
+    calm, pick = decide(every), decide(every).pick
+    values = {name: every.value(name, 0.95)[0] for name in every.agents}
+    lost = [every.beyond(b, pick) + loss * max(values[pick] - again[b] * values[b], 0.0) for b in values if b != pick]
+    found = decide(every, (loss, again))
     assert found.above == pytest.approx(max(lost))
     assert found.high >= calm.high
-    assert decide(compared, (1.0, {})).high == 1.0
+    assert decide(every, (1.0, {})).high == 1.0
 
 
 def test_where_tiring_may_turn_the_decision_nobody_can_say():
     log, _ = lives(10, clicks_go_with_views, users=1000)
     found = asked(log)
-    assert decide(Compared(quick(log), 0.95, (0.0, 1.0))).high <= 0.05
+    assert decide(Compared(quick(log))).high <= 0.05
     assert found.answer == "ab_test"
     assert grades(found)["carry_over"] == "cannot say"
     assert "tire" in found.why[0]
@@ -250,9 +272,13 @@ def test_where_tiring_may_turn_the_decision_nobody_can_say():
 def test_how_often_agents_repeat_themselves_at_least():
     log, _ = lives(0, coin, users=3000)
     shown = quick(log)
-    assert 0.8 < repeating(shown, "user-popularity-greedy", 0.95) <= 1.0
-    assert 0.1 < repeating(shown, "random", 0.95) < 1.0 / N_ITEMS
-    assert repeating(shown, "random", 0.5) > repeating(shown, "random", 0.95)
+
+    def least(agent, level):
+        return repeating(shown.user, shown.action, shown.targets[agent] / shown.propensity, level)
+
+    assert 0.8 < least("user-popularity-greedy", 0.95) <= 1.0
+    assert 0.1 < least("random", 0.95) < 1.0 / N_ITEMS
+    assert least("random", 0.5) > least("random", 0.95)
 
 
 @pytest.mark.parametrize(("uniform", "within"), [(True, 3), (False, 3), (False, 1)])
@@ -265,9 +291,52 @@ def test_tiring_is_the_ratio_of_ratios(uniform, within):
             k = 0 if action[i] == action[j] else 2
             sums[k : k + 2] += reward[j], 1.0 if uniform else reward[i]
     propensity = np.full(8, 0.5) if uniform else np.linspace(0.1, 0.8, 8)
-    shown = Shown(user, action, reward, propensity, {}, {}, Logger(None, None, "mean weight"), user, {})
-    effect, low, high = tiring(shown, within, 0.95)
+    effect, low, high = tiring(user, action, reward, propensity, within, 0.95)
     assert effect == pytest.approx(np.log(sums[0] / sums[1]) - np.log(sums[2] / sums[3]))
+    assert low < effect < high
+
+
+def own_past(shown, agent, within, level):
+    """What an agent's earlier decisions add to what it earns."""
+    weight = shown.targets[agent] / shown.propensity
+    return moved_by(shown.user, shown.reward, weight, earlier_choices(shown.user, weight, within), level)
+
+
+def item_past(shown, within, level):
+    """What earlier showings of an item add to what it earns under uniform choice."""
+    earlier = earlier_showings(shown.user, shown.action, shown.propensity, within)
+    return moved_by(shown.user, shown.reward, np.ones(shown.user.size), earlier, level)
+
+
+def test_boredom_with_what_was_shown_is_found_with_its_sign():
+    log, _ = lives(5, clicks_go_with_views, decisions=16, bores=0.8)
+    shown = quick(log)
+    assert item_past(shown, 15, 0.998)[2] < 0.0
+    assert own_past(shown, "user-popularity-greedy", 15, 0.9)[2] < 0.0
+
+
+def test_without_effects_the_past_moves_what_is_earned_as_rarely_as_said():
+    found = 0
+    for seed in range(40):
+        shown = quick(lives(seed, clicks_go_with_views, users=300)[0])
+        for effect in (own_past(shown, "user-popularity", 15, 0.95), item_past(shown, 60, 0.95)):
+            found += effect[1] > 0.0 or effect[2] < 0.0
+    assert found <= binom.ppf(0.999, 80, 0.05)
+
+
+@pytest.mark.parametrize("within", [1, 2, 60])
+def test_the_past_is_a_sum_over_the_decisions_before(within):
+    user, action = np.array([0, 0, 0, 0, 0, 3, 3]), np.array([1, 0, 1, 1, 0, 0, 0])
+    reward, weight = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0]), np.array([1.0, 0.0, 2.5, 0.5, 1.0, 0.5, 1.25])
+    propensity, choices, showings = np.array([0.5, 0.2, 0.4, 0.4, 0.5, 0.2, 0.8]), np.zeros(7), np.zeros(7)
+    for i, j in itertools.combinations(range(7), 2):
+        if user[i] == user[j] and j - i <= within:
+            choices[j] += weight[i] - 1.0
+            showings[j] += (action[i] == action[j]) / propensity[i] - 1.0
+    assert earlier_choices(user, weight, within) == pytest.approx(choices)
+    assert earlier_showings(user, action, propensity, within) == pytest.approx(showings)
+    effect, low, high = moved_by(user, reward, weight, showings, 0.95)
+    assert effect == pytest.approx(np.mean(weight * (reward - weight @ reward / weight.sum()) * showings))
     assert low < effect < high
 
 
@@ -279,9 +348,7 @@ def test_what_lasts_is_a_sum_over_the_decisions_that_follow(within):
     for i, j in itertools.combinations(range(7), 2):
         if user[i] == user[j] and j - i <= within:
             total += (target[i] / propensity[i] - 1.0) * (reward[j] - reward.mean())
-    logger = Logger(None, None, "mean weight")
-    shown = Shown(user, np.zeros(7, int), reward, propensity, {"a": target}, {}, logger, user, {})
-    effect, low, high = lasting(shown, "a", within, 0.95)
+    effect, low, high = lasting(user, reward, target / propensity, within, 0.95)
     assert effect == pytest.approx(total / 7)
     assert low < effect < high
 
@@ -312,36 +379,30 @@ def test_the_control_withdraws_where_rewards_of_other_rows_follow_the_weights():
     avid = np.isin(shown.user, np.unique(shown.user)[::2])
     told = {name: np.where(avid, 1.0, 0.0) if name == "user-popularity" else x for name, x in shown.targets.items()}
     reward = np.where(avid, 0.4, 0.02) > np.random.default_rng(0).random(rows.sum())
-    found = permuted_clicks(replace(shown, targets=told, reward=reward * 1.0), 0.95, (0.0, 1.0), 0)
+    found = permuted_clicks(replace(shown, targets=told, reward=reward * 1.0), (0.0, 1.0), 0)
     assert found["grade"] == "off"
-    assert permuted_clicks(shown, 0.95, (0.0, 1.0), 0)["grade"] == "clear"
+    assert permuted_clicks(shown, (0.0, 1.0), 0)["grade"] == "clear"
 
 
 def test_coverage_is_the_mass_on_what_the_logging_policy_shows():
     log, _ = lives(1, coin, users=60, logging="user-popularity")
     logging = registry.learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0)
-    agents = agents_of(["random", "user-popularity-greedy"])
-    shown = shown_of(log, agents, logger_of(log, logging, N_ITEMS, 0), N_ITEMS, 0)
+    found = compared(log, ["random", "user-popularity-greedy"], logging)
     counts = histories(log, np.flatnonzero(log.is_bandit), N_ITEMS)
     plain = [sum(1.0 / N_ITEMS for k in range(N_ITEMS) if row[k] > 0) for row in counts]
-    compared = Compared(shown, 0.95, (0.0, 1.0))
-    share, low, high = compared.covered("random", 0.95)
+    share, low, high = found.covered("random", 0.95)
     assert share == pytest.approx(np.mean(plain))
     assert low < share < high < 1.0
-    assert compared.covered("user-popularity-greedy", 0.95) == (1.0, 1.0, 1.0)
-    value, least, most = compared.value("random", 0.95)
+    assert found.covered("user-popularity-greedy", 0.95) == (1.0, 1.0, 1.0)
+    value, least, most = found.value("random", 0.95)
     assert most - value >= 1.0 - share
     assert least <= value
 
 
 def test_without_the_logging_policy_what_the_mean_weight_leaves_open_is_reckoned_with():
     log, _ = lives(1, clicks_go_with_views, users=400)
-    agents = agents_of(["random", "user-popularity"])
-    known, unknown = (
-        Compared(shown_of(log, agents, logger_of(log, logging, N_ITEMS, 0), N_ITEMS, 0), 0.95, (0.0, 1.0))
-        for logging in ("random", None)
-    )
-    a, b = (each.difference("user-popularity", "random", 0.95) for each in (known, unknown))
+    named, unknown = (compared(log, ["random", "user-popularity"], logging) for logging in ("random", None))
+    a, b = (each.difference("user-popularity", "random", 0.95) for each in (named, unknown))
     assert b[1] < a[1]
     assert b[2] > a[2]
     assert unknown.covered("user-popularity", 0.95)[1] < 1.0
@@ -360,7 +421,7 @@ def test_mixtures_are_judged_as_if_they_were_replayed():
     """A plain twin mixes the agents' probabilities row by row, and takes limits of each difference by user."""
     log, truth = lives(4, clicks_go_with_views)
     shown = quick(log)
-    compared = Compared(shown, 0.95, (0.0, 1.0))
+    every = Compared(shown)
     base = {**shown.targets, "uniform": np.full(shown.user.size, 1.0 / N_ITEMS)}
     names, n = list(shown.targets), shown.user.size
     other = {"random": 0.3, "user-popularity": 0.2, "user-popularity-greedy": 0.25}
@@ -383,7 +444,7 @@ def test_mixtures_are_judged_as_if_they_were_replayed():
                 decided += 1
                 agree += np.sign(gain.mean()) * (hit - its_hit) > 1e-12
                 against += np.sign(gain.mean()) * (hit - its_hit) < -1e-12
-        assert agreement(compared, scores, N_ITEMS) == (decided, agree, against)
+        assert agreement(every, scores) == (decided, agree, against)
         assert decided >= 10
     assert against > 0
 
@@ -407,10 +468,8 @@ def test_agents_are_judged_on_users_that_they_were_not_fitted_on():
             return policy
 
     log, _ = lives(0, coin, users=100)
-    shown = shown_of(
-        log, agents_of([Remembering(), "random"]), Logger(None, 1 / N_ITEMS, "least propensity"), N_ITEMS, 0
-    )
-    assert np.array_equal(shown.targets["remembering"], shown.targets["random"])
+    targets = compared(log, [Remembering(), "random"], "random").shown.targets
+    assert np.array_equal(targets["remembering"], targets["random"])
 
 
 # ------------------------------------------------------------------------------------------------- users and questions
@@ -420,7 +479,7 @@ def test_agents_are_judged_on_users_that_they_were_not_fitted_on():
 def test_so_many_users_pick_an_arm_that_costs_little(arms):
     """The indifference zone: the best arm leads by the tolerance, and is picked with probability .95."""
     log, _ = lives(0, coin, users=3000)
-    totals = totals_of(quick(log))
+    totals = quick(log).totals
     users = users_an_arm(totals, totals.value, arms, 0.05, 0.95)
     error = np.sqrt(totals.variance / users) / totals.length
     draws = np.random.default_rng(1).normal(size=(20_000, arms)) * error
@@ -431,14 +490,31 @@ def test_so_many_users_pick_an_arm_that_costs_little(arms):
 
 def test_a_logging_policy_is_believed_only_as_far_as_propensities_bear_it_out():
     log, _ = lives(0, coin, users=60, logging="user-popularity+epsilon=0.4")
-    found = logger_of(log, "user-popularity+epsilon=0.4", N_ITEMS, 0)
+    found = known(log, "user-popularity+epsilon=0.4")
     assert (found.known, found.least) == ("replayed", pytest.approx(0.05))
     policy = registry.learner("user-popularity+epsilon=0.3").fit(Log({}), n_items=N_ITEMS, seed=0)
     assert isinstance(policy, EpsilonMixture)
-    assert logger_of(log, policy, N_ITEMS, 0).known == "least propensity"
-    assert logger_of(log, "popularity", N_ITEMS, 0).known == "mean weight"
+    assert known(log, policy).known == "least propensity"
+    assert known(log, "popularity").known == "mean weight"
     with pytest.raises(UserError, match="takes no action with less than"):
-        logger_of(log, "user-popularity+epsilon=0.9", N_ITEMS, 0)
+        known(log, "user-popularity+epsilon=0.9")
+
+
+def test_a_simulated_log_says_itself_what_made_it(tmp_path):
+    """Policy and number of items, as `simulate` writes them; a log runs no code that nobody has named."""
+    words = ["--world", "sessions", "--preset", "quick", "--set", "n_items=30", "--set", "n_flips=5", "--users", "25"]
+    words += ["--policy", "item-knn+epsilon=0.2", "--train-users", "50", "--out", str(tmp_path / "made")]
+    done = CliRunner().invoke(cli, ["simulate", *words])
+    assert done.exit_code == 0, done.output
+    log = Log.read(tmp_path / "made" / "log")
+    assert advise_on(log, Question(agents=("random", "popularity"))).facts["logging"] == "replayed"
+    few = log.select(log["user"] == log["user"][0])
+    assert max(few["item"].max(), few["action"].max()) < 29
+    assert logger_of(few, None, 30, 0, None).policy.n_items == n_items_of(few) == 30
+    for told in ({}, {**log.provenance, "policy": {"name": "nowhere.to_be_found:Policy"}}):
+        assert logger_of(Log(log.columns, told), None, 30, 0, None).known == "mean weight"
+    with pytest.raises(UserError, match="the file is damaged"):
+        advise_on(Log({**log.columns, "item": np.where(log["item"] == 3, 77, log["item"])}, log.provenance), Question())
 
 
 def with_columns(log, **columns):

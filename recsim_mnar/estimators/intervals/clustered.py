@@ -35,14 +35,8 @@ def ratio_interval(
     value = float(y.sum()) / total
     if len(n) == 1:
         return value, -math.inf, math.inf
-    residual = y - value * n
-    square = residual * residual
-    found = Deviations(
-        float(square.sum()), float(square @ residual), float(square @ square), len(n), int(np.count_nonzero(y)),
-        grouped=True,
-    )  # fmt: skip
     step = float(np.max(np.abs(y) / n)) if largest is None else largest
-    spread = found.spread(total, step or 1.0, max(value, 0.0), level)
+    spread = Deviations.of(y - value * n, int(np.count_nonzero(y))).spread(total, step or 1.0, max(value, 0.0), level)
     if np.all(y >= 0.0):
         return value, *positive_limits(value, spread, level)
     less, more = spread.reaches(level)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 ROUNDING = 1e-13
 """A sum of squared deviations below this share of the squares that it is a difference of is a rounding of 0."""
 
@@ -126,6 +129,13 @@ class Deviations:
     users: int
     rewarded_users: int
     grouped: bool
+
+    @staticmethod
+    def of(apart: NDArray[np.float64], rewarded_users: int | None = None) -> Deviations:
+        """Of users of several rows, deviations ``apart`` (U,); all users have a reward unless their number is given."""
+        square = apart * apart
+        powers = (float(np.sum(square)), float(square @ apart), float(square @ square))
+        return Deviations(*powers, apart.size, apart.size if rewarded_users is None else rewarded_users, grouped=True)
 
     def spread(self, scale: float, up: float, down: float, level: float) -> Spread:
         """The spread of an estimate that is a sum over users divided by ``scale``; ``up`` and ``down`` before that."""

@@ -66,11 +66,7 @@ class _Rows:
         sums = user_sums(parts, self.clusters)
         mean = float(np.sum(sums)) / scale
         lengths = user_sums(np.ones(parts.size), self.clusters)
-        apart = sums - lengths * (mean * scale / parts.size)
-        square = apart * apart
-        found = Deviations(
-            float(np.sum(square)), float(square @ apart), float(square @ square), sums.size, sums.size, grouped=True
-        )
+        found = Deviations.of(sums - lengths * (mean * scale / parts.size))
         less, more = found.spread(scale, step, step, self.level).reaches(self.level)
         return mean, mean - less, mean + more
 

@@ -8,18 +8,20 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.limits import Deviations
+from recsim_mnar.estimators.intervals.limits import Deviations, Spread, positive_limits, student_limits
 from recsim_mnar.estimators.off_policy.pairs import Form, Products
 from recsim_mnar.estimators.off_policy.support import STRICT
 from recsim_mnar.estimators.verdict import CAUTION, LEAST_USERS, Finding, Verdict
-from recsim_mnar.log.columns import Clusters, Floats, column
-from recsim_mnar.log.rows import user_starts
+from recsim_mnar.log.columns import Clusters, Floats, Ints, column
+from recsim_mnar.log.rows import user_begins, user_starts
 
 ROWS, REWARD, WEIGHT, LEAD = np.eye(4).tolist()
 """A user's numbers: rows l; and over the rows that another follows, sums of (w - 1) w' r', (w - 1) w' and w - 1, where
 w' and r' are those of the next row."""
 
 TEST = "read the value as that of single decisions in today's visits, and decide by an A/B test of whole users"
+Limits = tuple[float, float, float]
+"""A number, and its lower and upper limit."""
 AT_ONCE = 1 << 14
 """Rows of whole users that are summed at a time: few enough to stay in the cache."""
 
@@ -98,18 +100,18 @@ class OrderSums:
         """The self-normalised mean of w r, above ``shift``."""
         return self.weighted / self.weight if self.weight > 0.0 else 0.0
 
-    def carry_over(self, level: float) -> tuple[float, float, float]:
+    def carry_over(self, level: float) -> Limits:
         """Effect, and its limits by user, of the target's decision on the value of the next one, per decision."""
         above, below = self.reward_max - self.value, self.value - self.reward_min
         heavy, light = max(self.weight_max - 1.0, 0.0) * self.weight_max, self.weight_max
         up, down = max(heavy * above, light * below), max(light * above, heavy * below)
         return self._limits([0.0, 1.0, -self.value, 0.0], up, down, level)
 
-    def staying(self, level: float) -> tuple[float, float, float]:
+    def staying(self, level: float) -> Limits:
         """Change, and its limits by user, of the share of decisions that another follows, where the target decides."""
         return self._limits(LEAD, max(self.weight_max - 1.0, 0.0), 1.0, level)
 
-    def _limits(self, form: Form, up: float, down: float, level: float) -> tuple[float, float, float]:
+    def _limits(self, form: Form, up: float, down: float, level: float) -> Limits:
         mean = self.products.of(form) / self.rows
         about = [form[0] - mean, *form[1:]]
         second = max(self.products.of(about, about), 0.0)
@@ -129,7 +131,7 @@ class OrderSums:
         if self.users < LEAST_USERS or self.rows == self.users or self.reward_max <= self.reward_min:
             return []
         found = []
-        if _proved(self.carry_over(STRICT)) and _most(self.carry_over(level)) > half_width:
+        if proved(self.carry_over(STRICT)) and _most(self.carry_over(level)) > half_width:
             effect, low, high = self.carry_over(level)
             message = (
                 "what is shown changes what the next decision earns: it moves the value per decision by "
@@ -138,7 +140,7 @@ class OrderSums:
             )
             found.append(Finding("carry_over", CAUTION, effect, message, TEST))
         size = self.value - min(self.reward_min, -self.shift)  # above 0, or above the least reward
-        if _proved(self.staying(STRICT)) and _most(self.staying(level)) * size > half_width:
+        if proved(self.staying(STRICT)) and _most(self.staying(level)) * size > half_width:
             change, low, high = self.staying(level)
             share = 1.0 - self.users / self.rows
             message = (
@@ -172,12 +174,13 @@ def sums_of_products(numbers: Floats) -> Floats:
     return np.array(sums)
 
 
-def _proved(limits: tuple[float, float, float]) -> bool:
+def proved(limits: Limits) -> bool:
+    """Whether limits exclude 0."""
     _, low, high = limits
     return low > 0.0 or high < 0.0
 
 
-def _most(limits: tuple[float, float, float]) -> float:
+def _most(limits: Limits) -> float:
     _, low, high = limits
     return max(abs(low), abs(high))
 
@@ -206,3 +209,95 @@ def order_findings(
     sums = OrderSums(float(np.mean(rewards)) if rewards.size else 0.0)
     sums.extend(rewards, propensity, target, cluster)
     return sums.findings(half_width, level)
+
+
+# ------------------------------------------------------------------ of users' rows, which stand together in their order
+
+
+def repeating(user: Ints, action: Ints, weight: Floats, level: float) -> float:
+    """Lower limit of the probability that the target shows a user the same item twice running; (n,) each."""
+    follows, starts = ~user_begins(user), user_starts(user)
+    again = follows & np.r_[False, action[1:] == action[:-1]]
+    sums = np.add.reduceat(again * weight * np.r_[0.0, weight[:-1]], starts)
+    pairs = np.add.reduceat(follows * 1.0, starts)
+    share = float(sums.sum() / pairs.sum())
+    variance = float(np.sum((sums - share * pairs) ** 2)) / float(pairs.sum()) ** 2
+    return min(positive_limits(share, Spread(variance, 0.0, 0.0, 0.0), level)[0], 1.0)
+
+
+def tiring(user: Ints, action: Ints, reward: Floats, propensity: Floats, within: int, level: float) -> Limits | None:
+    """Logarithm of how much an item earns where it is shown again, over what it earned before; (n,) each.
+
+    Two decisions of a user, at most ``within`` apart, for the same item earn r and later r'. The ratio of the sums of
+    r' and r over such pairs is put over the same ratio over pairs for two items: what changes with time for all items
+    alike cancels. Where all items are always shown as often, who is shown one again is chance: r counts as 1 then, for
+    half of the variance. None where one of the four sums is 0.
+    """
+    parts, before = np.zeros((4, user.size)), np.ones(user.size) if np.ptp(propensity) == 0.0 else reward
+    for lag in range(1, min(within, user.size - 1) + 1):
+        same, again = user[lag:] == user[:-lag], action[lag:] == action[:-lag]
+        for place, which in ((0, same & again), (2, same & ~again)):
+            parts[place, lag:] += which * reward[lag:]
+            parts[place + 1, lag:] += which * before[:-lag]
+    sums = np.add.reduceat(parts, user_starts(user), axis=1)
+    totals, signs = sums.sum(axis=1), np.array([1.0, -1.0, -1.0, 1.0])
+    if np.min(totals) <= 0.0:
+        return None
+    return _about(float(signs @ np.log(totals)), (signs / totals) @ sums, 1.0 / float(np.min(totals)), level)
+
+
+def lasting(user: Ints, reward: Floats, weight: Floats, within: int, level: float) -> Limits:
+    """What the target's decision adds to the logged rewards of the user's next decisions, per decision; (n,) each.
+
+    The mean of (w - 1) times the sum, over at most ``within`` decisions that follow, of rewards above the log's mean.
+    It is 0 where nothing outlasts a decision, for w has mean 1 whatever went before. Later actions are the log's.
+    """
+    starts, n = user_starts(user), user.size
+    sums = np.r_[0.0, np.cumsum(reward - np.mean(reward))]
+    ends = np.repeat(np.r_[starts[1:], n], np.diff(np.r_[starts, n]))
+    later = sums[np.minimum(np.arange(1, n + 1) + within, ends)] - sums[1:]
+    return _by_user(np.add.reduceat((weight - 1.0) * later, starts) / n, level)
+
+
+def earlier_choices(user: Ints, weight: Floats, within: int) -> Floats:
+    """(n,) how far a user's earlier decisions were the target's: the sum of w - 1 over at most ``within`` of them."""
+    starts, here = user_starts(user), np.arange(user.size)
+    first = np.repeat(starts, np.diff(np.r_[starts, user.size]))
+    sums = np.r_[0.0, np.cumsum(weight - 1.0)]
+    return np.asarray(sums[here] - sums[np.maximum(here - within, first)])
+
+
+def earlier_showings(user: Ints, action: Ints, propensity: Floats, within: int) -> Floats:
+    """(n,) how often an item was shown before: sums over at most ``within`` earlier decisions of 1 / p, or 0, less 1.
+
+    Every item must have been possible in every decision.
+    """
+    found = np.zeros(user.size)
+    for lag in range(1, min(within, user.size - 1) + 1):
+        again = (action[lag:] == action[:-lag]) / propensity[:-lag]
+        found[lag:] += (user[lag:] == user[:-lag]) * (again - 1.0)
+    return found
+
+
+def moved_by(user: Ints, reward: Floats, weight: Floats, earlier: Floats, level: float) -> Limits:
+    """What earlier decisions add to what the target's decision earns, per decision; (n,) each.
+
+    The mean of w (r - v) times ``earlier``, of :func:`earlier_choices` or :func:`earlier_showings`; v is the target's
+    value. It is 0 where earlier decisions change nothing, for their parts have mean 0 whatever went before them. With
+    the choices it is the first term of what the target's value gains where it decides all along: the weight of a whole
+    history is the product of 1 + (w - 1).
+    """
+    parts = weight * (reward - weight @ reward / np.sum(weight)) * earlier / user.size
+    return _by_user(np.add.reduceat(parts, user_starts(user)), level)
+
+
+def _by_user(parts: Floats, level: float) -> Limits:
+    """A sum over users with Student's limits: it only warns, and no allowance for rare users makes it late."""
+    effect, variance = float(np.sum(parts)), float(np.sum((parts - np.mean(parts)) ** 2))
+    return effect, *student_limits(effect, variance, parts.size, level)
+
+
+def _about(effect: float, apart: Floats, step: float, level: float) -> Limits:
+    """An effect with limits by the users' deviations (U,); ``step`` is the most that one more row could add."""
+    less, more = Deviations.of(apart).spread(1.0, step, step, level).reaches(level)
+    return effect, effect - less, effect + more

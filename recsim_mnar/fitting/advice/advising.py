@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -11,46 +10,17 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.fitting.advice.coverage import (
-    ABSENT,
-    BOUNDED,
-    REPLAYED,
-    WEIGHED,
-    Shown,
-    agents_of,
-    distributions,
-    logger_of,
-    shown_of,
-)
-from recsim_mnar.fitting.advice.deciding import (
-    CALM,
-    Check,
-    Compared,
-    Tiring,
-    check,
-    decide,
-    decision_for,
-    order_checks,
-    permuted_clicks,
-)
-from recsim_mnar.fitting.advice.foreseeing import Model, click_models, exploration, range_of_users, totals_of
-from recsim_mnar.fitting.advice.offline import FEWEST, agreement, hit_rates
+from recsim_mnar.fitting.advice import deciding
+from recsim_mnar.fitting.advice.coverage import ABSENT, HOW, Shown, agents_of, logger_of, shown_of
+from recsim_mnar.fitting.advice.deciding import LEVEL, TOLERANCE, Check, Compared
+from recsim_mnar.fitting.advice.foreseeing import Model, ab_test, click_models, models_check, what_to_log
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.plan.users import UserTotals
-from recsim_mnar.policy.base import Learner
 from recsim_mnar.rng import check_seed
+from recsim_mnar.simulation.named import n_items_of
 
 AGENTS = ("random", "popularity", "user-popularity", "svd", "item-knn")
-TOO_WIDE = 4.0
-"""A range of users whose ends differ by more than this factor is no number to act on."""
-HOW = {
-    REPLAYED: "by the logging policy, replayed",
-    BOUNDED: "for the logging policy explores, by its name",
-    WEIGHED: "by the mean weight, for the logging policy is not known",
-    ABSENT: "counting the items that it shows at all, for it has no propensities",
-}
 Row = dict[str, Any]
 
 
@@ -60,11 +30,9 @@ class Question:
 
     Attributes:
         agents: to choose among; names, learners or policies, at least two.
-        logging: the policy that made the log, a name or an object; None where it is not known.
+        logging: the policy that made the log, a name or an object; what the log's provenance says where None.
         seed: of folds, fits and draws.
-        n_items: how many items there are, where the log does not show all.
-        level: of every simultaneous statement.
-        tolerance: cost of a choice, as a share of the best agent's value, that is none.
+        n_items: how many items there are, where neither the log shows all nor its provenance says so.
         users: that each arm of an A/B test can have; as many as the log has where None.
         rewards: least and largest reward possible; None for 0 and 1.
     """
@@ -73,8 +41,6 @@ class Question:
     logging: Any = None
     seed: int = 0
     n_items: int | None = None
-    level: float = 0.95
-    tolerance: float = 0.05
     users: int | None = None
     rewards: tuple[float, float] | None = None
 
@@ -97,7 +63,7 @@ class Advice:
         models: click models and what they foresee.
         checks: what could speak against the log's decision.
         facts: of the log.
-        doctor: what is wrong with the file.
+        doctor: what is wrong with the file, where the log is of one that was examined.
     """
 
     answer: str = "cannot_tell"
@@ -127,11 +93,8 @@ class Advice:
     def headline(self) -> str:
         """The answer in a sentence."""
         if self.cost is not None:
-            most = self.cost["high"]
-            cost = (
-                f"it costs at most {most:.1%} of the best agent's value" if most > 0.0 else "no other agent is better"
-            )
-            tied = f" {', '.join(self.tied)} may be as good." if self.tied else ""
+            most, tied = self.cost["high"], f" {', '.join(self.tied)} may be as good." if self.tied else ""
+            cost = f"it costs at most {most:.1%} of the best agent's value" if most > 0 else "no other agent is better"
             return f"The log decides: take {self.pick}, {cost}.{tied}"
         if self.ab_test is not None:
             users, low, high, tolerance = (self.ab_test[name] for name in ("users", "low", "high", "tolerance"))
@@ -159,7 +122,6 @@ def advise_on(
     *,
     report: Callable[[str], None] = lambda stage: None,
     executor: Executor | None = None,
-    doctor: Sequence[str] = (),
 ) -> Advice:
     """Say whether a log decides which agent is best, or an A/B test of how many users, or neither.
 
@@ -168,63 +130,59 @@ def advise_on(
         question: what is asked.
         report: called with a line whenever a stage begins.
         executor: to spread users over; no number depends on it.
-        doctor: lines on the file, which are kept with the rest.
 
     Raises:
         UserError: fewer than two agents, one that cannot be fitted or replayed, or a log that contradicts the question.
     """
-    seed, agents = check_seed(question.seed), agents_of(question.agents)
-    found, absurd = Advice(doctor=list(doctor), facts=_facts(log)), _absurd(log, question)
+    seed, agents, bounds = check_seed(question.seed), agents_of(question.agents), question.rewards or (0.0, 1.0)
+    found, absurd = Advice(facts=_facts(log)), _absurd(log, question.rewards)
     if absurd:
         line = "Log first: one recommendation in ten drawn uniformly from all items, all with their propensities."
         found.why, found.exploration = [absurd], {"epsilon": 0.1, "rows": None, "line": line}
         return found
     assert isinstance(log, Log)
-    n_items = max(question.n_items or 0, int(log["item"].max()) + 1, int(log["action"].max()) + 1)
+    n_items = max(question.n_items or n_items_of(log), int(log["item"].max()) + 1, int(log["action"].max()) + 1)
     report("read the logging policy")
     logger = logger_of(log, question.logging, n_items, seed, executor)
     report(f"fit and replay {len(agents)} agents, each on users that it was not fitted on")
     shown = shown_of(log, agents, logger, n_items, seed, executor)
-    found.facts |= {"items": n_items, "logging": logger.known, "level": question.level}
-    compared, tires, totals = None, CALM, totals_of(shown)
-    bounds = question.rewards or (0.0, 1.0)
+    found.facts |= {"items": n_items, "logging": logger.known, "level": LEVEL}
+    compared, tires = None, deciding.CALM
     if logger.known != ABSENT:
         report("compare agents, and look at rows in their order")
-        compared = Compared(shown, question.level, bounds)
-        shares = {name: compared.covered(name, question.level) for name in agents}
-        whole = [name for name in agents if shares[name][2 if logger.known == WEIGHED else 0] >= 1.0]
-        found.checks, tires = order_checks(shown, whole, question.level, question.tolerance)
-        found.checks.append(permuted_clicks(shown, question.level, bounds, seed))
+        compared = Compared(shown, bounds)
+        found.checks, tires = deciding.order_checks(compared)
+        found.checks.append(deciding.permuted_clicks(shown, bounds, seed))
         found.pairs = compared.pairs()
-    found.agents = [_row(name, log, shown, compared) for name in agents]
+    found.agents = [_row(name, shown, compared) for name in agents]
     report("fit click models")
-    if totals.unit:
+    if shown.totals.unit:
         limits = {row["agent"]: (row["low"], row["high"]) for row in found.agents}
-        found.models = click_models(log, shown, limits, totals, question.tolerance, question.level, seed)
-        found.checks.append(_models_check(found))
-    _decide(found, compared, tires, question)
+        found.models = click_models(log, shown, limits, seed)
+        found.checks.append(models_check(found.models, found.agents))
+    _decide(found, compared, tires)
     report("leave-one-out on the same folds")
-    found.protocols = [_leave_one_out(found, log, agents, compared, tires, question, executor)]
+    off = [each["check"] for each in found.checks if each["grade"] != "clear"]
+    found.protocols = [
+        deciding.by_leave_one_out(log, agents, shown, compared, tires, found.models, off, seed, executor)
+    ]
     if found.answer != "log":
-        _ask_for_more(found, log, shown, totals, question)
+        _ask_for_more(found, log, shown, question.users or shown.totals.users)
     return found
 
 
-def _absurd(log: Log | Ratings, question: Question) -> str:
+def _absurd(log: Log | Ratings, rewards: tuple[float, float] | None) -> str:
     """Why nothing can be said of a log; empty where something may be."""
     if isinstance(log, Ratings) or not log.is_bandit.any():
         what = "The file holds ratings" if isinstance(log, Ratings) else "The log shows no recommendation"
         return f"{what}: nothing in it says what users do with what they are shown."
-    shown = log.is_bandit
-    reward, action, time, user = (log[name][shown] for name in ("reward", "action", "time", "user"))
-    least, largest = question.rewards or (0.0, 1.0)
-    if question.rewards and (reward.min() < least or reward.max() > largest):
-        raise UserError(
-            f"rewards lie in {reward.min():g} to {reward.max():g}, not {least:g} to {largest:g}: state both"
-        )
-    if not question.rewards and not np.all((reward == 0.0) | (reward == 1.0)):
-        span = f"Rewards lie in {reward.min():g} to {reward.max():g}, and are not 0 or 1"
-        return f"{span}: what one more could earn is not known. State the least and the largest reward possible."
+    reward, action, time, user = (log[name][log.is_bandit] for name in ("reward", "action", "time", "user"))
+    span = f"lie in {reward.min():g} to {reward.max():g}"
+    if rewards and (reward.min() < rewards[0] or reward.max() > rewards[1]):
+        raise UserError(f"rewards {span}, not {rewards[0]:g} to {rewards[1]:g}: state both")
+    if not rewards and not np.all((reward == 0.0) | (reward == 1.0)):
+        said = f"Rewards {span}, and are not 0 or 1: what one more could earn is not known."
+        return f"{said} State the least and the largest reward possible."
     if np.ptp(reward) == 0.0:
         return f"Every recommendation earned {reward[0]:g}: such rewards tell no agent from another."
     if len(np.unique(action)) == 1:
@@ -242,40 +200,30 @@ def _facts(log: Log | Ratings) -> Row:
     return {"recommendations": reward.size, "views": len(log) - reward.size, "users": log.users().size, "reward": rate}
 
 
-def _row(name: str, log: Log, shown: Shown, compared: Compared | None) -> Row:
+def _row(name: str, shown: Shown, compared: Compared | None) -> Row:
     """What the log covers of an agent, and its value; limits hold for all agents together."""
     if compared is None:
-        ever = np.bincount(shown.action, minlength=shown.taken[name].shape[1]) > 0
+        ever = np.bincount(shown.action, minlength=shown.n_items) > 0
         limits: tuple[float | None, ...] = (float(np.mean(shown.taken[name] @ ever)), 0.0, 1.0, None, 0.0, 1.0)
     else:
-        level = 1.0 - (1.0 - compared.level) / len(compared.agents)
+        level = 1.0 - (1.0 - LEVEL) / len(compared.agents)
         limits = *compared.covered(name, level), *compared.value(name, level)
     keys = ("covered", "covered_low", "covered_high", "value", "low", "high")
     return {"agent": name, "known": shown.logger.known, **dict(zip(keys, limits, strict=True))}
 
 
-def _models_check(found: Advice) -> Check:
-    """Whether some model that fits gives each agent a value that the log's own limits leave open."""
-    fitting = [model["raw"] for model in found.models if model["fits"]]
-    missed = [r["agent"] for r in found.agents if not any(r["low"] <= raw[r["agent"]] <= r["high"] for raw in fitting)]
-    if missed:
-        said = f"no click model that fits gives what the log shows of {', '.join(missed)}"
-        return check("click_models", "off", len(missed), 0.0, said)
-    return check("click_models", "clear", 0.0, 0.0, "click models that fit give what the log shows of every agent")
-
-
-def _decide(found: Advice, compared: Compared | None, tires: Tiring, question: Question) -> None:
+def _decide(found: Advice, compared: Compared | None, tires: deciding.Tiring) -> None:
     """Let the log decide, or say why it does not."""
     stopping = [each for each in found.checks if each["check"] != "click_models" and each["grade"] != "clear"]
     found.why = [f"It does not decide: {each['sentence']}." for each in stopping]
     if compared is None:
         found.why.append("The log has no propensities, so that nobody knows how often it would show what.")
         return
-    best = decide(compared, tires)
-    if best.high > question.tolerance:
+    best = deciding.decide(compared, tires)
+    if best.high > TOLERANCE:
         hidden = [row["agent"] for row in found.agents if row["covered_low"] < 1.0 - 1e-9]
         said = f"Choosing {best.pick} may cost {best.high:.0%} of the best agent's value for all that the log shows"
-        if tires[0] > 0.0 and decide(compared).high <= question.tolerance:
+        if tires[0] > 0.0 and deciding.decide(compared).high <= TOLERANCE:
             said += f": it cannot exclude that users tire of what is shown again, which may cost {tires[0]:.0%}"
             found.checks[0] |= {"grade": "cannot say"} if found.checks[0]["grade"] == "clear" else {}
         elif hidden:
@@ -285,70 +233,15 @@ def _decide(found: Advice, compared: Compared | None, tires: Tiring, question: Q
         found.answer, found.pick, found.tied, found.cost = "log", best.pick, best.tied, {"high": best.high}
 
 
-def _leave_one_out(
-    found: Advice,
-    log: Log,
-    agents: dict[str, Any],
-    compared: Compared | None,
-    tires: Tiring,
-    question: Question,
-    executor: Executor | None,
-) -> Row:
-    """Whether to choose by leave-one-out: only where its order is the log's, which bounds what its choice costs."""
-    n_items = found.facts["items"]
-    row: Row = {"protocol": "leave_one_out", "metric": "hr@1", "decided_pairs": 0, "agree": 0, "reversed": 0}
-    row |= {"pick": None, "advised": False, "cost_low": None, "cost_high": None}
-    why, off = "", [each["check"] for each in found.checks if each["grade"] != "clear"]
-    try:
-        if not all(isinstance(agent, Learner) for agent in agents.values()):
-            raise UserError("it fits agents anew, and some of these are fitted already")
-        scores = hit_rates(log, agents, n_items, question.seed, executor)
-        row["pick"] = pick = max(scores, key=lambda name: scores[name])
-        costs = [1.0 - m["values"][pick] / max(max(m["values"].values()), 1e-300) for m in found.models if m["fits"]]
-        row |= {"cost_low": min(costs), "cost_high": max(costs)} if costs else {}
-        if compared is not None:
-            decided, agree, turned = agreement(compared, scores, n_items)
-            row |= {"decided_pairs": decided, "agree": agree, "reversed": turned}
-            row["cost_high"] = high = decision_for(compared, pick, tires).high
-            if agree < decided:
-                why = f"it orders {decided - agree} of {decided} differences otherwise than the log"
-            elif high > question.tolerance:
-                why = f"what it picks, {pick}, may cost {high:.0%} of the best agent's value"
-        if row["decided_pairs"] < FEWEST:
-            why = f"the log decides {row['decided_pairs']} differences that could confirm it, fewer than {FEWEST}"
-    except UserError as error:
-        why = str(error)
-    why = why or (f"not clear: {', '.join(off)}" if off else "")
-    right = f"Leave-one-out orders all {row['decided_pairs']} differences that the log decides as the log does."
-    return row | {"advised": not why, "sentence": f"Do not choose by leave-one-out: {why}." if why else right}
-
-
-def _ask_for_more(found: Advice, log: Log, shown: Shown, totals: UserTotals, question: Question) -> None:
-    """An A/B test where its size can be said; what to log where not, or where the platform has too few users."""
-    users, have = range_of_users(found.models, totals, question.level), question.users or totals.users
-    if users is None or users[2] > TOO_WIDE * users[1]:
-        span = "no model of clicks fits" if users is None else f"it may take {users[1]:,} to {users[2]:,} users an arm"
-        found.why.append(f"How large an A/B test has to be the log does not say either: {span}.")
+def _ask_for_more(found: Advice, log: Log, shown: Shown, have: int) -> None:
+    """An A/B test where its size can be said; what to log where not, or where an arm cannot have so many users."""
+    found.ab_test, unknown = ab_test(found.models, shown.totals)
+    if found.ab_test is None:
+        found.why.append(f"How large an A/B test has to be the log does not say either: {unknown}.")
     else:
-        number = f"{sum(model['fits'] for model in found.models)} of {len(found.models)}"
-        said = f"The range is that of the click models that fit ({number}) and of the log's own error."
-        found.answer, sizes = "ab_test", dict(zip(("users", "low", "high"), users, strict=True))
-        found.ab_test = {**sizes, "tolerance": question.tolerance, "why": said}
-        if users[0] <= have:
+        found.answer = "ab_test"
+        if found.ab_test["users"] <= have:
             return
         found.why.append(f"That is more than the {have:,} users that an arm can have: log with exploration first.")
-    today = None if shown.logger.policy is None else distributions(log, shown.logger.policy, shown.states)
-    values = [m["values"] for m in found.models if m["fits"] and max(m["values"].values()) > 0.0]
-    values = values or [dict.fromkeys(shown.targets, float(totals.value))]
-    rows = math.ceil(have * totals.length)
-    tried = [exploration(shown, today, each, totals, question.tolerance, rows, question.level) for each in values]
-    epsilon, needed = max(tried, key=lambda each: each[1])
-    mixed = "" if epsilon == 1.0 else f" in {epsilon:.0%} of cases and by today's policy in the others"
-    whole, items = all(row["covered_low"] >= 1.0 for row in found.agents), found.facts["items"]
-    asked = needed if whole else min(needed, rows)  # what nobody has seen yet may soon be clear
-    may = f" (up to {needed:,} may be needed before it decides)" if needed > asked else ""
-    line = (
-        f"Log first: about {asked:,} recommendations{may}, drawn uniformly from all {items:,} items{mixed}, all with "
-        "their propensities; then advise again, naming that log's policy by --logging."
-    )
-    found.exploration = {"epsilon": epsilon, "rows": asked, "line": line}
+    whole = all(row["covered_low"] >= 1.0 for row in found.agents)
+    found.exploration = what_to_log(log, shown, found.models, have, whole)

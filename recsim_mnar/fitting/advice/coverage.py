@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.export.arrays import distributions
+from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.plan.users import UserTotals
 from recsim_mnar.policy import registry
-from recsim_mnar.policy.acting import TOLERANCE
 from recsim_mnar.policy.adapting import as_learner, as_policy, fitted, role_of
-from recsim_mnar.policy.base import Learner, Policy, observe_events
-from recsim_mnar.policy.checks import checked_distribution, name_of
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.checks import name_of
 from recsim_mnar.policy.needs import check_needs
-from recsim_mnar.replays.probabilities import least_propensity, replay, replay_batches, replay_with_support
+from recsim_mnar.replays.probabilities import gives_propensities, least_propensity, replay, replay_with_support
 from recsim_mnar.rng import Stream, derive_seed, uniforms
+from recsim_mnar.simulation.named import logging_policy
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Agents = dict[str, Learner | Policy]
 
 FOLDS = 4
 """Of users. An agent is fitted on the others, three quarters; each further fold is a fit more and no replay."""
 STATES = 600
 """Users, at most, of whom the agents' whole distributions are kept in one state each."""
 REPLAYED, BOUNDED, WEIGHED, ABSENT = "replayed", "least propensity", "mean weight", "no propensities"
-"""How coverage is known: the logging policy is replayed; it explores, by its name; it is not known; nothing is."""
+HOW = {
+    REPLAYED: "by the logging policy, replayed",
+    BOUNDED: "for the logging policy explores, by its name",
+    WEIGHED: "by the mean weight, for the logging policy is not known",
+    ABSENT: "counting the items that it shows at all, for it has no propensities",
+}
+"""How coverage is known, in words."""
 
 
-@dataclass(frozen=True)
-class Logger:
+class Logger(NamedTuple):
     """What is known of the policy that made a log.
 
-    Attributes:
-        policy: it gives the log's propensities; None where none is known that does.
-        least: no action has a smaller propensity in any state; None where nobody says so.
-        known: one of the four words above.
+    ``policy`` gives the log's propensities, None where none is known that does; no action has a smaller propensity than
+    ``least`` in any state, None where nobody says so; ``known`` is one of the words of :data:`HOW`.
     """
 
     policy: Policy | None
@@ -71,6 +79,16 @@ class Shown:
     states: Ints
     taken: dict[str, Floats]
 
+    @property
+    def n_items(self) -> int:
+        """Of the log's world."""
+        return next(iter(self.taken.values())).shape[1]
+
+    @functools.cached_property
+    def totals(self) -> UserTotals:
+        """Of the users' recommendations."""
+        return UserTotals.of(self.reward, Clusters.of(self.user, self.user.size))
+
     def part(self, rows: NDArray[np.bool_]) -> Shown:
         """Some of the recommendations."""
         columns: dict[str, Any] = {n: getattr(self, n)[rows] for n in ("user", "action", "reward", "propensity")}
@@ -78,13 +96,9 @@ class Shown:
         return replace(self, **columns)
 
 
-def agents_of(given: Sequence[Any]) -> dict[str, Learner | Policy]:
-    """Learners of names and of objects that fit, and policies of objects that act, by name.
-
-    Raises:
-        UserError: fewer than two, one twice, or what is neither.
-    """
-    found: dict[str, Learner | Policy] = {}
+def agents_of(given: Sequence[Any]) -> Agents:
+    """Learners of names and of what fits, policies of what acts, by name: at least two, each once."""
+    found: Agents = {}
     for each in given:
         one, name = (registry.learner(each), each) if isinstance(each, str) else (each, name_of(each))
         if name in found:
@@ -95,15 +109,10 @@ def agents_of(given: Sequence[Any]) -> dict[str, Learner | Policy]:
     return found
 
 
-def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor | None = None) -> Logger:
+def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor | None) -> Logger:
     """What may be believed of a logging policy: only what the log's propensities bear out.
 
-    Args:
-        log: with recommendations.
-        given: a name, which is fitted on the log itself, or a policy; None where it is not known.
-        n_items: of the log's world.
-        seed: of the fit.
-        executor: to spread the replay over.
+    ``given`` is a name, which is fitted on the log itself, or a policy; None for what the log's provenance says.
 
     Raises:
         UserError: the log breaks a rule of its schema, or its propensities contradict what is given.
@@ -113,9 +122,10 @@ def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor 
     if np.isnan(logged).any() or "propensity" not in read:
         return Logger(None, None, ABSENT)
     log.validate(n_items)
-    if given is None:
-        return Logger(None, None, WEIGHED)
     one = registry.learner(given) if isinstance(given, str) else given
+    one = logging_policy(log.provenance, executor=executor) if one is None else one
+    if one is None:
+        return Logger(None, None, WEIGHED)
     policy = as_policy(one) if role_of(one) == "policy" else fitted(one, log, n_items=n_items, seed=seed)
     least = least_propensity(policy)
     if least is not None and float(np.min(logged)) < least * (1.0 - 1e-9):
@@ -123,31 +133,15 @@ def logger_of(log: Log, given: Any, n_items: int, seed: int, executor: Executor 
             f"logging policy {policy.name!r} takes no action with less than {least:.4g}, and the log has a propensity "
             f"of {np.min(logged):.4g}: name the policy that made the log, or none"
         )
-    try:
-        apart = np.abs(replay(log, policy, executor=executor)[log.is_bandit] - logged)
-    except UserError:  # it cannot be replayed, or learns from all users
-        apart = np.ones(1)
-    if np.all(apart <= TOLERANCE):
+    if gives_propensities(log, policy, executor=executor):
         return Logger(policy, least, REPLAYED)
     return Logger(None, least, WEIGHED if least is None else BOUNDED)
 
 
-def shown_of(
-    log: Log,
-    agents: dict[str, Learner | Policy],
-    logger: Logger,
-    n_items: int,
-    seed: int,
-    executor: Executor | None = None,
-) -> Shown:
-    """Replay each agent on users that it was not fitted on; policies were fixed without this log.
-
-    Raises:
-        UserError: an agent that cannot be fitted on the log or replayed.
-    """
-    chosen = _one_decision_each(log, seed)
-    targets = {name: np.full(len(log), np.nan) for name in agents}
-    missing = {name: np.full(len(log), np.nan) for name in agents} if logger.policy is not None else {}
+def shown_of(log: Log, agents: Agents, logger: Logger, n_items: int, seed: int, executor: Executor | None) -> Shown:
+    """Replay each agent on users that it was not fitted on; policies were fixed without this log."""
+    chosen, shown = _one_decision_each(log, seed), log.is_bandit
+    targets, missing = ({name: np.full(len(log), np.nan) for name in agents} for _ in range(2))
     taken = {name: np.zeros((len(chosen), n_items)) for name in agents}
     for name, agent in agents.items():
         for mine, policy in _on_others(log, name, agent, logger, n_items, seed):
@@ -158,9 +152,9 @@ def shown_of(
                 found = replay_with_support(part, policy, logger.policy, executor=executor)
                 targets[name][mine], missing[name][mine] = found
             taken[name][here] = distributions(log, policy, chosen[here])
-    shown = log.is_bandit
+    known = {} if logger.policy is None else missing
+    targets, missing = ({name: x[shown] for name, x in table.items()} for table in (targets, known))
     user, action, reward, propensity = (log[name][shown] for name in ("user", "action", "reward", "propensity"))
-    targets, missing = ({name: x[shown] for name, x in table.items()} for table in (targets, missing))
     return Shown(user, action, reward, propensity, targets, missing, logger, chosen, taken)
 
 
@@ -195,24 +189,3 @@ def _one_decision_each(log: Log, seed: int) -> Ints:
     among = -np.log1p(-uniforms(draw, Stream.PROTOCOL, users[first], 1 << 31))
     race = among / np.diff(np.r_[starts, len(rows)])  # the first of an exponential race
     return np.sort(rows[first[np.argsort(race, kind="stable")[:STATES]]])
-
-
-def distributions(log: Log, policy: Policy, chosen: Ints) -> Floats:
-    """(len(chosen), n_items) what a policy would take at these decisions, one of each of their users."""
-    rows = np.flatnonzero(np.isin(log["user"], log["user"][chosen]))
-    part, wanted = log.select(rows), np.isin(rows, chosen)
-    user, item, reward = (part[name] for name in ("user", "item", "reward"))
-    acting = policy.fresh()
-    acting.reset(part.users())
-    out = np.zeros((len(chosen), policy.n_items))
-    for views, decisions in replay_batches(part, 0, len(part), one_by_one=True):
-        if len(views):
-            observe_events(acting, user[views], item[views], reward[views])
-        asked = decisions[wanted[decisions]]
-        if len(asked):
-            found = acting.probabilities(user[asked])
-            out[np.searchsorted(chosen, rows[asked])] = checked_distribution(
-                acting, found, policy.n_items, n=len(asked)
-            )
-        acting.learn(user[decisions], part["action"][decisions], reward[decisions], part["propensity"][decisions])
-    return out

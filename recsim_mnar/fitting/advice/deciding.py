@@ -1,37 +1,62 @@
-"""What a log decides of agents: simultaneous differences, what rows in their order say, and the control."""
+"""What a log decides of agents: differences, what rows in their order say, the control, and leave-one-out by these."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals.limits import Deviations, Spread, positive_limits
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals.limits import poisson_reach, small_sample_factor
 from recsim_mnar.estimators.off_policy.differences import estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.pairs import PairMoments
-from recsim_mnar.estimators.off_policy.row_order import OrderSums
+from recsim_mnar.estimators.off_policy.row_order import (
+    Limits,
+    OrderSums,
+    earlier_choices,
+    earlier_showings,
+    lasting,
+    moved_by,
+    proved,
+    repeating,
+    tiring,
+)
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import STRICT, mean_weight_limits, support_of
-from recsim_mnar.fitting.advice.coverage import REPLAYED, WEIGHED, Floats, Ints, Shown
+from recsim_mnar.fitting.advice.coverage import REPLAYED, WEIGHED, Agents, Floats, Ints, Shown, folds_of
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import steps_within, user_begins, user_starts
+from recsim_mnar.log.table import Log
+from recsim_mnar.policy.base import Learner
+from recsim_mnar.protocols.leave_one_out.protocol import fold_ranks
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
+LEVEL, TOLERANCE = 0.95, 0.05
+"""Of every simultaneous statement; and the cost of a choice, as a share of the best agent's value, that is none."""
+ONE_SIDED = 1.0 - 2.0 * (1.0 - LEVEL)
+"""Level of two-sided limits of which only one is read."""
 OF_VALUE = 0.2
 """Share of the level's complement that the lower limit of the pick's own value takes; the differences take the rest."""
 CONTROLS, MOST_DECIDED = 20, 2
 """Logs of the control, and in how many of them one best agent may seem to be decided."""
 SOON = (1, 3)
 """Decisions within which an item is shown again: at once, or soon."""
-LASTING = (3, 15)
-"""Decisions over which the rewards that follow are summed: what moves each by little moves their sum by much."""
-Limits = tuple[float, float, float]
-"""A number, and its lower and upper limit."""
+LASTING, EARLIER, SHOWN_BEFORE, WARNED = (3, 15), 15, (15, 60), 0.9
+"""Decisions over which later rewards, earlier decisions and earlier showings are summed, and the level at which all of
+them are looked at together: a false alarm costs an A/B test, and a missed one a wrong pick."""
+FEWEST = 10
+"""Decided pairs without which no agreement of leave-one-out with the log is claimed."""
+SHARES = (0.25, 0.5, 0.75)
+"""Of the other policy in mixed agents, which count as pairs."""
+HELD = 2
+"""Views of each user that leave-one-out holds out, one at a time."""
 Tiring = tuple[float, dict[str, float]]
 """Share of its value that what is shown again may lose, and by agent how often it repeats itself at least."""
 CALM: Tiring = (0.0, {})
@@ -44,30 +69,20 @@ def check(name: str, grade: str, figure: float | None, limit: float | None, sent
 
 
 class Compared:
-    """Agents' values on one log, from moments that are gathered once.
+    """Agents' values on one log, from moments that are gathered once; ``bounds`` are the least and largest reward."""
 
-    Args:
-        shown: the log's recommendations.
-        level: of every simultaneous statement.
-        bounds: least and largest reward possible.
-    """
-
-    def __init__(self, shown: Shown, level: float, bounds: tuple[float, float]) -> None:
-        self.shown, self.level, self.agents = shown, level, list(shown.targets)
-        self.least, self.range = bounds[0], bounds[1] - bounds[0]
+    def __init__(self, shown: Shown, bounds: tuple[float, float] = (0.0, 1.0)) -> None:
+        self.shown, self.agents, self.least, self.range = shown, list(shown.targets), bounds[0], bounds[1] - bounds[0]
         self.clusters = Clusters.of(shown.user, shown.reward.size)
         self.stated = Stated(reward_min=bounds[0], reward_max=bounds[1], propensity_min=shown.logger.least)
-        self.moments = {name: self._gathered(name) for name in self.agents}
+        self.moments: dict[str, Moments] = {}
         self._pairs: dict[tuple[str, str], PairMoments] = {}
-
-    def _gathered(self, agent: str) -> Moments:
-        shown, target = self.shown, self.shown.targets[agent]
-        found = Moments.of(
-            shown.reward, shown.propensity, target, cluster=self.clusters, reward_min=self.least,
-            reward_max=self.least + self.range, unsupported=shown.missing.get(agent),
-        )  # fmt: skip
-        found.denied = self.stated.denied(target, shown.propensity)
-        return found
+        for name, target in shown.targets.items():
+            self.moments[name] = Moments.of(
+                shown.reward, shown.propensity, target, cluster=self.clusters, reward_min=bounds[0],
+                reward_max=bounds[1], unsupported=shown.missing.get(name),
+            )  # fmt: skip
+            self.moments[name].denied = self.stated.denied(target, shown.propensity)
 
     def covered(self, agent: str, level: float) -> Limits:
         """Share of an agent's mass that the log shows in the states that it met."""
@@ -88,7 +103,7 @@ class Compared:
 
     def value(self, agent: str, level: float) -> Limits:
         """Mean reward of a decision; what the log does not show earns anything."""
-        found, hidden = estimate_from_moments(self.moments[agent], AUTO, level=level, stated=self.stated), 0.0
+        found = estimate_from_moments(self.moments[agent], AUTO, level=level, stated=self.stated)
         hidden = self._hidden(agent, level)
         return found.value, max(found.low - hidden, self.least), min(found.high + hidden, self.least + self.range)
 
@@ -104,12 +119,17 @@ class Compared:
         gain, loss = (self._hidden(name, level) if self._pairs[key].differing else 0.0 for name in key)
         return found.value, max(found.low - loss, -self.range), min(found.high + gain, self.range)
 
+    def whole(self) -> list[str]:
+        """Agents that the log may show whole."""
+        end = 2 if self.shown.logger.known == WEIGHED else 0
+        return [name for name in self.agents if self.covered(name, LEVEL)[end] >= 1.0]
+
     def pairs(self) -> list[dict[str, Any]]:
         """All pairs, together at the level (Bonferroni)."""
-        every, rows = list(itertools.combinations(self.agents, 2)), []
-        for a, b in every:
-            value, low, high = self.difference(a, b, 1.0 - (1.0 - self.level) / len(every))
-            found = {"difference": value, "low": low, "high": high, "decided": low > 0.0 or high < 0.0}
+        rows, level = [], 1.0 - (1.0 - LEVEL) / math.comb(len(self.agents), 2)
+        for a, b in itertools.combinations(self.agents, 2):
+            value, low, high = self.difference(a, b, level)
+            found = {"difference": value, "low": low, "high": high, "decided": proved((value, low, high))}
             rows.append({"first": a, "second": b, **found})
         return rows
 
@@ -119,19 +139,15 @@ class Compared:
         Of the pairs only those of the truly best agent can mislead, each at one end: k - 1 of them share the level's
         complement (comparisons with the best, Hsu 1981), less the part of :data:`OF_VALUE`.
         """
-        level = 1.0 - 2.0 * (1.0 - OF_VALUE) * (1.0 - self.level) / (len(self.agents) - 1)
+        level = 1.0 - 2.0 * (1.0 - OF_VALUE) * (1.0 - LEVEL) / (len(self.agents) - 1)
         return self.difference(other, pick, level)[2]
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """What a log says of an agent's choice.
 
-    Attributes:
-        pick: the agent.
-        above: upper limit of what the best agent earns more than it.
-        high: the same as a share of the best agent's value, 0 where it is surely the best.
-        tied: agents that are not surely worse.
+    ``above`` is the upper limit of what the best agent earns more than the pick; ``high`` the same as a share of the
+    best agent's value, 0 where the pick is surely the best; ``tied`` are agents that are not surely worse.
     """
 
     pick: str
@@ -143,10 +159,10 @@ class Decision:
 def decision_for(compared: Compared, pick: str, tires: Tiring = CALM) -> Decision:
     """What the log says of one agent, if what is shown again earns less: the pick always, the others as they repeat."""
     loss, again = tires
-    value, low, _ = compared.value(pick, 1.0 - 2.0 * OF_VALUE * (1.0 - compared.level))
+    value, low, _ = compared.value(pick, 1.0 - 2.0 * OF_VALUE * (1.0 - LEVEL))
     beyond = {name: compared.beyond(name, pick) for name in compared.agents if name != pick}
     if loss > 0.0:
-        kept = {name: again.get(name, 0.0) * compared.value(name, compared.level)[0] for name in beyond}
+        kept = {name: again.get(name, 0.0) * compared.value(name, LEVEL)[0] for name in beyond}
         beyond = {name: most + loss * max(value - kept[name], 0.0) for name, most in beyond.items()}
     above, low = max(beyond.values()), low * (1.0 - loss)
     # The best earns at most `above` more than the pick, which earns at least `low`.
@@ -160,118 +176,84 @@ def decide(compared: Compared, tires: Tiring = CALM) -> Decision:
     return decision_for(compared, min(every, key=lambda each: each.above).pick, tires)
 
 
-def repeating(shown: Shown, agent: str, level: float) -> float:
-    """Lower limit of the probability that an agent shows a user the same item twice running."""
-    follows, starts = ~user_begins(shown.user), user_starts(shown.user)
-    weight = shown.targets[agent] / shown.propensity
-    again = follows & np.r_[False, shown.action[1:] == shown.action[:-1]]
-    sums = np.add.reduceat(again * weight * np.r_[0.0, weight[:-1]], starts)
-    pairs = np.add.reduceat(follows * 1.0, starts)
-    share = float(sums.sum() / pairs.sum())
-    variance = float(np.sum((sums - share * pairs) ** 2)) / float(pairs.sum()) ** 2
-    return min(positive_limits(share, Spread(variance, 0.0, 0.0, 0.0), level)[0], 1.0)
-
-
-def tiring(shown: Shown, within: int, level: float) -> Limits | None:
-    """Logarithm of how much an item earns where it is shown again, over what it earned before.
-
-    Two decisions of a user, at most ``within`` apart, for the same item earn r and later r'. The ratio of the sums of
-    r' and r over such pairs is put over the same ratio over pairs for two items: what changes with time for all items
-    alike cancels. Where all items are always shown as often, who is shown one again is chance: r counts as 1 then, for
-    half of the variance. None where one of the four sums is 0.
-    """
-    user, action, reward, starts = shown.user, shown.action, shown.reward, user_starts(shown.user)
-    parts, before = np.zeros((4, user.size)), np.ones(user.size) if np.ptp(shown.propensity) == 0.0 else reward
-    for lag in range(1, min(within, user.size - 1) + 1):
-        same, again = user[lag:] == user[:-lag], action[lag:] == action[:-lag]
-        for place, which in ((0, same & again), (2, same & ~again)):
-            parts[place, lag:] += which * reward[lag:]
-            parts[place + 1, lag:] += which * before[:-lag]
-    sums = np.add.reduceat(parts, starts, axis=1)
-    totals, signs = sums.sum(axis=1), np.array([1.0, -1.0, -1.0, 1.0])
-    if np.min(totals) <= 0.0:
-        return None
-    effect, apart = float(signs @ np.log(totals)), (signs / totals) @ sums
-    square = apart * apart
-    powers = (float(np.sum(square)), float(square @ apart), float(square @ square))
-    step = 1.0 / float(np.min(totals))
-    spread = Deviations(*powers, starts.size, starts.size, grouped=True).spread(1.0, step, step, level)
-    less, more = spread.reaches(level)
-    return effect, effect - less, effect + more
-
-
-def lasting(shown: Shown, agent: str, within: int, level: float) -> Limits:
-    """What an agent's decision adds to the logged rewards of the user's next decisions, per decision.
-
-    The mean of (w - 1) times the sum, over at most ``within`` decisions that follow, of rewards above the log's mean.
-    It is 0 where nothing outlasts a decision, for w has mean 1 whatever went before. Later actions are the log's.
-    """
-    starts, n = user_starts(shown.user), shown.user.size
-    weight = shown.targets[agent] / shown.propensity
-    sums = np.r_[0.0, np.cumsum(shown.reward - np.mean(shown.reward))]
-    ends = np.repeat(np.r_[starts[1:], n], np.diff(np.r_[starts, n]))
-    later = sums[np.minimum(np.arange(1, n + 1) + within, ends)] - sums[1:]
-    parts = np.add.reduceat((weight - 1.0) * later, starts) / n
-    effect, apart = float(np.sum(parts)), parts - np.mean(parts)
-    square = apart * apart
-    powers = (float(np.sum(square)), float(square @ apart), float(square @ square))
-    step = float(np.max(np.abs(weight - 1.0))) * float(np.max(np.abs(later))) / n
-    less, more = (
-        Deviations(*powers, starts.size, starts.size, grouped=True).spread(1.0, step, step, level).reaches(level)
-    )
-    return effect, effect - less, effect + more
-
-
-def order_checks(shown: Shown, complete: list[str], level: float, tolerance: float) -> tuple[list[Check], Tiring]:
+def order_checks(compared: Compared) -> tuple[list[Check], Tiring]:
     """Carry-over and staying, and how far users may tire of what they are shown again, for all that the log says.
 
-    Args:
-        shown: the log's recommendations.
-        complete: agents whose mean weight may be 1; the others' weights say nothing of effects.
-        level: of the limit on tiring. Effects are found at the strict level over the number of agents.
-        tolerance: tiring is found where it costs more than this share.
+    Effects are found at the strict level over the number of agents, and only of those that are shown whole: the weights
+    of others say nothing of effects.
     """
+    shown = compared.shown
     if user_begins(shown.user).all():
         alone = "every user has one recommendation, so none can change a later one"
         return [check(name, "clear", None, None, alone) for name in ("carry_over", "staying")], CALM
-    strict, effects = 1.0 - (1.0 - STRICT) / len(shown.targets), []
-    for name in complete:
-        sums = OrderSums(float(np.mean(shown.reward)))
-        sums.extend(shown.reward, shown.propensity, shown.targets[name], shown.user)
-        effects.append((name, sums.carry_over(strict), sums.staying(strict)))
-    limit = tiring(shown, SOON[1], 1.0 - 2.0 * (1.0 - level))
+    weights = {name: shown.targets[name] / shown.propensity for name in compared.whole()}
+    limit = tiring(shown.user, shown.action, shown.reward, shown.propensity, SOON[1], ONE_SIDED)
     loss = 1.0 if limit is None else max(-math.expm1(limit[1]), 0.0)
+    again = {name: repeating(shown.user, shown.action, w, ONE_SIDED) for name, w in weights.items() if loss > 0.0}
+    strict, sums = 1.0 - (1.0 - STRICT) / len(shown.targets), {}
+    for name in weights:
+        sums[name] = OrderSums(float(np.mean(shown.reward)))
+        sums[name].extend(shown.reward, shown.propensity, shown.targets[name], shown.user)
     said = f"no recommendation is found to change the next one; tiring may cost an agent up to {loss:.0%} of its value"
-    carried = check("carry_over", "clear", None if limit is None else -math.expm1(limit[0]), loss, said)
-    for within in SOON:
-        tired = tiring(shown, within, STRICT)
-        if tired is not None and tired[2] < math.log1p(-tolerance):
-            less = f"an item that is shown again soon earns {-math.expm1(tired[0]):.0%} less: users tire of it"
-            carried |= {"grade": "off", "sentence": less}
-    stayed = check("staying", "clear", None, None, "no recommendation is found to change who goes on")
-    if not complete:
-        stayed |= {
-            "grade": "cannot say",
-            "sentence": "what changes who goes on is not known, for no agent is shown whole",
-        }
-    for name, carry, stay in effects:
-        if carry[1] > 0.0 or carry[2] < 0.0:
-            moved = (
-                f"what {name} shows moves what the next one earns by {carry[0]:+.3g} [{carry[1]:.3g}, {carry[2]:.3g}]"
-            )
-            carried |= {"grade": "off", "sentence": moved} if carried["grade"] == "clear" else {}
-        if stay[1] > 0.0 or stay[2] < 0.0:
-            span = f"{100 * stay[0]:+.2g} [{100 * stay[1]:+.2g}, {100 * stay[2]:+.2g}]"
+    moved = next(_moved(shown, weights, sums, strict), None)
+    figure = None if limit is None else -math.expm1(limit[0])
+    carried = check("carry_over", "off" if moved else "clear", figure, loss, moved or said)
+    return [carried, _staying(sums, strict)], (loss, again)
+
+
+def _moved(shown: Shown, weights: dict[str, Floats], sums: dict[str, OrderSums], strict: float) -> Iterator[str]:
+    """How what is shown changes what is earned later: what is shown again, the next decision, the next few."""
+    for within in reversed(SOON):
+        tired = tiring(shown.user, shown.action, shown.reward, shown.propensity, within, STRICT)
+        if tired is not None and tired[2] < math.log1p(-TOLERANCE):
+            yield f"an item that is shown again soon earns {-math.expm1(tired[0]):.0%} less: users tire of it"
+    for name, each in sums.items():
+        effect = each.carry_over(strict)
+        if proved(effect):
+            yield f"what {name} shows moves what the next one earns by {_span(effect)}"
+    for said, effect in _lasting(shown, weights):
+        if proved(effect):
+            yield f"{said} by {_span(effect)}"
+
+
+def _lasting(shown: Shown, weights: dict[str, Floats]) -> Iterator[tuple[str, Limits]]:
+    """Effects of more than one decision, which hold for all together at :data:`WARNED` (Bonferroni).
+
+    Earlier showings of an item are read where all items are shown: for what agents show on average, and for uniform
+    choice.
+    """
+    again = [] if shown.logger.least is None else [np.mean(list(weights.values()), axis=0), 1.0 / shown.propensity]
+    level = 1.0 - (1.0 - WARNED) / max((len(LASTING) + 1) * len(weights) + len(SHOWN_BEFORE) * len(again), 1)
+    for name, within in itertools.product(weights, LASTING):
+        said = f"what {name} shows moves what the next {within} recommendations earn together"
+        yield said, lasting(shown.user, shown.reward, weights[name], within, level)
+    for name, weight in weights.items():
+        earlier = earlier_choices(shown.user, weight, EARLIER)
+        said = f"what {name} showed in {EARLIER} decisions moves what it earns in the next"
+        yield said, moved_by(shown.user, shown.reward, weight, earlier, level)
+    for within in SHOWN_BEFORE if again else ():
+        earlier = earlier_showings(shown.user, shown.action, shown.propensity, within)
+        for weight in again:
+            said = f"an item that was shown in the last {within} decisions moves what it earns"
+            yield said, moved_by(shown.user, shown.reward, weight, earlier, level)
+
+
+def _span(effect: Limits) -> str:
+    return f"{effect[0]:+.3g} [{effect[1]:.3g}, {effect[2]:.3g}]"
+
+
+def _staying(sums: dict[str, OrderSums], strict: float) -> Check:
+    """Whether what is shown changes who goes on."""
+    if not sums:
+        unknown = "what changes who goes on is not known, for no agent is shown whole"
+        return check("staying", "cannot say", None, None, unknown)
+    for name, each in reversed(sums.items()):
+        effect, low, high = each.staying(strict)
+        if proved((effect, low, high)):
+            span = f"{100 * effect:+.2g} [{100 * low:+.2g}, {100 * high:+.2g}]"
             went = f"what {name} shows changes who goes on: another recommendation follows {span} points more often"
-            stayed |= {"grade": "off", "figure": stay[0], "sentence": went}
-    for name, within in itertools.product(complete, LASTING):
-        found = lasting(shown, name, within, 1.0 - (1.0 - strict) / len(LASTING))
-        if carried["grade"] == "clear" and (found[1] > 0.0 or found[2] < 0.0):
-            moved = f"{found[0]:+.3g} [{found[1]:.3g}, {found[2]:.3g}]"
-            moved = f"what {name} shows moves what the next {within} recommendations earn together by {moved}"
-            carried |= {"grade": "off", "sentence": moved}
-    again = {name: repeating(shown, name, 1.0 - 2.0 * (1.0 - level)) for name in complete} if loss > 0.0 else {}
-    return [carried, stayed], (loss, again)
+            return check("staying", "off", effect, None, went)
+    return check("staying", "clear", None, None, "no recommendation is found to change who goes on")
 
 
 def turned(user: Ints, reward: Floats, seed: int, number: int) -> Floats:
@@ -284,7 +266,7 @@ def turned(user: Ints, reward: Floats, seed: int, number: int) -> Floats:
     return np.asarray(reward[np.repeat(starts, count) + place])
 
 
-def permuted_clicks(shown: Shown, level: float, bounds: tuple[float, float], seed: int) -> Check:
+def permuted_clicks(shown: Shown, bounds: tuple[float, float], seed: int) -> Check:
     """The control: how often one best agent is decided where each reward stands in another row of its user.
 
     With rewards that keep their row, as some do in a permutation, a share of the true lead would stay. Users with one
@@ -295,6 +277,92 @@ def permuted_clicks(shown: Shown, level: float, bounds: tuple[float, float], see
     user, decided = rows.user if several.any() else np.zeros_like(shown.user), 0
     for number in range(CONTROLS):
         other = replace(rows, reward=turned(user, rows.reward, seed, number))
-        decided += decide(Compared(other, level, bounds)).above <= 0.0
+        decided += decide(Compared(other, bounds)).above <= 0.0
     said = f"with rewards moved to other rows of their users one best agent seems decided in {decided} of {CONTROLS}"
     return check("permuted_clicks", "off" if decided > MOST_DECIDED else "clear", decided, MOST_DECIDED, f"{said} logs")
+
+
+def by_leave_one_out(
+    log: Log, agents: Agents, shown: Shown, compared: Compared | None, tires: Tiring, models: Sequence[dict[str, Any]],
+    off: Sequence[str], seed: int, executor: Executor | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Whether to choose by it: only where its order is the log's, which bounds what its choice costs.
+
+    ``off`` are the checks that are not clear; without ``compared`` the log orders nothing.
+    """
+    row: dict[str, Any] = {"protocol": "leave_one_out", "metric": "hr@1", "decided_pairs": 0, "agree": 0, "reversed": 0}
+    row |= {"pick": None, "advised": False, "cost_low": None, "cost_high": None}
+    why = f"not clear: {', '.join(off)}" if off else ""
+    try:
+        scores = hit_rates(log, agents, shown.n_items, seed, executor)
+        row["pick"] = pick = max(scores, key=lambda name: scores[name])
+        costs = [1.0 - m["values"][pick] / max(max(m["values"].values()), 1e-300) for m in models if m["fits"]]
+        row |= {"cost_low": min(costs), "cost_high": max(costs)} if costs else {}
+        if compared is not None:
+            decided, agree, against = agreement(compared, scores)
+            row |= {"decided_pairs": decided, "agree": agree, "reversed": against}
+            row["cost_high"] = high = decision_for(compared, pick, tires).high
+            if agree < decided:
+                why = f"it orders {decided - agree} of {decided} differences otherwise than the log"
+            elif high > TOLERANCE:
+                why = f"what it picks, {pick}, may cost {high:.0%} of the best agent's value"
+        if row["decided_pairs"] < FEWEST:
+            why = f"the log decides {row['decided_pairs']} differences that could confirm it, fewer than {FEWEST}"
+    except UserError as error:
+        why = str(error)
+    right = f"Leave-one-out orders all {row['decided_pairs']} differences that the log decides as the log does."
+    return row | {"advised": not why, "sentence": f"Do not choose by leave-one-out: {why}." if why else right}
+
+
+def hit_rates(log: Log, agents: Agents, n_items: int, seed: int, executor: Executor | None) -> dict[str, float]:
+    """By agent the share of held-out views that it ranks first, fitted on the same folds as for the log's estimates."""
+    learners = {name: agent for name, agent in agents.items() if isinstance(agent, Learner)}
+    if len(learners) < len(agents):
+        raise UserError("it fits agents anew, and some of these are fitted already")
+    hits, users = dict.fromkeys(learners, 0.0), 0
+    for mine, others in folds_of(log, seed):
+        part, train = log.select(mine), log.select(others)
+        found = fold_ranks(part, learners, n_items=n_items, folds=HELD, seed=seed, train=train, executor=executor)
+        users += next(iter(found.ranks.values())).shape[1]
+        for name, ranks in found.ranks.items():
+            hits[name] += float(np.sum(np.mean(ranks == 1, axis=0)))
+    return {name: total / users for name, total in hits.items()}
+
+
+def agreement(compared: Compared, scores: dict[str, float]) -> tuple[int, int, int]:
+    """How many differences the log decides, and how many of them scores order alike, and the other way round.
+
+    A policy that leaves each decision to one of two others earns, and hits, their weighted mean: it needs no replay.
+    Agents are held against each other, and every mixture of an agent with another one, or with uniform choice where the
+    log shows every item, against the agents. The limits hold for all of them together.
+    """
+    shown = compared.shown
+    least, n_items, rows, starts = shown.logger.least, shown.n_items, shown.user.size, user_starts(shown.user)
+    targets = [*shown.targets.values(), *([] if least is None else [np.full(rows, 1.0 / n_items)])]
+    forms = _forms(len(scores), len(targets))
+    level = 1.0 - (1.0 - LEVEL) / len(forms)
+    weights = np.array(targets) / shown.propensity
+    earned = weights * (shown.reward - compared.least)
+    means = earned.mean(axis=1)
+    apart = np.add.reduceat(earned, starts, axis=1) - np.outer(means, np.diff(np.r_[starts, rows]))
+    square = apart @ apart.T / rows**2 * small_sample_factor(starts.size, level)
+    heaviest = np.maximum(weights.max(axis=1), 0.0 if least is None else 1.0 / least)
+    gaps = np.array([1.0 - compared.covered(name, level)[1] for name in scores] + [0.0] * (least is not None))
+    variance, step = np.einsum("mi,ij,mj->m", forms, square, forms), np.abs(forms) @ heaviest / rows
+    reach = np.array([poisson_reach(v, compared.range * s, level) for v, s in zip(variance, step, strict=True)])
+    low = forms @ means - reach + compared.range * np.minimum(forms, 0.0) @ gaps
+    high = forms @ means + reach + compared.range * np.maximum(forms, 0.0) @ gaps
+    sign = np.where(low > 0.0, 1, np.where(high < 0.0, -1, 0))
+    said = np.sign(np.round(forms @ [*scores.values(), *[1.0 / n_items] * (least is not None)], 12))
+    return tuple(int(np.count_nonzero(each)) for each in (sign, sign * said > 0, sign * said < 0))  # type: ignore[return-value]
+
+
+def _forms(agents: int, base: int) -> Floats:
+    """(m, base) differences of two policies, by their shares in those that they mix."""
+    unit = np.eye(base)
+    rows = [unit[a] - unit[b] for a, b in itertools.combinations(range(agents), 2)]
+    for a, b, share in itertools.product(range(agents), range(base), SHARES):
+        if b > a:
+            mixed = (1.0 - share) * unit[a] + share * unit[b]
+            rows += [mixed - unit[c] for c in range(agents) if c not in (a, b)]
+    return np.array(rows)

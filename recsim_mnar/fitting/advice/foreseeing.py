@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from recsim_mnar.export.arrays import distributions
 from recsim_mnar.fitting.advice.coverage import Floats, Ints, Shown
+from recsim_mnar.fitting.advice.deciding import LEVEL, TOLERANCE, Check, check
+from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.plan.amounts import factor_range, quantile
-from recsim_mnar.own_log.plan.users import UserTotals
+from recsim_mnar.own_log.plan.users import UserTotals, users_an_arm
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 
 CELLS = 1 << 22
@@ -23,6 +27,8 @@ WORSE = 2.0
 """Standard errors, paired by user, by which a model that does not count is worse on held-out users."""
 EPSILONS = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Shares of uniform exploration that are tried."""
+TOO_WIDE = 4.0
+"""A range of users whose ends differ by more than this factor is no number to act on."""
 
 Facts = tuple[Ints, Floats, Floats, Ints]
 """Of entries of one shape: the item, how often the user has viewed it, the share of the user's views times their items'
@@ -33,16 +39,10 @@ Model = dict[str, Any]
 
 
 def histories(log: Log, rows: Ints, n_items: int) -> Floats:
-    """(len(rows), n_items) how often each row's user had viewed each item before it; ``rows`` ascend."""
-    counts, views = np.zeros((len(rows), n_items)), np.flatnonzero(~log.is_bandit)
-    after = np.searchsorted(rows, views)
-    views, after = views[after < len(rows)], after[after < len(rows)]
-    same = log["user"][views] == log["user"][rows[after]]
-    np.add.at(counts, (after[same], log["item"][views[same]]), 1.0)
-    starts = user_starts(log["user"][rows])
-    for first, last in zip(starts, [*starts[1:], len(rows)], strict=True):
-        np.cumsum(counts[first:last], axis=0, out=counts[first:last])
-    return counts
+    """(len(rows), n_items) how often each row's user had viewed each item before it; rows of decisions, ascending."""
+    kept = ~log.is_bandit & np.isin(log["user"], log["user"][rows])
+    kept[rows] = True
+    return ContextRule("counts").of(log.select(kept), n_items)[0].astype(np.float64)
 
 
 def _facts_from(profiles: Floats) -> Callable[[Floats], Facts]:
@@ -102,35 +102,18 @@ def _by_item(n_items: int, segments: int) -> Fit:
     return fit
 
 
-def click_models(
-    log: Log,
-    shown: Shown,
-    limits: Mapping[str, tuple[float, float]],
-    totals: UserTotals,
-    tolerance: float,
-    level: float,
-    seed: int,
-) -> list[Model]:
-    """Each model's fit to held-out users, and what it foresees; ``raw`` values are its own, ``values`` within limits.
+def click_models(log: Log, shown: Shown, limits: Mapping[str, tuple[float, float]], seed: int) -> list[Model]:
+    """Each model's fit to held-out users, and what it foresees: ``raw`` values are its own.
 
-    Args:
-        log: with recommendations; rewards are clicks.
-        shown: its recommendations and the agents.
-        limits: by agent, of its value as the log shows it.
-        totals: of the users.
-        tolerance: for :func:`users_an_arm`.
-        level: likewise.
-        seed: of the users that models are fitted on.
+    ``values`` are kept within ``limits``, those of each agent's value as the log shows it. Rewards are clicks.
     """
-    n_items = next(iter(shown.taken.values())).shape[1]
-    draw = derive_seed(seed, "advise/models")
+    n_items, draw = shown.n_items, derive_seed(seed, "advise/models")
     rows = _whole_users(log, max(CELLS // n_items, 100), draw)
     users, clicks, place = log["user"][rows], log["reward"][rows], np.arange(len(rows))
     starts, every = user_starts(users), histories(log, rows, n_items)
     facts_of = _facts_from(every[np.r_[starts[1:], len(rows)] - 1])
     facts: Facts = tuple(each[place, log["action"][rows]] for each in facts_of(every))
     asked = facts_of(histories(log, shown.states, n_items))
-    half = uniforms(draw, Stream.PROTOCOL, users, 1) < 0.5
     kinds: dict[str, Fit] = {
         "clicks go with views": _logistic(lambda f: [np.log1p(f[1]), f[2]]),
         "clicks are independent": _logistic(lambda f: []),
@@ -138,22 +121,17 @@ def click_models(
         "items' appeal": _by_item(n_items, 1),
         "by segment of users": _by_item(n_items, 1 << TASTES),
     }
-    held, found = {}, []
-    for name, fit in kinds.items():
-        rate = np.zeros(len(rows))
-        for part in (half, ~half):
-            trained = fit(tuple(f[~part] for f in facts), clicks[~part])  # type: ignore[arg-type]
-            rate[part] = trained(tuple(f[part] for f in facts))  # type: ignore[arg-type]
-        held[name] = np.add.reduceat(np.log(np.clip(np.where(clicks > 0.0, rate, 1.0 - rate), 1e-9, 1.0)), starts)
-    best = max(held.values(), key=np.sum)
+    half = uniforms(draw, Stream.PROTOCOL, users, 1) < 0.5
+    held = {name: np.add.reduceat(_held_out(fit, facts, clicks, half), starts) for name, fit in kinds.items()}
+    best, found = max(held.values(), key=np.sum), []
     for name, fit in kinds.items():
         rates, apart = fit(facts, clicks)(asked), best - held[name]
         raw = {agent: float(np.mean(np.sum(t * rates, axis=1))) for agent, t in shown.taken.items()}
         values = {agent: min(max(value, limits[agent][0]), limits[agent][1]) for agent, value in raw.items()}
         fits = bool(apart.sum() <= WORSE * math.sqrt(apart.size) * apart.std())
-        users_needed = users_an_arm(totals, max(values.values()), len(values), tolerance, level)
+        needed = users_an_arm(shown.totals, max(values.values()), len(values), TOLERANCE, LEVEL)
         score = float(held[name].sum() / len(rows))
-        found.append({"model": name, "score": score, "fits": fits, "values": values, "users": users_needed, "raw": raw})
+        found.append({"model": name, "score": score, "fits": fits, "values": values, "users": needed, "raw": raw})
     return found
 
 
@@ -166,70 +144,77 @@ def _whole_users(log: Log, most: int, seed: int) -> Ints:
     return rows[np.isin(number, kept)]
 
 
-def totals_of(shown: Shown) -> UserTotals:
-    """Users' totals of recommendations."""
-    starts, r = user_starts(shown.user), shown.reward
-    sums, lengths, squares = (np.add.reduceat(each, starts) for each in (r, np.ones(r.size), r * r))
-    return UserTotals(sums, lengths, squares, float(np.sum((r - r.mean()) ** 2)), bool(np.all((r == 0.0) | (r == 1.0))))
+def _held_out(fit: Fit, facts: Facts, clicks: Floats, half: NDArray[np.bool_]) -> Floats:
+    """Log likelihood of each click, or of none, by a fit to the other half of the users."""
+    rate = np.zeros(clicks.size)
+    for part in (half, ~half):
+        one, other = (tuple(f[some] for f in facts) for some in (part, ~part))
+        rate[part] = fit(other, clicks[~part])(one)  # type: ignore[arg-type]
+    return np.asarray(np.log(np.clip(np.where(clicks > 0.0, rate, 1.0 - rate), 1e-9, 1.0)))
 
 
-def users_an_arm(totals: UserTotals, value: float, arms: int, tolerance: float, level: float) -> int | None:
-    """Users an arm from which the arm with the largest mean costs at most ``tolerance`` with probability ``level``.
-
-    Bechhofer's (1954) indifference zone: N = 2 (t s / (tolerance value))^2. t is the quantile of the largest of k - 1
-    normal variables with correlations 1/2, s the spread of a user's deviation over the mean number of decisions where
-    every user's rewards are so many times as frequent. The gap between agents does not enter.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import ndtr
-
-    if not (value > 0.0 and totals.value > 0.0):
-        return None
-    x = np.linspace(-8.0, 8.0, 2001)
-    density = np.exp(-x * x / 2.0) / np.sum(np.exp(-x * x / 2.0))
-    t = brentq(lambda t: float(density @ ndtr(x + t * math.sqrt(2.0)) ** (arms - 1)) - level, -5.0, 10.0)
-    spread = totals.variance_under(value / totals.value - 1.0) / totals.length**2
-    return max(math.ceil(2.0 * (t / (tolerance * value)) ** 2 * spread), 2)
+def models_check(models: Sequence[Model], agents: Sequence[Mapping[str, Any]]) -> Check:
+    """Whether some model that fits gives each agent a value that the log's own limits leave open."""
+    fitting = [model["raw"] for model in models if model["fits"]]
+    missed = [r["agent"] for r in agents if not any(r["low"] <= raw[r["agent"]] <= r["high"] for raw in fitting)]
+    if missed:
+        said = f"no click model that fits gives what the log shows of {', '.join(missed)}"
+        return check("click_models", "off", len(missed), 0.0, said)
+    return check("click_models", "clear", 0.0, 0.0, "click models that fit give what the log shows of every agent")
 
 
-def range_of_users(models: Iterable[Model], totals: UserTotals, level: float) -> tuple[int, int, int] | None:
-    """Users an arm that suffice whichever of the fitting models holds, and the range with the log's own error."""
+def ab_test(models: Sequence[Model], totals: UserTotals) -> tuple[dict[str, Any] | None, str]:
+    """Users an arm that suffice whichever of the fitting models holds, and their range; or why they are not known."""
     needed = [model["users"] for model in models if model["fits"] and model["users"] is not None]
     if not needed:
-        return None
-    less, more = factor_range(totals.relative_error(relative=True), level)
-    return max(needed), math.floor(min(needed) * less), math.ceil(min(max(needed) * more, 1e15))
+        return None, "no model of clicks fits"
+    less, more = factor_range(totals.relative_error(relative=True), LEVEL)
+    low, high = math.floor(min(needed) * less), math.ceil(min(max(needed) * more, 1e15))
+    if high > TOO_WIDE * low:
+        return None, f"it may take {low:,} to {high:,} users an arm"
+    number = f"{sum(model['fits'] for model in models)} of {len(models)}"
+    said = f"The range is that of the click models that fit ({number}) and of the log's own error."
+    return {"users": max(needed), "low": low, "high": high, "tolerance": TOLERANCE, "why": said}, ""
 
 
-def exploration(
-    shown: Shown, today: Floats | None, values: Mapping[str, float], totals: UserTotals, tolerance: float, rows: int,
-    level: float,
-) -> tuple[float, int]:  # fmt: skip
+def what_to_log(log: Log, shown: Shown, models: Sequence[Model], have: int, whole: bool) -> dict[str, Any]:
+    """The exploration by which the log would decide whichever of the fitting models held.
+
+    ``have`` users are what an arm can have; no more than their rows are asked for where agents are not shown ``whole``:
+    what nobody has seen yet may soon be clear.
+    """
+    today = None if shown.logger.policy is None else distributions(log, shown.logger.policy, shown.states)
+    values = [m["values"] for m in models if m["fits"] and max(m["values"].values()) > 0.0]
+    values = values or [dict.fromkeys(shown.targets, float(shown.totals.value))]
+    rows = math.ceil(have * shown.totals.length)
+    epsilon, needed = max((exploration(shown, today, each, rows) for each in values), key=lambda each: each[1])
+    mixed = "" if epsilon == 1.0 else f" in {epsilon:.0%} of cases and by today's policy in the others"
+    asked = needed if whole else min(needed, rows)
+    may = f" (up to {needed:,} may be needed before it decides)" if needed > asked else ""
+    line = (
+        f"Log first: about {asked:,} recommendations{may}, drawn uniformly from all {shown.n_items:,} items{mixed}, "
+        "all with their propensities; then advise again, naming that log's policy by --logging."
+    )
+    return {"epsilon": epsilon, "rows": asked, "line": line}
+
+
+def exploration(shown: Shown, today: Floats | None, values: Mapping[str, float], rows: int) -> tuple[float, int]:
     """Share of uniform exploration, and rows, from which the log would decide if these were the agents' values.
 
     Under the mixture p a row's weighted difference has the variance E[sum over items of (p_a - p_b)^2 / p value],
-    with the users' dependence of the log. Another agent is excluded where its upper limit is at most ``tolerance`` of
-    the best value. The least share is taken for which the platform's rows suffice; all of it where none does.
-
-    Args:
-        shown: with the agents' distributions.
-        today: (S, n_items) the log's own policy's; None where it is not known, and counts as nothing.
-        values: by agent.
-        totals: of the log's users.
-        tolerance: share of the best value.
-        rows: that the platform has.
-        level: of the decision.
+    with the users' dependence of the log. Another agent is excluded where its upper limit is at most the tolerance of
+    the best value. The least share is taken for which ``rows`` suffice; all of it where none does. ``today`` is what
+    the log's own policy takes (S, n_items); where it is not known it counts as nothing.
     """
     best = max(values, key=lambda name: values[name])
-    z, n_items = quantile(1.0 - (1.0 - level) / (len(values) - 1)), shown.taken[best].shape[1]
-    needed = math.inf
+    z, needed = quantile(1.0 - (1.0 - LEVEL) / (len(values) - 1)), math.inf
     for epsilon in EPSILONS:
-        mixed = (0.0 if today is None else (1.0 - epsilon) * today) + epsilon / n_items
+        mixed = (0.0 if today is None else (1.0 - epsilon) * today) + epsilon / shown.n_items
         needed = 0.0
         for name, value in values.items():
             square = float(np.mean(np.sum((shown.taken[best] - shown.taken[name]) ** 2 / mixed, axis=1)))
-            room = values[best] - value + tolerance * values[best]
-            needed = max(needed, z * z * square * values[best] * max(totals.design_effect, 1.0) / room**2)
+            room = values[best] - value + TOLERANCE * values[best]
+            needed = max(needed, z * z * square * values[best] * max(shown.totals.design_effect, 1.0) / room**2)
         if needed <= rows:
             break
     return epsilon, math.ceil(needed)

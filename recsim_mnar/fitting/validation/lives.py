@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.log import schema
-from recsim_mnar.log.rows import user_begins
+from recsim_mnar.log.rows import steps_within, user_begins
 from recsim_mnar.log.table import Log
 
 Floats = NDArray[np.float64]
@@ -24,14 +24,12 @@ _COLUMNS = ("owner", "shown", "item", "reward", "time")
 
 @dataclass(frozen=True)
 class Lives:
-    """Rows of users 0 .. n_users - 1, each user's together and in order; n rows.
+    """Rows of users 0 .. n_users - 1, each of whom has one, a user's together and in order; n rows.
 
     Attributes:
-        n_users: users, all of whom have a row.
-        n_items: items are 0 .. n_items - 1.
         owner: (n,) user of each row.
         shown: (n,) whether it is a recommendation; else a view (or a rating).
-        item: (n,) viewed, rated or shown.
+        item: (n,) viewed, rated or shown, below n_items.
         reward: (n,) of recommendations, or the rating; NaN where there is none.
         time: (n,).
     """
@@ -86,19 +84,19 @@ class Lives:
 
     def position(self) -> Ints:
         """(n,) place of each row among its user's, from 0."""
-        return _places(user_begins(self.owner))
+        return steps_within(self.owner)
 
     def runs(self, gap: float | None = None) -> tuple[Ints, Ints]:
-        """Runs of rows of one kind and user; with ``gap``, cut also where more time than that passes.
+        """(n,) number of each row's run, of one kind and user, and (n,) its place in it from 0.
 
-        Returns:
-            (n,) number of each row's run, ascending, and (n,) its place in it from 0.
+        With ``gap``, runs are cut also where more time than that passes.
         """
         new = user_begins(self.owner)
         new[1:] |= self.shown[1:] != self.shown[:-1]
         if gap is not None:
             new[1:] |= np.diff(self.time) > gap
-        return np.cumsum(new) - 1, _places(new)
+        run = np.cumsum(new) - 1
+        return run, steps_within(run)
 
     def earlier(self, counted: NDArray[np.bool_]) -> Ints:
         """(n,) how many earlier rows of the same user and item are marked."""
@@ -124,8 +122,3 @@ class Lives:
     def ticks(self) -> bool:
         """Whether time only counts a user's rows."""
         return bool(np.all(self.gaps()[1] == 1.0))
-
-
-def _places(begins: NDArray[np.bool_]) -> Ints:
-    """(n,) place of each row in its stretch, from 0."""
-    return np.arange(len(begins)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from recsim_mnar.fitting.validation.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Columns
 from recsim_mnar.fitting.validation.lives import Floats, Ints, Lives
-from recsim_mnar.fitting.validation.two_groups import CUMULATIVE, SCALED, SHARES, STANDARD, Columns
 from recsim_mnar.log.rows import user_begins
 
 BINS = 30
@@ -32,12 +32,10 @@ _PRIOR = 3.0
 
 @dataclass(frozen=True)
 class Material:
-    """What statistics are made of.
+    """What statistics are made of: the lives of all users, real and simulated.
 
     Attributes:
-        lives: of all users, real and simulated.
-        same_items: whether an item's number means the same on both sides.
-        clock: whether times are known on both sides.
+        same_items, clock: whether item numbers mean the same, and times are known, on both sides.
         items: (n_items, d) directions of items: those that the same users meet are near each other; None without
             ``same_items``.
     """
@@ -80,15 +78,10 @@ def by_item(rows: Lives):  # type: ignore[no-untyped-def]  # scipy has no types
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """A row of the table: a check, the question that it bears on ("valid for ..."), and what its headline is in words.
 
-    Attributes:
-        name: of the check.
-        question: what it bears on: "valid for ...".
-        what: the headline in words.
-        tolerance: distances up to so much above chance are small.
-        shown: whether it hangs on what users are recommended.
-        columns: of the users; None where a log has nothing for it.
+    Distances up to ``tolerance`` above chance are small. ``shown`` says whether it hangs on what users are recommended.
+    ``columns`` are the users'; None where a log has nothing for it.
     """
 
     name: str

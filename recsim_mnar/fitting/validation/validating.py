@@ -5,25 +5,34 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.fitting.validation.checks import CANNOT_SAY, CHECKS, CLOSE, MATCHES, OFF, Check, graded
-from recsim_mnar.fitting.validation.classifier import telling_apart
-from recsim_mnar.fitting.validation.lives import Lives
-from recsim_mnar.fitting.validation.logging_policy import Shown, shown_in, uniform_policy
+from recsim_mnar.fitting.validation.checks import (
+    CHECKS,
+    Check,
+    Columns,
+    Groups,
+    Validation,
+    compared,
+    graded,
+    telling_apart,
+)
+from recsim_mnar.fitting.validation.lives import Ints, Lives
+from recsim_mnar.fitting.validation.logging_policy import Shown, shown_in
 from recsim_mnar.fitting.validation.statistics import TABLE, Material, Row
-from recsim_mnar.fitting.validation.two_groups import Groups, compared
 from recsim_mnar.log.receipts import arrays_digest
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
+from recsim_mnar.policy.registry import uniform_policy
 from recsim_mnar.progress import counting
 from recsim_mnar.resuming import stage, work
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
+from recsim_mnar.simulation.named import names_catalogue
 from recsim_mnar.worlds.base import DecisionWorld
 
 KINDS = ("statistics", "classifier")
@@ -42,57 +51,6 @@ _NEVER = (
     "what another policy would earn, and what recommendations do in the long run",
     "items and users of a kind that the log does not hold",
 )
-
-
-@dataclass(frozen=True)
-class Validation:
-    """A world held against a log.
-
-    Attributes:
-        checks: graded.
-        not_checked: questions that no check bears on, each with the reason.
-        notes: what must be known to read the figures.
-        facts: users, items, seed, the policy that simulated users met; JSON types.
-    """
-
-    checks: list[Check]
-    not_checked: list[str]
-    notes: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def valid_for(self) -> list[str]:
-        """Questions whose checks the world passes: not told from the log, or by little."""
-        return [c.question for c in self.checks if c.grade in (MATCHES, CLOSE)]
-
-    @property
-    def not_valid_for(self) -> list[str]:
-        """Questions whose checks it fails."""
-        return [c.question for c in self.checks if c.grade == OFF]
-
-    @property
-    def cannot_say(self) -> list[str]:
-        """Questions whose checks had too little to see a difference by, or could not be tested."""
-        return [c.question for c in self.checks if c.grade == CANNOT_SAY]
-
-    def check(self, name: str) -> Check:
-        """A check by its name.
-
-        Raises:
-            UserError: there is none.
-        """
-        by_name = {check.name: check for check in self.checks}
-        if name not in by_name:
-            raise UserError(f"no check {name!r}; {nearest(name, by_name)}")
-        return by_name[name]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        return {
-            "valid_for": self.valid_for, "not_valid_for": self.not_valid_for, "cannot_say": self.cannot_say,
-            "not_checked": self.not_checked, "notes": self.notes, "facts": self.facts,
-            "checks": [check.to_dict() for check in self.checks],
-        }  # fmt: skip
 
 
 def validate_world(
@@ -127,10 +85,6 @@ def validate_world(
         most_users: real users looked at; a random choice where there are more.
         report: called with a line whenever a stage begins.
 
-    Returns:
-        the checks with their grades, and which questions the world is valid for, not valid for, or was not held
-        against.
-
     Raises:
         UserError: too few users, an unknown check, a log and a world that do not go together.
     """
@@ -153,11 +107,7 @@ def validate_world(
 
 
 def _identity(world: Any) -> Any:
-    """What says which world this is, JSON types.
-
-    Raises:
-        UserError: it is a function.
-    """
+    """What says which world this is, JSON types; a function says nothing, and is refused."""
     if hasattr(world, "digest"):
         return world.digest()
     if not hasattr(world, "describe"):
@@ -166,19 +116,30 @@ def _identity(world: Any) -> Any:
     return [world.describe(), arrays_digest(catalogue.arrays()) if hasattr(catalogue, "arrays") else None]
 
 
+def _drawn(log: Log, seed: int) -> Ints:
+    """The users of a log in a drawn order."""
+    users = log.users()
+    return users[np.argsort(uniforms(seed, Stream.PROTOCOL, users, 0), kind="stable")]
+
+
 def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
     """At most so many real users and :data:`_MOST_ROWS` rows, and two random halves of them."""
-    users = log.users()
+    users = _drawn(log, derive_seed(seed, "users"))
     if len(users) < LEAST_USERS:
         raise UserError(
             f"validate needs at least {LEAST_USERS} users to divide the log by user, it has {len(users)}: log more, or "
             "name a column of users"
         )
-    most = max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))
-    order = np.argsort(uniforms(derive_seed(seed, "users"), Stream.PROTOCOL, users, 0), kind="stable")
-    users = users[order[:most]]
+    users = users[: max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))]
     whole, first, second = (log.select(np.isin(log["user"], some)) for some in (users, users[::2], users[1::2]))
     return whole, first, second
+
+
+def _fewer(held: Log, seed: int) -> Log:
+    """At most :data:`FITTED_USERS` users, and some :data:`FITTED_CLICKS` clicks."""
+    users, clicks = _drawn(held, derive_seed(seed, "fewer")), float(held["reward"][held.is_bandit].sum())
+    most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
+    return held if len(users) <= most else held.select(np.isin(held["user"], users[:most]))
 
 
 @dataclass(frozen=True)
@@ -230,38 +191,37 @@ def _case(
     elif fits:
         notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
     made = world.make() if hasattr(world, "ensemble") else world
+    largest = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
+    same = same_items
+    if same is None:  # a fit has items of its own
+        itself = getattr(world, "catalogues", ()) is not None or getattr(made, "matrix", None) is not None
+        same = itself if fits else names_catalogue(log.provenance, made)
+    _refuse(made, largest, n_items, same)
+    if not same:
+        notes.append("the world's items are not the log's: only what does not name items is compared")
+    report("the policy that made the log")
+    shown = shown_in(made, log, (first, second), logging, same_items=same, seed=derive_seed(seed, "logging policy"))
+    notes += [shown.says] * bool(shown.says)
+    held = second if anew else log
+    held = _fewer(held, seed) if shown.details["how"] == "fitted" else held
+    size = max(n_items or 0, largest + 1, made.n_items)
+    return _Case(made, first if anew else None, held, shown, seed, size, same, notes)
+
+
+def _refuse(made: Any, largest: int, n_items: int | None, same: bool) -> None:
+    """Raise UserError for a world and a log, whose largest item is known, that do not go together."""
     if not isinstance(made, DecisionWorld):
         raise UserError(
             f"validate: the {made.name} world is not one whose users are recommended one item at a time (sessions, "
             "ratings, features)"
         )
-    largest = max(int(log["item"].max(initial=-1)), int(log["action"].max(initial=-1)))
     if n_items is not None and n_items <= largest:
         raise UserError(f"n_items is {n_items}, but the log has item {largest}")
-    same = _same_items(world, made, log, fits) if same_items is None else same_items
     if same and made.n_items <= largest:  # its numbers could not mean the same
         raise UserError(
             f"validate: the log has item {largest}, the world {made.n_items} items: set n_items, or fit the world to "
             "this log"
         )
-    if not same:
-        notes.append("the world's items are not the log's: only what does not name items is compared")
-    report("the policy that made the log")
-    shown = shown_in(made, log, (first, second), logging, same_items=same, seed=derive_seed(seed, "logging policy"))
-    size = max(n_items or 0, largest + 1, made.n_items)
-    held = second if anew else log
-    if shown.details["how"] == "fitted":
-        held = _fewer(held, seed)
-    return _Case(made, first if anew else None, held, shown, seed, size, same,
-                 notes + [shown.says] * bool(shown.says))  # fmt: skip
-
-
-def _fewer(held: Log, seed: int) -> Log:
-    """At most :data:`FITTED_USERS` users, and some :data:`FITTED_CLICKS` clicks."""
-    users, clicks = held.users(), float(held["reward"][held.is_bandit].sum())
-    most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
-    order = np.argsort(uniforms(derive_seed(seed, "fewer"), Stream.PROTOCOL, users, 0), kind="stable")
-    return held if len(users) <= most else held.select(np.isin(held["user"], users[order[:most]]))
 
 
 def _fit(world: Any, n_items: int | None, seed: int, report: Callable[[str], None]) -> Callable[[Log], Any]:
@@ -275,17 +235,6 @@ def _fit(world: Any, n_items: int | None, seed: int, report: Callable[[str], Non
     )
 
 
-def _same_items(given: Any, world: Any, log: Log, fitted: bool) -> bool:
-    """Whether a fit has items of its own, or a log's provenance names the catalogue of the world."""
-    if fitted:
-        return getattr(given, "catalogues", ()) is not None or getattr(world, "matrix", None) is not None
-    told = log.provenance.get("world")
-    if not isinstance(told, dict) or told.get("name") != world.name:
-        return False
-    own, params = world.params.to_dict(), told.get("params", {})
-    return all(own.get(name) == params.get(name) for name in ("n_items", "catalogue_seed", "n_factors"))
-
-
 def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report: Callable[[str], None]) -> list[Check]:
     """What exchanging users tells: the statistics, and the classifier."""
     report("simulating users")
@@ -296,24 +245,25 @@ def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report:
     allowance = 1.0 + (1.0 / known) / (1.0 / held + 1.0 / n_simulated) if known else 1.0
     material = Material.of([*real, *simulated], same_items=case.same_items, clock=not Lives.joined(real).ticks)
     groups = Groups(known, held, n_simulated, derive_seed(case.seed, "groups"), allowance)
-    rows = [*TABLE] if case.shown.known else _whatever_is_shown(case, simulated)
+    columns = {row: row.columns(material) for row in TABLE}
+    rows = TABLE if case.shown.known else _whatever_is_shown(case, simulated)
     found: list[Check] = []
     report("statistics")
     for row in counting(TABLE, "checks") if "statistics" in kinds else ():
-        made = functools.partial(_check, row, material, groups)
+        made = functools.partial(_check, row, columns[row], groups)
         checks = stage(row.name.replace(" ", "-"), made, CHECKS)
         found += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
     if "classifier" in kinds:
         report("classifier")
-        told: list[Check] = stage("classifier", lambda: telling_apart(material, rows, groups), CHECKS)
+        of = [each for each in (columns[row] for row in rows) if each is not None]
+        told: list[Check] = stage("classifier", lambda: telling_apart(of, groups), CHECKS)
         found += told
     not_checked += _unseen(case, material)
     return found
 
 
-def _check(row: Row, material: Material, groups: Groups) -> list[Check]:
+def _check(row: Row, columns: Columns | None, groups: Groups) -> list[Check]:
     """The check of a row of the table; none where the log has nothing for it."""
-    columns = row.columns(material)
     if columns is None:
         return []
     return [Check(name=row.name, kind="statistic", question=row.question, what=row.what, tolerance=row.tolerance,
@@ -326,7 +276,7 @@ def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
     others = case.simulated(n, uniform_policy(case.world.n_items))[:1]
     material = Material.of([simulated[0], *others], same_items=case.same_items, clock=False)
     groups = Groups(0, n, n, derive_seed(case.seed, "shown"), draws=199)
-    checks = [(row, _check(row, material, groups)) for row in TABLE if not row.shown]
+    checks = [(row, _check(row, row.columns(material), groups)) for row in TABLE if not row.shown]
     return [row for row, found in checks if all(check.p is not None and check.p > _SAME for check in found)]
 
 

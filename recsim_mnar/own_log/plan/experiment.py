@@ -114,7 +114,7 @@ def plan_ab(
         raise UserError(
             f"{pilot.name} has no users, by whom an A/B test is planned: name their column with --user-column"
         )
-    totals = UserTotals.of(pilot)
+    totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     entering = pilot.users_per_day if users_per_day is None else users_per_day

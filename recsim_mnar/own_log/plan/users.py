@@ -8,8 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from recsim_mnar.log.columns import Floats, user_sums
-from recsim_mnar.own_log.plan.pilot import Pilot
+from recsim_mnar.log.columns import Clusters, Floats, user_sums
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,13 @@ class UserTotals:
     unit: bool
 
     @staticmethod
-    def of(pilot: Pilot) -> UserTotals:
-        """Of a log; without users every decision is one."""
-        reward = pilot.reward
-        mean = float(reward.mean())
+    def of(reward: Floats, clusters: Clusters | None) -> UserTotals:
+        """Of the rewards (n,) of a log's decisions; without users every decision is one."""
         return UserTotals(
-            user_sums(reward, pilot.clusters),
-            user_sums(np.ones(reward.size), pilot.clusters),
-            user_sums(reward * reward, pilot.clusters),
-            float(np.sum((reward - mean) ** 2)),
+            user_sums(reward, clusters),
+            user_sums(np.ones(reward.size), clusters),
+            user_sums(reward * reward, clusters),
+            float(np.sum((reward - float(reward.mean())) ** 2)),
             bool(np.all((reward == 0.0) | (reward == 1.0))),
         )
 
@@ -98,3 +95,23 @@ class UserTotals:
         below = self.rewards if relative else self.decisions
         influence = self.deviations**2 / self.variance - 1.0 - 2.0 * (below / below.mean() - 1.0)
         return float(influence.std(ddof=1)) / math.sqrt(self.users)
+
+
+def users_an_arm(totals: UserTotals, value: float, arms: int, tolerance: float, level: float) -> int | None:
+    """Users an arm from which the arm with the largest mean costs at most ``tolerance`` with probability ``level``.
+
+    Bechhofer's (1954) indifference zone: N = 2 (t s / (tolerance value))^2. t is the quantile of the largest of k - 1
+    normal variables with correlations 1/2, s the spread of a user's deviation over the mean number of decisions where
+    every user's rewards are so many times as frequent. The gap between arms does not enter. None where the best
+    arm's ``value``, or that of the log, is not positive.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import ndtr
+
+    if not (value > 0.0 and totals.value > 0.0):
+        return None
+    x = np.linspace(-8.0, 8.0, 2001)
+    density = np.exp(-x * x / 2.0) / np.sum(np.exp(-x * x / 2.0))
+    t = brentq(lambda t: float(density @ ndtr(x + t * math.sqrt(2.0)) ** (arms - 1)) - level, -5.0, 10.0)
+    spread = totals.variance_under(value / totals.value - 1.0) / totals.length**2
+    return max(math.ceil(2.0 * (t / (tolerance * value)) ** 2 * spread), 2)

@@ -9,8 +9,10 @@ from recsim_mnar import make_world, validate_world
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation import validating
+from recsim_mnar.fitting.validation.logging_policy import Shown
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import Policy
+from recsim_mnar.policy.features import FeaturePolicy
 from recsim_mnar.policy.registry import learner
 from recsim_mnar.simulation import simulate
 
@@ -124,18 +126,17 @@ def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
     assert held(log).facts["users_held_out"] == int(30 * N_USERS / clicks)
 
 
-def test_item_shares_would_have_accused_the_right_world():
-    """What was done before: everybody is shown the log's shares of items."""
-    log = unnamed(learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0))
-    shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS)
-    assert held(log).not_valid_for == []
-
-    class Shares(LastViewed):
-        def probabilities(self, users):
-            return np.tile(shares / shares.sum(), (len(users), 1))
-
-    other = validate_world(lambda half: world(), unnamed(Shares()), same_items=True, checks=["statistics"])
-    assert other.check("clicks by interest").real < held(log).check("clicks by interest").real
+def test_item_shares_would_have_accused_the_right_world(monkeypatch):
+    """Were everybody shown the log's shares of items, as if the logger did not look at users."""
+    made = world(sigma_omega_initial=2.0)
+    policy = learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0)
+    log = Log(simulate(made, policy, N_USERS, 1).columns, {})
+    assert validate_world(made, log, same_items=True, checks=["statistics"]).not_valid_for == []
+    shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS) / log.is_bandit.sum()
+    blind = FeaturePolicy(N_ITEMS, "last", last=1, distribution=lambda x: np.tile(shares, (len(x), 1)))
+    monkeypatch.setattr(validating, "shown_in", lambda *asked, **more: Shown(blind, True, "", {"how": "shares"}))
+    found = validate_world(made, log, same_items=True, checks=["statistics"])
+    assert found.check("clicks by interest").grade == found.check("clicks by place").grade == "off"
 
 
 def test_what_cannot_be_shown_again_is_not_held_against_the_world():
@@ -167,7 +168,13 @@ class Calendar(type(world())):
 
 
 def test_simulated_users_are_numbered_as_the_log_s():
-    made = Calendar(world().params)
-    log = simulate(made, learner("random").fit(Log({}), n_items=N_ITEMS, seed=0), N_USERS, 1)
-    found = validate_world(made, log, same_items=True, checks=["statistics"])
-    assert found.check("popular items").grade != "off"
+    """The later half of the users alone: with other numbers they would be simulated as the first."""
+    made = Calendar(world(sigma_mu_organic=1.5).params)
+    random = learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
+    log = simulate(made, random, N_USERS // 2, 1, first_user=N_USERS // 2)
+    grades = []
+    for shift in (0, N_USERS // 2):
+        renumbered = Log({**log.columns, "user": log["user"] - shift}, log.provenance)
+        found = validate_world(made, renumbered, same_items=True, checks=["statistics"])
+        grades.append(found.check("popular items").grade)
+    assert grades == ["matches", "off"]

@@ -5,11 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.fitting.validation.checks import Check, graded, holm
-from recsim_mnar.fitting.validation.classifier import auc, told_apart
+from recsim_mnar.fitting.validation.checks import (
+    CUMULATIVE,
+    SCALED,
+    SHARES,
+    Check,
+    Columns,
+    Groups,
+    auc,
+    compared,
+    graded,
+    holm,
+    told_apart,
+)
 from recsim_mnar.fitting.validation.lives import Lives
 from recsim_mnar.fitting.validation.statistics import TABLE, Material
-from recsim_mnar.fitting.validation.two_groups import CUMULATIVE, SCALED, SHARES, Columns, Groups, compared
 from recsim_mnar.log.table import from_columns
 
 
