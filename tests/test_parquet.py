@@ -65,7 +65,8 @@ def same(one, other):
 
 @pytest.mark.parametrize("n", [1, 2, 33, 129, 1000])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_row_comes_back(n, form, tmp_path):
+def test_every_row_comes_back(n, form, tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "GROUP_ROWS", 64)
     log = rows(n, n)
     write_stream(path := tmp_path / f"x.{form}", pieces_of(log, n // 3, n // 2), log.provenance, form)
     same(Log.read(path), log if form != "csv" else Log(log.columns))
