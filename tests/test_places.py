@@ -37,9 +37,10 @@ def parts_of(folder, ending, users=(0, 20, 40), size=10):
     return LogBlocks.open(folder)
 
 
+@pytest.mark.parametrize("size", [10, 20])
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
-def test_a_block_is_read_where_it_lies(tmp_path, ending):
-    blocks = parts_of(tmp_path / "log", ending)
+def test_a_block_is_read_where_it_lies(tmp_path, ending, size):
+    blocks = parts_of(tmp_path / "log", ending, size=size)
     places = blocks.places(10)
     assert [(place.file.name, place.n_rows, place.number) for place in places[:3]] == [
         (f"p0.{ending}", 30, 0),
