@@ -3,11 +3,8 @@
 python examples/bandit.py
 """
 
-from recsim_mnar.log import Log
+from recsim_mnar import Log, make_world, replay, simulate_online
 from recsim_mnar.policy import registry
-from recsim_mnar.replays.probabilities import replay
-from recsim_mnar.simulation.online import simulate_online
-from recsim_mnar.worlds import make_world
 
 world = make_world("sessions", None, ["n_items=10"])
 for name in ("random", "epsilon-greedy", "ucb1", "lin-ucb", "lin-thompson"):

@@ -7,11 +7,8 @@ import sys
 
 import gymnasium as gym
 
-from recsim_mnar.log import Log
+from recsim_mnar import Log, make_world, replay, simulate
 from recsim_mnar.policy import EpsilonMixture, registry
-from recsim_mnar.replays.probabilities import replay
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds import make_world
 
 try:
     from stable_baselines3 import DQN

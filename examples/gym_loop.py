@@ -3,11 +3,9 @@
 import gymnasium as gym
 import numpy as np
 
+from recsim_mnar import Log, estimate, replay
 from recsim_mnar.envs.recording import RecordLog
-from recsim_mnar.estimators import estimate_value
-from recsim_mnar.log import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import policy_uniforms
 
 SEED, USERS = 3, 200
@@ -33,7 +31,7 @@ target = registry.learner("user-popularity-greedy").fit(Log({}), n_items=20, see
 print(f"{len(log):,} events of {len(log.users())} users; CTR of the logging policy {log['reward'][shown].mean():.5f}")
 print(
     "user-popularity-greedy,",
-    estimate_value(
+    estimate(
         log["reward"][shown],
         log["propensity"][shown],
         replay(log, target)[shown],

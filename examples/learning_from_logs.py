@@ -3,12 +3,8 @@
 python examples/learning_from_logs.py
 """
 
-from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.log import Log
+from recsim_mnar import Log, difference, estimate, make_world, replay, simulate
 from recsim_mnar.policy import registry
-from recsim_mnar.replays.probabilities import replay
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds import make_world
 
 world = make_world("sessions", None, ["n_items=10"])
 logging = registry.learner("user-popularity+epsilon=0.3").fit(Log({}), n_items=world.n_items, seed=0)
@@ -21,7 +17,7 @@ for name in ("reward-cross-entropy", "poem"):
     policy = registry.learner(name).fit(training, n_items=world.n_items, seed=0)
     target = replay(test, policy)[test.is_bandit]
     more = difference(*given, target, given[1], **told)
-    print(f"{name}: {estimate_value(*given, target, **told)}")
+    print(f"{name}: {estimate(*given, target, **told)}")
     print(f"  more than the logging policy by {more.value:+.5f} [{more.low:+.5f}, {more.high:+.5f}]")
     # What nobody knows outside a simulator: it is shown to other users.
     seen = simulate(world, policy, n_users=1500, seed=3).bandit()["reward"]

@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from recsim_mnar.log import Log
+from recsim_mnar import Log, make_world, simulate
 from recsim_mnar.policy import registry
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds import make_world
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("file", nargs="?", type=Path, default=Path("events.csv"))

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from recsim_mnar.log import Log
+from recsim_mnar import Log, make_world, simulate
 from recsim_mnar.policy import registry
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds import make_world
 
 world = make_world("sessions", "quick")
 policy = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)

@@ -13,30 +13,27 @@ import sys
 
 import numpy as np
 
+from recsim_mnar import Estimate, UserError, estimate
 from recsim_mnar.datasets import open_bandit
-from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Estimate, estimate_value
 
 
 def show(title: str, log, target: np.ndarray, truth: float) -> list[Estimate]:
     print(f"\n{title}; the policy's own log shows a click rate of {truth:.4f}")
     estimates = []
     for estimator, clip in (("ips", None), ("clipped_ips", 15.0), ("snips", None)):
-        estimate = estimate_value(log.reward, log.propensity, target, estimator=estimator, clip=clip)
-        covers = "covers it" if estimate.low <= truth <= estimate.high else "misses it"
-        print(f"  {estimate.estimator:12s} {estimate.value:.4f}  [{estimate.low:.4f}, {estimate.high:.4f}] {covers}")
-        facts = estimate.diagnostics
-        print(
-            f"  {'':12s} sampling alone [{facts['sampling_low']:.4f}, {facts['sampling_high']:.4f}], {estimate.method}"
-        )
-        estimates.append(estimate)
+        found = estimate(log.reward, log.propensity, target, estimator=estimator, clip=clip)
+        covers = "covers it" if found.low <= truth <= found.high else "misses it"
+        print(f"  {found.estimator:12s} {found.value:.4f}  [{found.low:.4f}, {found.high:.4f}] {covers}")
+        facts = found.diagnostics
+        print(f"  {'':12s} sampling alone [{facts['sampling_low']:.4f}, {facts['sampling_high']:.4f}], {found.method}")
+        estimates.append(found)
     print(f"  effective sample {estimates[0].ess:,.0f} of {len(log):,} rows; verdict: {estimates[0].verdict}")
     return estimates
 
 
 def main(folder: str | None = None, campaign: str = "women") -> dict[str, list[Estimate]]:
-    thompson = open_bandit.load(folder, policy="bts", campaign=campaign)
-    uniform = open_bandit.load(folder, policy="random", campaign=campaign)
+    thompson = open_bandit.load_open_bandit(folder, policy="bts", campaign=campaign)
+    uniform = open_bandit.load_open_bandit(folder, policy="random", campaign=campaign)
     print(f"Open Bandit, campaign {campaign}: {thompson.n_actions} items, {len(thompson):,} rows a log")
     return {
         "uniform": show("Uniform, from the Thompson log", thompson, thompson.uniform(), uniform.reward.mean()),

@@ -5,10 +5,9 @@ pip install 'recsim-mnar[implicit]' && python examples/outside_recommender.py
 
 import sys
 
+from recsim_mnar import compare, make_world
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
-from recsim_mnar.worlds import make_world
 
 try:
     from implicit.nearest_neighbours import CosineRecommender

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recsim_mnar import DecisionWorld
 from recsim_mnar.rng import Stream, uniforms
-from recsim_mnar.worlds import DecisionWorld, Params, PlainLanes
+from recsim_mnar.worlds import Params, PlainLanes
 
 
 @dataclass(frozen=True)

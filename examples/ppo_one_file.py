@@ -12,9 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 import recsim_mnar  # noqa: F401  (registers the environments)
-from recsim_mnar.policy import FeaturePolicy
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds import make_world
+from recsim_mnar import FeaturePolicy, make_world, simulate
 
 try:
     import torch

@@ -15,11 +15,8 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import rng
-from recsim_mnar.log import Log
-from recsim_mnar.policy import observe_events, registry, scores_of
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds import make_world
+from recsim_mnar import Log, make_world, rng, simulate
+from recsim_mnar.policy import observe_events, registry
 
 AGENTS = ("random", "popularity", "item-knn", "mf-naive-ratings", "mf-ips-ratings")
 N_NEW = 1000
@@ -61,7 +58,7 @@ def meet(setting: str, n_users: int) -> None:
             policy = registry.learner(name).fit(train, n_items=world.n_items, seed=1)
             policy.reset(users)
             observe_events(policy, told["user"], told["item"], told["reward"])
-            scores = np.asarray(scores_of(policy, users), np.float64)
+            scores = np.asarray(policy.scores(users), np.float64)
         anything = truth[users, best(scores)]
         new = truth[users, best(np.where(known, -np.inf, scores))]
         # Only these predict ratings; the others' scores are of another kind.

@@ -19,15 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
+from recsim_mnar import Record, UserError, make_world
 from recsim_mnar.agents.constant_lists import ConstantList
 from recsim_mnar.datasets.interactions import read_interactions
-from recsim_mnar.errors import UserError
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import notes, weighted_leave_one_out
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
-from recsim_mnar.worlds import make_world
 
 SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights", "at-t0", "item-first")
 

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 import recsim_mnar  # registers the environments
-from recsim_mnar.log import Log
+from recsim_mnar import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.rng import policy_uniforms
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.fitting.advice import Question, advise_on
-from recsim_mnar.log import Log
+from recsim_mnar import Log, Question, advise
 
 ITEMS, VIEWS, SHOWN = 8, 5, 8
 
@@ -56,7 +55,7 @@ for world in (viewed_is_not_clicked, coin):
         question = Question(
             agents=("random", "popularity", "user-popularity", "item-knn"), logging=logging, n_items=ITEMS
         )
-        found = advise_on(log, question)
+        found = advise(log, question)
         print(f"\n{world.__name__.replace('_', ' ')}, logged under {logging}; truth:", end=" ")
         print(", ".join(f"{name} {value:.3f}" for name, value in truth.items()))
         print("\n".join([*found.coverage(), *found.sentences()]))

@@ -1,4 +1,8 @@
-"""Simulated people, recommendations and logs whose known truth judges evaluation protocols."""
+"""Simulated people, recommendations and logs whose known truth judges evaluation protocols.
+
+What users call stands here, and in the ``__all__`` of ``datasets``, ``envs``, ``estimators``, ``export``,
+``integrations``, ``testing`` and ``worlds``; agents are reached by name. All else is internal and may change.
+"""
 
 from recsim_mnar._start import begin as _begin
 
@@ -6,63 +10,129 @@ _begin()  # before all else, and Gymnasium and NumPy take the better part of a c
 
 import importlib as _importlib  # noqa: E402  (likewise)
 from pathlib import Path as _Path  # noqa: E402
+from typing import TYPE_CHECKING as _TYPE_CHECKING  # noqa: E402
 from typing import Any as _Any  # noqa: E402
 
 import gymnasium as _gymnasium  # noqa: E402
 
 __version__ = "0.2.0"
 
-# Where each public name is defined; it is imported when it is first asked for: `import recsim_mnar` stays light.
+if _TYPE_CHECKING:
+    from recsim_mnar.datasets.interactions import Interactions as Interactions
+    from recsim_mnar.errors import UserError as UserError
+    from recsim_mnar.estimators import Estimate as Estimate
+    from recsim_mnar.estimators import difference as difference
+    from recsim_mnar.estimators import estimate_value as _estimate_value
+    from recsim_mnar.fitting.advice import Advice as Advice
+    from recsim_mnar.fitting.advice import Question as Question
+    from recsim_mnar.fitting.advice import advise_on as _advise_on
+    from recsim_mnar.fitting.calibration import FittedWorld as FittedWorld
+    from recsim_mnar.fitting.calibration import calibrate_world as _calibrate_world
+    from recsim_mnar.fitting.validation import Validation as Validation
+    from recsim_mnar.fitting.validation import validate_world as _validate_world
+    from recsim_mnar.log import Log as Log
+    from recsim_mnar.own_log.plan import ABPlan as ABPlan
+    from recsim_mnar.own_log.plan import EstimatePlan as EstimatePlan
+    from recsim_mnar.own_log.plan import LoggingPlan as LoggingPlan
+    from recsim_mnar.own_log.plan import plan_ab as plan_ab
+    from recsim_mnar.own_log.plan import plan_estimate as plan_estimate
+    from recsim_mnar.own_log.plan import plan_logging as plan_logging
+    from recsim_mnar.policy import FeaturePolicy as FeaturePolicy
+    from recsim_mnar.policy import Learner as Learner
+    from recsim_mnar.policy import Policy as Policy
+    from recsim_mnar.policy import SampledPolicy as SampledPolicy
+    from recsim_mnar.policy.registry import learner as _learner
+    from recsim_mnar.protocols.base import Protocol as Protocol
+    from recsim_mnar.protocols.comparison import Comparison as Comparison
+    from recsim_mnar.protocols.comparison import compare as compare
+    from recsim_mnar.protocols.interactions import compare_interactions as compare_interactions
+    from recsim_mnar.protocols.records import Record as Record
+    from recsim_mnar.replays.probabilities import replay as replay
+    from recsim_mnar.replays.truth import value_on_log as value_on_log
+    from recsim_mnar.resuming import resumable as resumable
+    from recsim_mnar.simulation import simulate as simulate
+    from recsim_mnar.simulation.online import OnlineRun as OnlineRun
+    from recsim_mnar.simulation.online import simulate_online as simulate_online
+    from recsim_mnar.studies import Study as Study
+    from recsim_mnar.studies import run_study as run_study
+    from recsim_mnar.testing.kinds import check_named as _check_named
+    from recsim_mnar.worlds import DecisionWorld as DecisionWorld
+    from recsim_mnar.worlds import ExposureWorld as ExposureWorld
+    from recsim_mnar.worlds import PlatformWorld as PlatformWorld
+    from recsim_mnar.worlds import World as World
+    from recsim_mnar.worlds import make_world as make_world
+
+    advise = _advise_on
+    agent = _learner
+    calibrate = _calibrate_world
+    check = _check_named
+    estimate = _estimate_value
+    validate = _validate_world
+    read_log = Log.read
+
+# Where each public name is defined, under the name behind the colon where that is another. A module is imported when it
+# is first asked for: `import recsim_mnar` stays light. Type checkers read the block above.
 _DEFINED_IN = {
+    "ABPlan": "own_log.plan",
     "Advice": "fitting.advice",
+    "Comparison": "protocols.comparison",
+    "DecisionWorld": "worlds",
+    "Estimate": "estimators",
+    "EstimatePlan": "own_log.plan",
+    "ExposureWorld": "worlds",
+    "FeaturePolicy": "policy",
     "FittedWorld": "fitting.calibration",
+    "Interactions": "datasets.interactions",
     "Learner": "policy",
     "Log": "log",
+    "LoggingPlan": "own_log.plan",
+    "OnlineRun": "simulation.online",
+    "PlatformWorld": "worlds",
     "Policy": "policy",
-    "advise_on": "fitting.advice",
-    "calibrate_world": "fitting.calibration",
+    "Protocol": "protocols.base",
+    "Question": "fitting.advice",
+    "Record": "protocols.records",
+    "SampledPolicy": "policy",
+    "Study": "studies",
+    "UserError": "errors",
+    "Validation": "fitting.validation",
+    "World": "worlds",
+    "advise": "fitting.advice:advise_on",
+    "agent": "policy.registry:learner",
+    "calibrate": "fitting.calibration:calibrate_world",
+    "check": "testing.kinds:check_named",
+    "compare": "protocols.comparison",
+    "compare_interactions": "protocols.interactions",
     "difference": "estimators",
-    "estimate_value": "estimators",
+    "estimate": "estimators:estimate_value",
     "make_world": "worlds",
     "plan_ab": "own_log.plan",
     "plan_estimate": "own_log.plan",
     "plan_logging": "own_log.plan",
+    "read_log": "log:Log.read",
+    "replay": "replays.probabilities",
     "resumable": "resuming",
     "run_study": "studies",
-    "validate_world": "fitting.validation",
+    "simulate": "simulation",
+    "simulate_online": "simulation.online",
+    "validate": "fitting.validation:validate_world",
+    "value_on_log": "replays.truth",
 }
-_MODULES = (
-    "agents",
-    "fitting",
-    "datasets",
-    "envs",
-    "errors",
-    "estimators",
-    "export",
-    "integrations",
-    "log",
-    "models",
-    "policy",
-    "propensities",
-    "protocols",
-    "replays",
-    "report",
-    "rng",
-    "simulation",
-    "studies",
-    "testing",
-    "worlds",
-)
-__all__ = ["__version__", *_DEFINED_IN, *_MODULES]
+_PACKAGES = ("agents", "datasets", "envs", "estimators", "export", "integrations", "testing", "worlds")
+__all__ = ["__version__", *_DEFINED_IN, *_PACKAGES]
 
 
 def __getattr__(name: str) -> _Any:
-    """Import a public name or a module of the package when it is first asked for."""
-    if name in _DEFINED_IN:
-        return getattr(_importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
-    if name in _MODULES:
+    """Import a public name or package when it is first asked for."""
+    if name in _PACKAGES:
         return _importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _DEFINED_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, path = _DEFINED_IN[name].partition(":")
+    found = _importlib.import_module(f"{__name__}.{module}")
+    for part in (path or name).split("."):
+        found = getattr(found, part)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -165,7 +165,7 @@ _OF_OTHER_WORLDS = frozenset(
 def _agent(name: str) -> None:
     """Fit an agent on a small log and let it act; one that this log cannot serve has nothing to compile here."""
     from recsim_mnar.policy import registry
-    from recsim_mnar.policy.capabilities import learning_of
+    from recsim_mnar.policy.door import learning_of
     from recsim_mnar.simulation.items import simulate
     from recsim_mnar.simulation.online import simulate_online
     from recsim_mnar.worlds import make_world

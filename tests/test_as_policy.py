@@ -20,22 +20,8 @@ from recsim_mnar.policy import (
     as_learner,
     as_policy,
     registry,
-    scores_of,
 )
-from recsim_mnar.policy.capabilities import (
-    ChoosesSettings,
-    CountsLeaveOneOut,
-    Forgets,
-    KnowsScores,
-    LearnsFromOutcomes,
-    ObservesViews,
-    ReadsRatings,
-    able,
-    has_fixed_distribution,
-    is_softened,
-    rewrapped,
-    unwrapped,
-)
+from recsim_mnar.policy.door import able, has_fixed_distribution, is_softened, rewrapped, unwrapped
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
@@ -157,7 +143,7 @@ def test_an_object_without_probabilities_acts_until_they_are_asked_for(world):
     with pytest.raises(UserError, match=r"policy 'silent' has no method probabilities\(users\)"):
         replay(log, silent)
     told = types.SimpleNamespace(**vars(silent), probabilities=Bare().probabilities)
-    np.testing.assert_array_equal(scores_of(told, np.arange(2)), Bare().probabilities(np.arange(2)))
+    np.testing.assert_array_equal(as_policy(told).scores(np.arange(2)), Bare().probabilities(np.arange(2)))
 
 
 @pytest.mark.parametrize(
@@ -219,14 +205,13 @@ def test_what_a_plain_object_answers_is_looked_at(world, answer, message):
 
 def test_abilities_are_those_of_the_policy_within():
     bare, last, uniform = as_policy(Bare()), as_policy(Remembering()), Uniform(N_ITEMS)
-    for ability in (ObservesViews, LearnsFromOutcomes, Forgets, KnowsScores):
-        assert able(bare, ability) is None
-        assert able(uniform, ability) is None
-        assert able(last, ability) is last
-        wrapped = EpsilonMixture(last, 0.1)
-        assert able(wrapped, ability) is wrapped
-        assert able(EpsilonMixture(bare, 0.1), ability) is None
-    assert able(last, ReadsRatings) is None
+    for method in ("observe", "learn", "forget", "scores"):
+        assert not bare.defines(method)
+        assert not uniform.defines(method)
+        assert last.defines(method)
+        assert EpsilonMixture(last, 0.1).defines(method)
+        assert not EpsilonMixture(bare, 0.1).defines(method)
+    assert not last.defines("observe_ratings")
     with pytest.raises(UserError, match="'Bare' has no scores to soften"):
         SoftmaxPolicy(Bare(), 1.0)
     assert SoftmaxPolicy(Remembering(), 1.0).name == "last+temperature=1"
@@ -256,8 +241,8 @@ def test_abilities_of_learners_are_found_within_names_and_softening():
     softened = registry.learner("item-knn+neighbours=3+epsilon=0.1")
     assert is_softened(softened)
     assert not is_softened(registry.learner("item-knn"))
-    assert able(softened, CountsLeaveOneOut) is unwrapped(softened)
-    assert able(softened, ChoosesSettings) is None
+    assert able(softened, "leave_one_out_ranks") is unwrapped(softened)
+    assert able(softened, "chosen_on") is None
     assert registry.learner("popularity+epsilon=0.1").ignores_own_views == (
         unwrapped(registry.learner("popularity")).ignores_own_views
     )
@@ -301,5 +286,5 @@ def test_what_is_no_learner_is_refused(world):
         with pytest.raises(UserError, match=f"agent 'mine'.*{message}"):
             leave_one_out(log, {"mine": wrong}, n_items=N_ITEMS, folds=2)
     nothing = types.SimpleNamespace(name="mine", fit=lambda log, *, n_items, seed: None)
-    with pytest.raises(UserError, match=r"agent 'mine'.*what fit\(\) returned has no method act"):
+    with pytest.raises(UserError, match=r"agent 'mine'.*fit\(\) must return a fitted policy, got None"):
         leave_one_out(log, {"mine": nothing}, n_items=N_ITEMS, folds=2)

@@ -11,14 +11,13 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.cli import main
-from recsim_mnar.contracts.named import Checked, check_named
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.policy import Policy
 from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.off_policy import OffPolicy
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.testing import check_estimator, check_policy, check_protocol, check_vector
+from recsim_mnar.testing import check_estimator, check_protocol, check_vector
+from recsim_mnar.testing.kinds import Checked, check_named
 from recsim_mnar.worlds import make_world
 
 OWN = '''
@@ -126,8 +125,8 @@ def run(capsys, *arguments):
         ("own_things:Duck", 0, "own_things:Duck keeps the 18 rules of a policy"),
         ("own_things:Fits", 0, "keeps the 18 rules of a policy"),
         ("own_things:Named+share=0.3+epsilon=0.1", 0, "keeps the 18 rules of a policy"),
-        ("own_things:Wrong", 3, "act() states .0416667 of item"),
-        ("own_things:Wrong", 3, "    return the probability, over the uniform, of the action drawn"),
+        ("own_things:Wrong", 3, "act() states .0416667 for item"),
+        ("own_things:Wrong", 3, "    return the probability, over the uniform alone, of the action drawn"),
         ("own_things:World", 0, "keeps the 15 rules of a world"),
         ("own_things:weighted", 0, "keeps the 7 rules of an estimator"),
         ("own_things:nothing", 3, "is an estimator that breaks 2 of 7 rules"),
@@ -267,86 +266,6 @@ def test_vector_environments():
     (found,) = check_vector(vector(Shifted), lambda: WorldEnv(world), steps=40)
     assert found.rule == "lanes_same_step"
     assert "reward" in found.why
-
-
-class Uniform(Policy):
-    """Any item, by state that deep copies and callers can reach where a derived class lets them."""
-
-    seen = {"views": 0}  # noqa: RUF012  (what a class holds is shared, which is the point)
-
-    def __init__(self, n_items=12):
-        self.n_items = n_items
-        self.kept = np.full((7, n_items), 1 / n_items)
-
-    def reset(self, users):
-        pass
-
-    def observe(self, users, items):
-        self.seen["views"] += len(users)
-
-    def probabilities(self, users):
-        return np.full((len(users), self.n_items), 1 / self.n_items)
-
-    def act(self, users, uniforms):
-        return (uniforms * self.n_items).astype(np.int64), np.full(len(users), 1 / self.n_items)
-
-
-class CountsForAll(Uniform):
-    """What it counts belongs to the class, so copies count together."""
-
-    def probabilities(self, users):
-        favourite = self.seen["views"] % self.n_items
-        return np.tile(0.5 / self.n_items + 0.5 * (np.arange(self.n_items) == favourite), (len(users), 1))
-
-    def act(self, users, uniforms):
-        edges = self.probabilities(users).cumsum(axis=1)
-        actions = np.minimum((edges <= uniforms[:, None]).sum(axis=1), self.n_items - 1)
-        return actions, self.propensity_of(users, actions)
-
-
-class KeepsWhatItGives(Uniform):
-    """Hands out the array that it goes on reading."""
-
-    def probabilities(self, users):
-        return self.kept[: len(users)]
-
-
-class FillsOneBuffer(Uniform):
-    """Writes each answer over the last one, which its caller may still hold."""
-
-    def __init__(self, n_items=12):
-        super().__init__(n_items)
-        self.actions = np.zeros(7, np.int64)
-
-    def act(self, users, uniforms):
-        actions = self.actions[: len(users)] if len(users) <= 7 else np.zeros(len(users), np.int64)
-        actions[:] = uniforms * self.n_items
-        return actions, np.full(len(users), 1 / self.n_items)
-
-
-@pytest.mark.parametrize(
-    ("kind", "rule", "words"),
-    [
-        (CountsForAll, "copies_are_apart", "after a deep copy of it viewed and learned more"),
-        (KeepsWhatItGives, "answers_are_given_away", "probabilities()'s array was written in by its caller"),
-        (FillsOneBuffer, "answers_are_given_away", "act()'s actions array was changed by a later call"),
-    ],
-)
-def test_state_that_a_policy_shares(kind, rule, words):
-    found = {finding.rule: finding for finding in check_policy(kind, n_draws=2_000)}
-    assert words in found[rule].why
-    assert found[rule].fix
-
-
-def test_a_policy_that_cannot_be_copied_deeply_is_held_to_its_fresh():
-    class Uncopied(Uniform):
-        def __deepcopy__(self, memo):
-            raise TypeError("a handle of a library")
-
-        def fresh(self):
-            return Uncopied(self.n_items)
-
-    assert check_policy(Uncopied, n_draws=2_000) == []
 
 
 def test_environments_by_their_ids(capsys, monkeypatch):

@@ -1,15 +1,20 @@
-"""Campaigns by recommenders, and the feedback loop."""
+"""Campaigns by recommenders, and the example of a feedback loop."""
 
 from __future__ import annotations
+
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop, gini
 from recsim_mnar.simulation.platform import lists_of, run_campaign, run_campaigns, true_quality
 from recsim_mnar.worlds import make_world
+
+EXAMPLE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "feedback_loop.py"))
+feedback_loop, gini = EXAMPLE["feedback_loop"], EXAMPLE["gini"]
 
 
 @pytest.fixture(scope="module")

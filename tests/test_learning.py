@@ -13,8 +13,7 @@ from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policy import Policy
-from recsim_mnar.policy.adapting import as_policy
-from recsim_mnar.policy.capabilities import learning_of
+from recsim_mnar.policy.door import as_policy, learning_of
 from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
 from recsim_mnar.replays.probabilities import replay

@@ -9,155 +9,14 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, registry
-from recsim_mnar.policy.acting import GRID, Acting
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.answers import GRID, Acting
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from twins.odd_policies import PLANTED, SOUND, DependsOnTheBatch, OrderOfRounds, P, Right, Single
 
-P = 6
-
-
-class Right(Policy):
-    """Half the time the item viewed last, by inversion of its distribution."""
-
-    name = "right"
-
-    def __init__(self, n_items=P):
-        self.n_items = n_items
-        self.last = {}
-
-    def reset(self, users):
-        self.last.update(dict.fromkeys(users.tolist(), 0))
-
-    def observe(self, users, items):
-        self.last.update(zip(users.tolist(), items.tolist(), strict=True))
-
-    def probabilities(self, users):
-        favourite = [self.last[user] for user in users.tolist()]
-        return 0.5 / self.n_items + 0.5 * np.eye(self.n_items)[favourite]
-
-    def draw(self, users, uniforms):
-        edges = np.cumsum(self.probabilities(users), axis=1)
-        return np.minimum((edges <= np.asarray(uniforms)[:, None]).sum(axis=1), self.n_items - 1)
-
-    def act(self, users, uniforms):
-        actions = self.draw(users, uniforms)
-        return actions, self.propensity_of(users, actions)
-
-
-class WrongPropensity(Right):
-    """States 1 / P, and draws by its distribution."""
-
-    def act(self, users, uniforms):
-        return self.draw(users, uniforms), np.full(len(users), 1 / P)
-
-
-class DependsOnTheBatch(Right):
-    """Mixes in what the others of the call like."""
-
-    def probabilities(self, users):
-        own = super().probabilities(users)
-        return 0.5 * own + 0.5 * own.mean(axis=0)
-
-
-class ChangesState(Right):
-    """``act`` counts as a view of the item shown."""
-
-    def act(self, users, uniforms):
-        actions, propensities = super().act(users, uniforms)
-        self.observe(users, actions)
-        return actions, propensities
-
-
-class OwnGenerator(Right):
-    """Draws by a generator of its own."""
-
-    def __init__(self, n_items=P):
-        super().__init__(n_items)
-        self.generator = np.random.default_rng(0)
-
-    def act(self, users, uniforms):
-        return super().act(users, self.generator.random(len(users)))
-
-
-class MutatesItsInput(Right):
-    """Sorts what it is handed."""
-
-    def act(self, users, uniforms):
-        uniforms *= 0.5
-        return super().act(users, uniforms)
-
-
-class UnlikeItsDraws(Right):
-    """States the same thing everywhere, and draws otherwise: uniforms squared."""
-
-    def draw(self, users, uniforms):
-        return super().draw(users, np.asarray(uniforms) ** 2)
-
-
-class StaleAfterLearn(Right):
-    """Says the probabilities of before ``learn``; acts and states by those after."""
-
-    def __init__(self, n_items=P):
-        super().__init__(n_items)
-        self.weights = np.ones(n_items)
-        self.said = None
-
-    def _now(self, users):
-        return np.tile(self.weights / self.weights.sum(), (len(users), 1))
-
-    def probabilities(self, users):
-        if self.said is None:
-            self.said = self._now([0])
-        return np.repeat(self.said, len(users), axis=0)
-
-    def act(self, users, uniforms):
-        now = self._now(users)
-        actions = np.minimum((np.cumsum(now, axis=1) <= np.asarray(uniforms)[:, None]).sum(axis=1), P - 1)
-        return actions, now[np.arange(len(users)), actions]
-
-    def learn(self, users, actions, rewards, propensities):
-        np.add.at(self.weights, actions, 1.0)
-
-
-class StaleForItsOwnUsers(StaleAfterLearn):
-    """The same, said to learn from each user alone, so that ``simulate`` takes it."""
-
-    learns = "own user"
-
-
-class IgnoresTheUniform(Right):
-    """Takes the likeliest item, whatever the uniform, and states its probability."""
-
-    def draw(self, users, uniforms):
-        return self.probabilities(users).argmax(axis=1)
-
-
-class NotAllItsMass(Right):
-    """Its probabilities sum to less than 1."""
-
-    def probabilities(self, users):
-        return 0.9 * super().probabilities(users)
-
-
-NUMBER = r"[0-9.e-]+"
-ODD = [
-    (WrongPropensity, rf"act\(\) states {NUMBER} for item \d of user 0, probabilities\(\) says {NUMBER}"),
-    (DependsOnTheBatch, rf"act\(\) states {NUMBER} for item \d of user \d+, propensity_of\(\) then says {NUMBER}"),
-    (ChangesState, rf"act\(\) states {NUMBER} for item \d of user 0, probabilities\(\) says {NUMBER}"),
-    (OwnGenerator, r"asked twice for user 0 with the uniform 0\.\d+, act\(\) takes item \d and item \d"),
-    (MutatesItsInput, r"act\(\) writes in the arrays that it is handed"),
-    (
-        UnlikeItsDraws,
-        rf"at 512 even uniforms act\(\) takes item \d for user 0 in {NUMBER} of them, prob.* says {NUMBER}",
-    ),
-    (StaleAfterLearn, rf"learns from all users|act\(\) states {NUMBER} .* propensity_of\(\) then says {NUMBER}"),
-    (StaleForItsOwnUsers, rf"act\(\) states {NUMBER} for item \d of user \d+, propensity_of\(\) then says {NUMBER}"),
-    (IgnoresTheUniform, rf"at 512 even uniforms act\(\) takes item \d for user 0 in 1 of them, prob.* says {NUMBER}"),
-    (NotAllItsMass, r"its probabilities must sum to 1, a sum is 0\.9"),
-]
 RUNS = {
     "simulate": lambda world, policy: simulate(world, policy, 60, 3),
     "simulate_online": lambda world, policy: simulate_online(world, policy, 60, 3, lanes=16),
@@ -172,10 +31,10 @@ def world():
 
 
 @pytest.mark.parametrize("run", [name for name in RUNS if name != "record"])
-@pytest.mark.parametrize(("kind", "words"), ODD, ids=lambda thing: getattr(thing, "__name__", ""))
-def test_an_odd_policy_is_refused_in_one_line(world, run, kind, words):
-    with pytest.raises(UserError, match=f"^policy 'right':? ({words})") as refused:
-        RUNS[run](world, kind())
+@pytest.mark.parametrize("planted", [each for each in PLANTED if each.refused], ids=lambda each: each.kind.__name__)
+def test_an_odd_policy_is_refused_in_one_line(world, run, planted):
+    with pytest.raises(UserError, match=f"^policy 'right':? ({planted.refused})") as refused:
+        RUNS[run](world, planted.kind())
     assert "\n" not in str(refused.value)
 
 
@@ -185,47 +44,7 @@ def test_one_user_at_a_time_shows_no_batch(world):
     np.testing.assert_array_equal(log["propensity"][log.is_bandit] > 0, True)
 
 
-class Single(Right):
-    """Float32 throughout."""
-
-    def probabilities(self, users):
-        return super().probabilities(users).astype(np.float32)
-
-
-class Seeded(Right):
-    """The uniform seeds a generator: its actions over even uniforms are as if drawn."""
-
-    def draw(self, users, uniforms):
-        drawn = [np.random.default_rng(int(u * 2**53)).random() for u in np.asarray(uniforms).tolist()]
-        return super().draw(users, np.array(drawn))
-
-
-class OrderOfRounds(Right):
-    """Learns from all users: what it does depends on who came before."""
-
-    def __init__(self, n_items=P):
-        super().__init__(n_items)
-        self.total = 1
-
-    def learn(self, users, actions, rewards, propensities):
-        for user, action in zip(users.tolist(), actions.tolist(), strict=True):
-            self.total = (31 * self.total + 7 * user + action) % 1009
-
-    def probabilities(self, users):
-        likes = 1.0 + (self.total + np.arange(self.n_items)) % 4
-        return np.tile(likes / likes.sum(), (len(users), 1))
-
-
-class OnlyActs:
-    """Without ``probabilities``: nothing to hold it against but the range of what it states."""
-
-    name, n_items = "bare", P
-
-    def act(self, users, uniforms):
-        return np.minimum((uniforms * P).astype(int), P - 1), np.full(len(users), 1 / P)
-
-
-@pytest.mark.parametrize("kind", [Right, Single, Seeded, OrderOfRounds, OnlyActs])
+@pytest.mark.parametrize("kind", SOUND)
 def test_a_legitimate_policy_is_accepted(world, kind):
     for name, run in RUNS.items():
         if kind is not OrderOfRounds or name == "simulate_online":

@@ -1,31 +1,123 @@
-"""What a person finds at the top of the package."""
+"""What users import: the names at the top, those of a few packages, and that each is described."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.metadata
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import recsim_mnar
 
+TOP = {
+    "verbs": """advise agent calibrate check compare compare_interactions difference estimate make_world plan_ab
+        plan_estimate plan_logging read_log replay resumable run_study simulate simulate_online validate
+        value_on_log""",
+    "nouns": """ABPlan Advice Comparison DecisionWorld Estimate EstimatePlan ExposureWorld FeaturePolicy FittedWorld
+        Interactions Learner Log LoggingPlan OnlineRun PlatformWorld Policy Protocol Question Record SampledPolicy Study
+        UserError Validation World""",
+}
+VERBS, NOUNS = TOP["verbs"].split(), TOP["nouns"].split()
+PACKAGES = {
+    "agents": "",
+    "datasets": """Interactions OpenBanditLog RatingStudy load_coat load_ml100k load_open_bandit load_yahoo_r3
+        read_interactions read_ratings""",
+    "envs": """CampaignsEnv CampaignsVectorEnv PurchasesEnv PurchasesVectorEnv RecordLog RecordVectorLog WorldEnv
+        WorldVectorEnv campaigns_env campaigns_vector_env purchases_env purchases_vector_env
+        ratings_env ratings_vector_env record record_slates record_slates_vector record_vector sessions_env
+        sessions_vector_env world_env world_vector_env""",
+    "estimators": """ESTIMATORS Estimate EstimatorInfo Moments cross_fitted_rewards difference estimate_value
+        estimate_without_propensities""",
+    "export": """Decisions action_dist decisions distributions from_arrays from_minari from_obp from_rllib from_vw
+        to_d3rlpy to_minari to_obp to_rllib to_vw""",
+    "integrations": "implicit lenskit mabwiser scikit_learn stable_baselines3 vowpal_wabbit",
+    "testing": """Finding PolicyContract WorldContract check_estimator check_policy check_protocol check_vector
+        check_world example_views""",
+    "worlds": """WORLDS CampaignsParams CampaignsWorld DecisionWorld Entry ExposureWorld FeatureParams FeatureWorld
+        Lanes Outcomes Params PlainLanes PlatformWorld PurchasesParams PurchasesWorld RatingsParams RatingsWorld
+        SessionsParams SessionsWorld SlateParams Transition World as_world entry_of make_world""",
+}
+MOST = 150
+ROOT = Path(recsim_mnar.__file__).parent
+NAMES = [
+    *(f"recsim_mnar.{name}" for name in (*VERBS, *NOUNS)),
+    *(f"recsim_mnar.{package}.{name}" for package, names in PACKAGES.items() for name in names.split()),
+]
 
-def test_dir_lists_what_is_public_and_nothing_else():
+
+def thing(name: str) -> object:
+    """What a public name stands for."""
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(module), last)
+
+
+def test_the_top_holds_these_names_and_no_other():
+    assert sorted(recsim_mnar.__all__) == sorted(["__version__", *VERBS, *NOUNS, *PACKAGES])
     assert dir(recsim_mnar) == sorted(recsim_mnar.__all__)
-    assert not [name for name in dir(recsim_mnar) if name.startswith("_") and name != "__version__"]
 
 
-@pytest.mark.parametrize("name", recsim_mnar.__all__)
-def test_every_public_name_is_there_without_a_further_import(name):
-    code = f"import recsim_mnar; print(type(recsim_mnar.{name}).__name__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip()
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_public_package_holds_these_names_and_no_other(package):
+    assert sorted(getattr(thing(f"recsim_mnar.{package}"), "__all__", [])) == sorted(PACKAGES[package].split())
+
+
+def test_they_are_few():
+    """A name that stands at the top and in a package is one."""
+    of_libraries = [name for name in NAMES if ".integrations." in name]
+    others = {id(thing(name)) for name in NAMES if name not in of_libraries}
+    assert len(others) + len(of_libraries) <= MOST
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if ".integrations." not in name])
+def test_every_public_name_is_there_and_says_what_it_is(name):
+    found = thing(name)
+    if inspect.isclass(found) or callable(found):
+        assert (found.__doc__ or "").strip(), name
+
+
+def test_nothing_more_has_to_be_imported_first():
+    """In a process of their own, each name of a package from the package alone."""
+    code = "import recsim_mnar\nfor name in {!r}: eval(name)\nprint('all there')"
+    names = [name for name in NAMES if ".integrations." not in name and not name.endswith("Contract")]
+    done = subprocess.run([sys.executable, "-c", code.format(names)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "all there", done.stderr
+
+
+def test_verbs_are_functions():
+    assert all(inspect.isroutine(getattr(recsim_mnar, name)) for name in VERBS)
+    assert all(inspect.isclass(getattr(recsim_mnar, name)) for name in NOUNS)
+
+
+def test_no_module_bears_the_name_of_a_function():
+    """A package's attribute is one or the other: `recsim_mnar.simulate` was either, by who had imported what."""
+    for path in ROOT.rglob("*.py"):
+        name = path.parent.name if path.name == "__init__.py" else path.stem
+        assert name not in VERBS, path
+        package = path.relative_to(ROOT).parts[0]
+        functions = [each for each in PACKAGES.get(package, "").split() if package != "integrations"]
+        assert name not in functions, path
+
+
+def test_type_checkers_see_what_is_there():
+    """The block under TYPE_CHECKING and the table say the same."""
+    block = next(node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If))
+    namespace = {}
+    exec(compile(ast.Module(block.body, []), "the block", "exec"), namespace)
+    assert {name for name in namespace if not name.startswith("_")} == {*VERBS, *NOUNS}
+    for name in (*VERBS, *NOUNS):
+        assert namespace[name] == getattr(recsim_mnar, name), name
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="'recsim_mnar' has no attribute 'gymnasium'"):
-        _ = recsim_mnar.gymnasium
+    for place in ("recsim_mnar", "recsim_mnar.envs", "recsim_mnar.worlds", "recsim_mnar.datasets"):
+        with pytest.raises(AttributeError, match=f"'{re.escape(place)}' has no attribute 'gymnasion'"):
+            thing(f"{place}.gymnasion")
 
 
 def test_the_module_is_the_command_line():

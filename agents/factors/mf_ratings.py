@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.agents.factors.cross_validation import SCORES, cross_validate
 from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.models.cross_validation import SCORES, cross_validate
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, Ratings, factorise, fold_in
 from recsim_mnar.numerics.checks import flag, whole_number
 from recsim_mnar.policy.base import Ints, Learner, Policy
@@ -41,7 +41,7 @@ class RatingMF(Learner):
         biases: ``regularised`` or ``free``.
         loss: ``mse`` or ``mae``.
         folds: of cross-validation.
-        score: by which it chooses, ``dcg`` or ``loss``; see :func:`recsim_mnar.models.cross_validation.cross_validate`.
+        score: by which it chooses, ``dcg`` or ``loss``; see :func:`cross_validate`.
         unrated: recommend only items that the user has not rated, as long as there are any.
     """
 
@@ -108,7 +108,7 @@ class RatingMFNaive(RatingMF):
         biases: ``regularised`` or ``free``.
         loss: ``mse`` or ``mae``.
         folds: of cross-validation.
-        score: by which it chooses, ``dcg`` or ``loss``; see :func:`recsim_mnar.models.cross_validation.cross_validate`.
+        score: by which it chooses, ``dcg`` or ``loss``; see :func:`cross_validate`.
         unrated: recommend only items that the user has not rated, as long as there are any.
     """
 
@@ -142,7 +142,7 @@ def ratings_of(log: Log, n_items: int, *, need_propensities: bool = True) -> tup
     if "observation_propensity" not in log.columns:
         raise UserError(
             "the log has no column 'observation_propensity', the probability with which each rating is revealed: "
-            "estimate it (recsim_mnar.propensities.observation), or use mf-naive-ratings"
+            "estimate it (recsim_mnar.estimators.propensities.observation), or use mf-naive-ratings"
         )
     p = log["observation_propensity"][organic]
     bad = ~((p > 0.0) & (p <= 1.0))

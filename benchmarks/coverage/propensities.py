@@ -19,10 +19,10 @@ import numpy as np
 from scipy.stats import binomtest
 
 from recsim_mnar import rng
+from recsim_mnar.estimators.propensities.observation import naive_bayes
 from recsim_mnar.estimators.ratings import Loss, estimate_ratings, loss
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.propensities.observation import naive_bayes
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.ratings.observation import observe
 

@@ -28,7 +28,7 @@ from recsim_mnar import rng
 from recsim_mnar.log import schema
 from recsim_mnar.log.files import write_json
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry, scores_of
+from recsim_mnar.policy import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.simulation import simulate
@@ -89,7 +89,7 @@ def hit_shares(log: Log, learner: Any, held: Any, n_items: int) -> Any:
         views = rows["event"] == schema.ORGANIC
         policy.reset_training_users(some, some)
         policy.observe(rows["user"][views], rows["item"][views])
-        scores = np.asarray(scores_of(policy, some), np.float64)
+        scores = np.asarray(policy.scores(some), np.float64)
         own = scores[np.arange(len(some)), log["item"][held[begin : begin + 500]]][:, None]
         best = (scores > own).sum(axis=1) == 0
         hits[begin : begin + len(some)] = best / np.maximum((scores == own).sum(axis=1), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import Learner, registry
 from recsim_mnar.protocols.temporal.platforms import Campaigns
+from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
+from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.worlds import make_world
 
 K = 5
@@ -58,3 +60,30 @@ def constant_lists(log: Log, reference: Profiles) -> dict[str, Learner]:
 def four(log: Log, reference: Profiles) -> dict[str, Learner]:
     """The paper's algorithms: both constant lists and both collaborative filterings."""
     return constant_lists(log, reference) | {name: registry.learner(name) for name in CFS}
+
+
+def scores_by_scheme(
+    log: Log, time: float, reference: Profiles, schemes: Sequence[str], agents: Mapping[str, Learner], k: int
+) -> dict[str, dict[str, float]]:
+    """Every recommender's leave-one-out score at a time, by every scheme: ``found[scheme][agent]``.
+
+    Args:
+        log: of a platform.
+        time: of the score.
+        reference: profiles at the reference time.
+        schemes: specs.
+        agents: by name.
+        k: length of the list.
+    """
+    now = Profiles.of(log, time, reference.n_items)
+    cache: dict[tuple[bytes, str], Any] = {}
+    found: dict[str, dict[str, float]] = {}
+    for spec in schemes:
+        weighing = make_scheme(spec).weigh(now, reference)
+        found[spec] = {}
+        for name, learner in agents.items():
+            key = (weighing.profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
+            if key not in cache:
+                cache[key] = hit_probabilities(weighing.profiles, learner, k)
+            found[spec][name] = float(weighing.probabilities @ cache[key])
+    return found

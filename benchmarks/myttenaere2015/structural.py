@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 from analysis import CFS, interval, percent, plain, tau
-from platforms import K, campaigns_of, constant_lists, world_of
+from platforms import K, campaigns_of, constant_lists, scores_by_scheme, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
-from recsim_mnar.protocols.temporal.platforms import scores_by_scheme
 from recsim_mnar.simulation.platform import platform_log, true_quality
 
 SCHEMES = ("unweighted", "weights", "structure", "alone", "alone+learn=1")

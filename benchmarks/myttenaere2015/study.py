@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from analysis import NAMES, Interval, interval, percent, plain, tau
-from platforms import K, by_kind, campaigns_of, constant_lists, world_of
+from platforms import K, by_kind, campaigns_of, constant_lists, scores_by_scheme, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policy import registry
-from recsim_mnar.protocols.temporal.platforms import scores_by_scheme
 from recsim_mnar.simulation.platform import platform_log, true_quality
 
 SHOWN = ("g1", "cosine-cf", "naive-cf")

@@ -27,7 +27,7 @@ from recsim_mnar.envs.recording import record, record_vector  # noqa: E402
 from recsim_mnar.errors import UserError  # noqa: E402
 from recsim_mnar.estimators import estimate_value  # noqa: E402
 from recsim_mnar.policy import EpsilonMixture, SampledPolicy, registry  # noqa: E402
-from recsim_mnar.policy.acting import Acting  # noqa: E402
+from recsim_mnar.policy.answers import Acting  # noqa: E402
 from recsim_mnar.replays.probabilities import replay  # noqa: E402
 from recsim_mnar.replays.truth import value_on_log  # noqa: E402
 from recsim_mnar.rng import derive_seed  # noqa: E402
@@ -97,15 +97,13 @@ def refusal(call: Callable[[], Any]) -> str | None:
 
 def odd(quick: bool) -> list[dict[str, Any]]:
     """Who is refused, in which words, by simulate and by simulate_online; and who is not."""
-    import test_odd_policies as these
+    from twins import odd_policies as these
 
     s, small = SETTINGS["odd"], SessionsWorld(SessionsParams(n_items=these.P, p_leave_bandit=0.1))
     users = 40 if quick else s["users"]
     rows: list[dict[str, Any]] = []
-    kinds = [("odd", kind) for kind, _ in these.ODD]
-    kinds += [
-        ("right", kind) for kind in (these.Right, these.Single, these.Seeded, these.OrderOfRounds, these.OnlyActs)
-    ]
+    kinds = [("odd", each.kind) for each in these.PLANTED if each.refused]
+    kinds += [("right", kind) for kind in these.SOUND]
     made: list[tuple[str, str, str, Callable[[], Any]]] = [
         (sort, kind.__name__, (kind.__doc__ or "").strip(), kind) for sort, kind in kinds
     ]

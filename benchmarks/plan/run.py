@@ -23,8 +23,9 @@ import trusted_rows
 from generator import Rows, Setting
 from scipy.special import ndtri
 
-from recsim_mnar import estimate_value, plan_ab, plan_estimate, plan_logging
+from recsim_mnar import plan_ab, plan_estimate, plan_logging
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log.files import write_json
 
 HERE = Path(__file__).parent

@@ -13,7 +13,8 @@ import generator
 import numpy as np
 from generator import Setting
 
-from recsim_mnar import estimate_value, plan_estimate
+from recsim_mnar import plan_estimate
+from recsim_mnar.estimators import estimate_value
 
 SHARES = (0.5, 0.8)
 CLOSE = 1.25

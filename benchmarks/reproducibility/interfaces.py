@@ -221,7 +221,7 @@ def _answers(setting: Setting, policy: Any) -> str:
     else:
         policy.observe(log["user"][rows], log["item"][rows])
     arrays = {"probabilities": policy.probabilities(users)}
-    if p.able(policy, p.KnowsScores) is not None:
+    if policy.defines("scores"):
         arrays["scores"] = policy.scores(users)
     return digest(arrays)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import distribution, entry_points
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policy import Policy, registry
-from recsim_mnar.policy.capabilities import KnowsScores, able
 from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
-from recsim_mnar.protocols.temporal.feedback_loop import feedback_loop
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.rng import derive_seed
@@ -29,15 +29,16 @@ from recsim_mnar.simulation.platform import additions_log, platform_log, run_cam
 from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds import make_world
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
+from feedback_loop import feedback_loop  # an example
+
 __all__ = [
     "DeployedPolicy",
     "Exposures",
-    "KnowsScores",
     "Log",
     "Policy",
     "SlatePolicy",
     "UserError",
-    "able",
     "additions_log",
     "agent_class",
     "agent_names",

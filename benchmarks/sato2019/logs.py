@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dunnhumby import load_dunnhumby
 from learn import Data
+from purchase_history import PurchaseHistory
 from semi import SOURCES, log_of
+from tafeng import load_tafeng
+from xing import load_matches, load_xing
 
-from recsim_mnar.datasets.purchase_history import PurchaseHistory
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities.exposure import matching, recent, shares
 from recsim_mnar.estimators.uplift import EMPTY, evaluate_lists, halves
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.propensities.exposure import matching, recent, shares
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 LOGS = {"dunnhumby": "dunnhumby", "category": "dunnhumby", "tafeng": "tafeng", "xing": "xing"}  # log: whose data
@@ -228,15 +231,9 @@ def history_of(name: str, files: dict[str, Path | None], **options: Any) -> Purc
     if path is None:
         raise UserError(f"{name} needs --{source}: {SOURCES[source]}")
     if source == "dunnhumby":
-        from recsim_mnar.datasets.dunnhumby import load_dunnhumby
-
         return load_dunnhumby(path, **{"level": LEVELS[name], **options})
     if name == "xing":
-        from recsim_mnar.datasets.xing import load_xing
-
         return load_xing(path, **options)
-    from recsim_mnar.datasets.tafeng import load_tafeng
-
     return load_tafeng(path, **options)
 
 
@@ -244,8 +241,6 @@ def log_from(history: PurchaseHistory, name: str, n_test: int, folder: Path | No
     """A log of a history; of Xing with what users and postings have in common, read from ``folder``."""
     matches = None
     if name == "xing" and folder is not None:
-        from recsim_mnar.datasets.xing import load_matches
-
         matches = load_matches(folder, history)
     return RealLog(name, history.exposures(), history.present, np.asarray(history.items).astype(str), n_test, matches)
 

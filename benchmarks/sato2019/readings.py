@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dunnhumby import load_dunnhumby
 from learn import FACTOR_LEARNERS, PURCHASES_ONLY, Data, Search, fit, kept
 from semi import (
     RECOMMENDED,
@@ -30,13 +31,14 @@ from semi import (
     users_of,
     world_of,
 )
+from semisynthetic import CAP, describe, rated_world, smoothed_world
 
 from recsim_mnar import rng
 from recsim_mnar.agents.purchases.training import Loss, Settings, Trainer
+from recsim_mnar.datasets.rating_studies import load_ml100k
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_json
 from recsim_mnar.worlds.purchases import PurchasesWorld
-from recsim_mnar.worlds.purchases.semisynthetic import CAP, describe, rated_world, smoothed_world
 
 METHODS = ("bpr", "ulbpr", "dlce")
 MAIN = "raised to 210, 10 periods"  # the reading of the part semisynthetic
@@ -94,12 +96,8 @@ def worlds_of(files: dict[str, Path | None], cache: Path, quick: bool) -> dict[s
     if quick:
         return {AS_PUBLISHED: (lambda: world_of("ml100k", files, None, True), 2)}
     if files["dunnhumby"] is not None:
-        from recsim_mnar.datasets.dunnhumby import load_dunnhumby
-
         found |= personalised(load_dunnhumby(files["dunnhumby"], filters="sato2020").counts())
     if files["ml100k"] is not None:
-        from recsim_mnar.datasets.rating_studies import load_ml100k
-
         ratings = load_ml100k(files["ml100k"])
 
         def descended(changes: dict[str, Any]) -> PurchasesWorld:

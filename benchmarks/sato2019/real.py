@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 from analysis import cells_of, headline
+from dunnhumby import VISITING
 from learn import METHODS, OF_THE_PAPER, Data, Search, fit, kept
 from logs import METRICS, OTHER, TAKEN, RealLog, Window, history_of, log_from, made_up, phase
 
 from recsim_mnar import rng
-from recsim_mnar.datasets.dunnhumby import VISITING
 from recsim_mnar.estimators.uplift import EMPTY, top_items
 from recsim_mnar.log import replacing
 from recsim_mnar.log.exposure_index import CLASSES

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dunnhumby import load_dunnhumby
 from learn import ACCURACY, METHODS, Data, Search, fit, kept
+from semisynthetic import rated_world, smoothed_world
 
 from recsim_mnar import rng
+from recsim_mnar.datasets.rating_studies import load_ml100k
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_dcg, causal_precision, top_items
 from recsim_mnar.log import replacing
@@ -44,16 +47,10 @@ def world_of(name: str, files: dict[str, Path | None], cache: Path | None, quick
 
 
 def _made(name: str, files: dict[str, Path | None]) -> tuple[Any, Any, Any]:
-    from recsim_mnar.worlds.purchases.semisynthetic import rated_world, smoothed_world
-
     if name == "ml100k":
-        from recsim_mnar.datasets.rating_studies import load_ml100k
-
         ratings = load_ml100k(files["ml100k"])
         world, n = rated_world(ratings, n_recommended=RECOMMENDED[name]).world, ratings.n_users
     else:
-        from recsim_mnar.datasets.dunnhumby import load_dunnhumby
-
         history = load_dunnhumby(files["dunnhumby"], filters="sato2020")
         world, n = smoothed_world(history.counts(), deployment=name.removeprefix("dunnhumby-")), len(history.users)
     users = np.arange(n)

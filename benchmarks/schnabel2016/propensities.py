@@ -5,7 +5,7 @@
 On synthetic worlds whose propensities are known (a law of feature pairs, and one of thresholds): mean error,
 calibration, balance of the features, and MSE of MF-IPS over all cells. On Coat: held-out log-likelihood, calibration,
 balance, and the test MSE of MF-IPS (d = 20, lambda = .001, regularised, as Table 2 chooses). Needs the extra
-``boosting``.
+``scikit-learn``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 import parts
+from boosted import boosted
 from fits import FINAL, FitCount
 
 from recsim_mnar.datasets.rating_studies import load_coat
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities import observation as propensity
+from recsim_mnar.estimators.propensities.covariates import LIMITS, balance
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
-from recsim_mnar.propensities import observation as propensity
-from recsim_mnar.propensities.boosted import boosted
-from recsim_mnar.propensities.covariates import LIMITS, balance
 
 FORM = FactorizationConfig(rank=20, penalty=1e-3)
 

@@ -18,12 +18,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import joint_learning
 import numpy as np
 from fits import FitCount
+from ordinal import HL
+from product_kernel import ProductKernelConfig, Sides, fit_side
 
-from recsim_mnar.models import doubly_robust as joint_learning
 from recsim_mnar.models.factorization import FactorizationConfig, NotConverged, Ratings, factorise, split_folds
-from recsim_mnar.models.product_kernel import ProductKernelConfig, Sides, fit_side
 
 Candidate = dict[str, Any]
 STARS = (1.0, 5.0)
@@ -236,8 +237,6 @@ FITS: dict[str, Callable[[Problem, Candidate, Ratings, np.ndarray, bool], np.nda
 
 def fit_hl(job: tuple[Ratings, dict[str, Any], int]) -> tuple[np.ndarray, np.ndarray, list[float], bool]:
     """HL-MAR or HL-MNAR: means and medians of all cells, lower bounds, and whether it converged."""
-    from recsim_mnar.models.ordinal.hierarchical import HL
-
     ratings, settings, seed = job
     fit = HL(**settings).fit(ratings, seed)
     return fit.matrix, fit.medians, list(fit.bounds), fit.converged

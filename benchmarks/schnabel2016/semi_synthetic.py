@@ -12,10 +12,10 @@ from scipy import stats
 
 from recsim_mnar import rng
 from recsim_mnar.datasets.rating_studies import load_ml100k
+from recsim_mnar.estimators.propensities import observation as propensity
 from recsim_mnar.estimators.ratings import Loss, estimate_ratings, loss, ranks
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
-from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.ratings import STARS, alpha_propensities, observe, rerank
 from recsim_mnar.worlds.ratings.completion import complete

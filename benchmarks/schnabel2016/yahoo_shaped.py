@@ -20,9 +20,9 @@ import parts
 from fits import FINAL, FitCount, Search, choose
 from scipy import stats
 
+from recsim_mnar.estimators.propensities import observation as propensity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
-from recsim_mnar.propensities import observation as propensity
 from recsim_mnar.worlds.ratings import alpha_propensities, observe, rerank
 
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)

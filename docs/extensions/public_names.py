@@ -1,29 +1,26 @@
-"""What is public: read from the source, so that nothing has to be imported to know it."""
+"""What is public, and what the modules of the package hold: the latter read from the source."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Modules that no page of the reference describes, and why. Everything else without an underscore is public.
-NOT_PUBLIC = {
-    "recsim_mnar.__main__": "the command line",
-    "recsim_mnar.cli": "the commands have a page of their own",
-    "recsim_mnar.installation": "what `doctor` prints",
-    "recsim_mnar.numerics": "how kernels are compiled: contributors read the source",
-    "recsim_mnar.plugins": "how names of others are found",
-    "recsim_mnar.warming": "what `warm` runs",
-}
+PACKAGES = ("datasets", "envs", "estimators", "export", "testing", "worlds")
+"""Whose ``__all__`` is public, beside that of ``recsim_mnar`` itself; and every module of ``integrations``."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """One public module.
+    """One module.
 
     Attributes:
         name: its dotted name.
@@ -52,19 +49,45 @@ class Module:
 
 
 def modules() -> list[Module]:
-    """Every public module, by name."""
+    """Every module, by name: what is internal, too, for docstrings name it."""
     found = [_read(name, path) for name, path in sources()]
     return sorted(found, key=lambda module: module.name)
 
 
-def public_names() -> list[str]:
-    """Dotted names of all that is public: modules, classes, functions, and constants that other modules re-export."""
-    all_modules = modules()
-    names = {module.name for module in all_modules}
-    for module in all_modules:
-        names.update(module.defined)
-        names.update(origin_of(module, name, all_modules) for name in module.exported if name != "__version__")
-    return sorted(names)
+def public_names() -> dict[str, str]:
+    """Where each public thing is defined -> the dotted name under which it is described: the top's, if it is there."""
+    tops = ("recsim_mnar", *(f"recsim_mnar.{package}" for package in PACKAGES))
+    found: dict[str, str] = {}
+    for package in tops:
+        held = importlib.import_module(package)
+        for name in held.__all__:
+            thing = getattr(held, name)
+            if not (name.startswith("__") or inspect.ismodule(thing)):
+                found.setdefault(_defined_at(thing, f"{package}.{name}"), f"{package}.{name}")
+    found.update({value: value for value in agents()})
+    for module in modules():
+        if module.name.startswith("recsim_mnar.integrations."):
+            found.update({name: name for name in (module.name, *module.defined)})
+    return found
+
+
+def constant_said(name: str) -> str:
+    """What the source says of a constant that a public package exports."""
+    package, _, last = name.rpartition(".")
+    everything = modules()
+    module, _, own = origin_of(next(m for m in everything if m.name == package), last, everything).rpartition(".")
+    return next(m for m in everything if m.name == module).constants[own]
+
+
+def agents() -> list[str]:
+    """Dotted names of the classes that agents are entered with."""
+    return sorted({point.value.replace(":", ".") for point in entry_points(group="recsim_mnar.agents")})
+
+
+def _defined_at(thing: Any, otherwise: str) -> str:
+    """The dotted name of a class or function where it is defined; a constant has none but the public one."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    return f"{module}.{name}" if module and name else otherwise
 
 
 def origin_of(module: Module, name: str, all_modules: list[Module]) -> str:
@@ -78,27 +101,15 @@ def origin_of(module: Module, name: str, all_modules: list[Module]) -> str:
     return f"{module.name}.{name}"
 
 
-def further_of(module: Module, all_modules: list[Module]) -> list[str]:
-    """Names that a module exports and takes from a module that is not public: they are described here."""
-    known = (*module.classes, *module.functions, *module.constants)
-    mine = [name for name in module.exported if origin_of(module, name, all_modules) == f"{module.name}.{name}"]
-    return [name for name in mine if name not in known and not name.startswith("__")]
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a dotted name lies in a module that is not public."""
-    return any(name == hidden or name.startswith(f"{hidden}.") for hidden in NOT_PUBLIC)
-
-
 def sources() -> Iterator[tuple[str, Path]]:
-    """Every public module's dotted name and file."""
+    """Every module's dotted name and file, but for those with an underscore."""
     for base, prefix in ((ROOT / "recsim_mnar", "recsim_mnar"), (ROOT / "agents", "recsim_mnar.agents")):
         for path in base.rglob("*.py"):
             parts = path.relative_to(base).with_suffix("").parts
             if parts[-1] == "__init__":
                 parts = parts[:-1]
             name = ".".join((prefix, *parts))
-            if not any(part.startswith("_") for part in parts) and not is_hidden(name):
+            if not any(part.startswith("_") for part in parts):
                 yield name, path
 
 

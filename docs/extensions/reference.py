@@ -1,4 +1,4 @@
-"""Writes the pages of the API reference, and sees to it that no public name is missing in them."""
+"""Writes the pages of the API reference, of what is public alone, and sees to it that no public name is missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _write_pages(app: Sphinx) -> None:
     folder = Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
-    pages = reference_pages.pages(public_names.modules())
+    pages = reference_pages.pages()
     for path in folder.glob("*.rst"):
         if path.stem not in pages:
             path.unlink()
@@ -47,7 +47,7 @@ def _write_pages(app: Sphinx) -> None:
 def _check(app: Sphinx, env: Any) -> None:
     """Raise ExtensionError naming the public names that no page describes."""
     described = set(env.domains.python_domain.objects)
-    wanted = {*public_names.public_names(), *reference_pages.at_the_top().values()}
+    wanted = {*_published().values()}
     missing = sorted(wanted - described)
     if missing:
         raise ExtensionError(f"{len(missing)} public names are described nowhere: {', '.join(missing)}")
@@ -89,12 +89,10 @@ def _resolve(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"]
-    if public_names.is_hidden(target):
-        return contnode
     where = [part for part in (node.get("py:module"), node.get("py:class")) if part]
     found = _described(app, target, where)
     if found is None:
-        return None
+        return contnode if _is_internal(target) else None
     return make_refnode(app.builder, node["refdoc"], found.docname, found.node_id, contnode, target)
 
 
@@ -102,16 +100,46 @@ def _described(app: Sphinx, target: str, where: list[str]) -> Any:
     """The entry of a name; of an attribute that has no entry of its own, that of its class."""
     objects = app.env.domains.python_domain.objects
     beside_it = f"{where[0]}.{target}" if where else target
-    for name in [_origins().get(beside_it, beside_it), *_candidates(target, where)]:
-        if name in objects:
-            return objects[name]
-        ending = [known for known in _by_last_part(app)[name.rpartition(".")[2]] if known.endswith(f".{name}")]
-        beside = [known for known in ending if where and known.startswith(f"{where[0]}.")]
-        found = beside or ending
-        # Aliases of types are the same in every module that has them.
-        if len(found) == 1 or (found and all(objects[known].objtype == "data" for known in found)):
-            return objects[found[0]]
+    for dotted in [_origins().get(beside_it, beside_it), *_candidates(target, where)]:
+        for name in dict.fromkeys((_public_name(dotted), dotted)):
+            if name in objects:
+                return objects[name]
+            ending = [known for known in _by_last_part(app)[name.rpartition(".")[2]] if known.endswith(f".{name}")]
+            beside = [known for known in ending if where and known.startswith(f"{where[0]}.")]
+            found = beside or ending
+            # Aliases of types are the same in every module that has them.
+            if len(found) == 1 or (found and all(objects[known].objtype == "data" for known in found)):
+                return objects[found[0]]
     return None
+
+
+def _public_name(dotted: str) -> str:
+    """The name under which something, or what it belongs to, is described."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 1, -1):
+        published = _published().get(".".join(parts[:length]))
+        if published is not None:
+            return ".".join((published, *parts[length:]))
+    return dotted
+
+
+@functools.cache
+def _published() -> dict[str, str]:
+    return public_names.public_names()
+
+
+def _is_internal(target: str) -> bool:
+    """Whether a name is the package's own, though no page describes it: a docstring may name it without a link."""
+    return target.rpartition(".")[2] in _own_names()
+
+
+@functools.cache
+def _own_names() -> set[str]:
+    """The last parts of all names that the package defines, and of its modules."""
+    modules = public_names.modules()
+    return {
+        name.rpartition(".")[2] for module in modules for name in (module.name, *module.defined, *module.comes_from)
+    }
 
 
 @functools.cache

@@ -1,68 +1,63 @@
-"""The text of the API reference's pages, a page a folder of modules."""
+"""The text of the API reference's pages: one of the top, one of each public package, one of the agents."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import public_names
 from public_names import Module
 
-import recsim_mnar
+
+def pages() -> dict[str, str]:
+    """A page for the top, each public package, the agents and what other libraries' models need, by name."""
+    described = public_names.public_names()
+    found = {name: _page(name, described) for name in ("recsim_mnar", *_packages())}
+    found["recsim_mnar.agents"] = "\n".join([_head("recsim_mnar.agents"), *map(_class, public_names.agents())])
+    libraries = [each for each in public_names.modules() if each.name.startswith("recsim_mnar.integrations.")]
+    found["recsim_mnar.integrations"] = "\n".join([_head("recsim_mnar.integrations"), *map(_module, libraries)])
+    return found
 
 
-def pages(modules: list[Module]) -> dict[str, str]:
-    """A page for each folder of modules, by its dotted name."""
-    packages = {module.name for module in modules if module.is_package}
-    grouped: dict[str, list[Module]] = {}
-    for module in modules:
-        page = module.name if module.name in packages else module.name.rpartition(".")[0]
-        grouped.setdefault(page, []).append(module)
-    return {page: _page(page, members, modules) for page, members in grouped.items()}
+def _packages() -> list[str]:
+    return [f"recsim_mnar.{package}" for package in public_names.PACKAGES]
 
 
-def _page(page: str, members: list[Module], modules: list[Module]) -> str:
-    head, *rest = sorted(members, key=lambda module: (module.name != page, module.name))
-    parts = [_title(page, "="), _module(head, modules)]
-    for module in rest:
-        parts += [_title(module.name, "-"), _module(module, modules)]
-    return "\n".join(parts)
+def _page(package: str, described: dict[str, str]) -> str:
+    """What is described under a package's name, and links to what the top describes."""
+    mine = sorted(name for name in described.values() if name.rpartition(".")[0] == package)
+    held = importlib.import_module(package)
+    others = sorted({f"recsim_mnar.{name}" for name in held.__all__} & {*described.values()} - {*mine})
+    links = ["Also here: " + ", ".join(f":py:obj:`{name}`" for name in others) + ".", ""] if others else []
+    return "\n".join([_head(package), *links, *(_entry(name) for name in mine)])
+
+
+def _head(name: str) -> str:
+    return f"{_title(name, '=')}\n.. automodule:: {name}\n   :no-members:\n"
 
 
 def _title(text: str, line: str) -> str:
     return f"{text}\n{line * len(text)}\n"
 
 
-def _module(module: Module, modules: list[Module]) -> str:
-    lines = [f".. automodule:: {module.name}", "   :no-members:", ""]
-    lines += _re_exports(module, modules)
+def _entry(name: str) -> str:
+    module, _, last = name.rpartition(".")
+    thing = getattr(importlib.import_module(module), last)
+    if inspect.isclass(thing):
+        return _class(name)
+    if callable(thing):
+        return f".. autofunction:: {name}\n"
+    return f".. py:data:: {last}\n\n   {public_names.constant_said(name)}\n"
+
+
+def _class(name: str) -> str:
+    return f".. autoclass:: {name}\n   :members:\n   :show-inheritance:\n"
+
+
+def _module(module: Module) -> str:
+    """All of a module of ``integrations``, whose library need not be here."""
+    lines = [_title(module.name, "-"), f".. automodule:: {module.name}", "   :no-members:", ""]
     lines += [f".. autofunction:: {module.name}.{name}\n" for name in module.functions]
-    for name in module.classes:
-        lines += [f".. autoclass:: {module.name}.{name}", "   :members:", "   :show-inheritance:", ""]
-    for name in public_names.further_of(module, modules):
-        lines += [f".. autoclass:: {module.name}.{name}", ""]
-    for name, text in module.constants.items():
-        lines += [f".. py:data:: {name}", "", f"   {text}", ""]
+    lines += [_class(f"{module.name}.{name}") for name in module.classes]
+    lines += [f".. py:data:: {name}\n\n   {text}\n" for name, text in module.constants.items()]
     return "\n".join(lines)
-
-
-def _re_exports(module: Module, modules: list[Module]) -> list[str]:
-    exported = {name: public_names.origin_of(module, name, modules) for name in module.exported}
-    if module.name == "recsim_mnar":
-        exported.update(at_the_top())
-    others = {name: origin for name, origin in exported.items() if origin != f"{module.name}.{name}"}
-    if not others:
-        return []
-    rows = [f"* - ``{name}``\n  - :py:obj:`{origin}`" for name, origin in sorted(others.items())]
-    table = [".. list-table:: What can be imported from here", "   :widths: 30 70", ""]
-    return [*table, *("   " + line for row in rows for line in row.split("\n")), ""]
-
-
-def at_the_top() -> dict[str, str]:
-    """The names of the package itself, and where each is described."""
-    found = {}
-    for name in recsim_mnar.__all__:
-        if name.startswith("__"):
-            continue
-        thing = getattr(recsim_mnar, name)
-        found[name] = thing.__name__ if inspect.ismodule(thing) else f"{thing.__module__}.{thing.__qualname__}"
-    return found

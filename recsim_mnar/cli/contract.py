@@ -20,7 +20,7 @@ def check(name: str, json_output: JsonOutput) -> None:
     environment with its vector entry point. Prints a line for each rule that is broken: what was found, and what to
     do. Exits with 3 where there is one.
     """
-    from recsim_mnar.contracts.named import check_named
+    from recsim_mnar.testing.kinds import check_named
 
     json_output.check()
     checked = check_named(name)

@@ -88,7 +88,7 @@ def replay_in_blocks(
     story: dict[str, Any],
 ) -> int:
     """Write the replayed log block by block; returns how many parts of a folder were there already."""
-    from recsim_mnar.policy.adapting import as_policy
+    from recsim_mnar.policy.door import as_policy
     from recsim_mnar.progress import counted
     from recsim_mnar.replays.probabilities import Replayed
     from recsim_mnar.replays.replayed_log import ReplayRun
@@ -286,7 +286,7 @@ def _shared_users(data: Any, training: Any) -> int:
 def bound_of(logging: Any) -> dict[str, Any]:
     """For a replayed log's provenance: the least propensity of its policy, where both are known."""
     from recsim_mnar.estimators.off_policy.adaptive import PROPENSITY_MIN
-    from recsim_mnar.policy.adapting import as_policy
+    from recsim_mnar.policy.door import as_policy
     from recsim_mnar.replays.probabilities import least_propensity
 
     least = None if logging is None else least_propensity(as_policy(logging))

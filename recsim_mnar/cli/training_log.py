@@ -14,7 +14,7 @@ TWO_POLICIES = "two values of two policies, each fitted on the other half; neith
 def learned(learner: Any, fitted: Any, n_items: int) -> bool:
     """Whether a log made a policy what it is: without one it cannot be fitted, or is another."""
     from recsim_mnar.log.table import Log
-    from recsim_mnar.policy.adapting import as_policy
+    from recsim_mnar.policy.door import as_policy
     from recsim_mnar.replays.probabilities import same_law
 
     try:

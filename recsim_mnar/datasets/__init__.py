@@ -1,1 +1,41 @@
 """Loaders of real data, from files that the user has; nothing is shipped and nothing is downloaded."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recsim_mnar.datasets.interactions import Interactions, read_interactions
+    from recsim_mnar.datasets.open_bandit import OpenBanditLog, load_open_bandit
+    from recsim_mnar.datasets.rating_studies import RatingStudy, load_coat, load_ml100k, load_yahoo_r3, read_ratings
+
+_DEFINED_IN = {
+    "Interactions": "interactions",
+    "OpenBanditLog": "open_bandit",
+    "RatingStudy": "rating_studies",
+    "load_coat": "rating_studies",
+    "load_ml100k": "rating_studies",
+    "load_open_bandit": "open_bandit",
+    "load_yahoo_r3": "rating_studies",
+    "read_interactions": "interactions",
+    "read_ratings": "rating_studies",
+}
+__all__ = [
+    "Interactions",
+    "OpenBanditLog",
+    "RatingStudy",
+    "load_coat",
+    "load_ml100k",
+    "load_open_bandit",
+    "load_yahoo_r3",
+    "read_interactions",
+    "read_ratings",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """A loader or what it returns, imported when it is asked for."""
+    if name in _DEFINED_IN:
+        return getattr(importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -82,7 +82,9 @@ class OpenBanditLog:
         }
 
 
-def load(folder: str | Path | None = None, *, policy: str = "bts", campaign: str = "women") -> OpenBanditLog:
+def load_open_bandit(
+    folder: str | Path | None = None, *, policy: str = "bts", campaign: str = "women"
+) -> OpenBanditLog:
     """Read one file of the dataset.
 
     Args:

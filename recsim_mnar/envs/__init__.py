@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -16,21 +17,62 @@ from recsim_mnar.worlds.campaigns.world import CampaignsWorld
 
 if TYPE_CHECKING:
     from recsim_mnar.envs.platform_vector import CampaignsVectorEnv
-    from recsim_mnar.envs.slates import PurchasesVectorEnv
+    from recsim_mnar.envs.recording import record, record_vector
+    from recsim_mnar.envs.slates import (
+        PurchasesEnv,
+        PurchasesVectorEnv,
+        purchases_env,
+        purchases_vector_env,
+        record_slates,
+        record_slates_vector,
+    )
+    from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
+
+_DEFINED_IN = {
+    "CampaignsVectorEnv": "platform_vector",
+    "PurchasesEnv": "slates",
+    "PurchasesVectorEnv": "slates",
+    "RecordLog": "wrappers",
+    "RecordVectorLog": "wrappers",
+    "purchases_env": "slates",
+    "purchases_vector_env": "slates",
+    "record": "recording",
+    "record_slates": "slates",
+    "record_slates_vector": "slates",
+    "record_vector": "recording",
+}
 
 __all__ = [
     "CampaignsEnv",
+    "CampaignsVectorEnv",
+    "PurchasesEnv",
+    "PurchasesVectorEnv",
+    "RecordLog",
+    "RecordVectorLog",
     "WorldEnv",
     "WorldVectorEnv",
     "campaigns_env",
     "campaigns_vector_env",
+    "purchases_env",
+    "purchases_vector_env",
     "ratings_env",
     "ratings_vector_env",
+    "record",
+    "record_slates",
+    "record_slates_vector",
+    "record_vector",
     "sessions_env",
     "sessions_vector_env",
     "world_env",
     "world_vector_env",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What records, slates and several platforms, imported when they are asked for: a first step stays quick."""
+    if name in _DEFINED_IN:
+        return getattr(importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def world_env(world: World | str, preset: str | None = None, **params: Any) -> gym.Env[Any, Any]:

@@ -16,8 +16,8 @@ from recsim_mnar import rng
 from recsim_mnar.estimators.intervals.bootstrap import resampled_counts, resampled_sums
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, small_sample_factor
+from recsim_mnar.estimators.propensities.observation import NaiveBayes
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.propensities.observation import NaiveBayes
 
 _SAMPLE_ADDRESS = 2**62
 """Addresses of the draws that resample the random sample, beyond those of users."""

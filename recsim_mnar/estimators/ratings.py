@@ -233,8 +233,8 @@ def estimate_ratings(
         delta: the metric for the predictions, from :func:`loss`.
         ratings: observed entries.
         propensities: P, see :func:`check_propensities`; or how they are fitted: a
-            :class:`~recsim_mnar.propensities.observation.NaiveBayes`, or a function of ratings and of the users that
-            the rows of their matrix stand for (a resample has some twice) to P.
+            :class:`~recsim_mnar.estimators.propensities.observation.NaiveBayes`, or a function of ratings and of the
+            users that the rows of their matrix stand for (a resample has some twice) to P.
         clip: propensities below are raised to it.
         level: of the intervals.
         largest_ratio: by which factor the true P and the given one differ at most, either way; 1 says that the model
@@ -246,8 +246,8 @@ def estimate_ratings(
         UserError: no ratings, predictions of another shape, a propensity outside (0, 1], a level outside (0, 1), a
             ratio below 1, or fewer than 20 resamples.
     """
+    from recsim_mnar.estimators.propensities.observation import NaiveBayes
     from recsim_mnar.estimators.rating_intervals import Refits, estimate, intervals
-    from recsim_mnar.propensities.observation import NaiveBayes
 
     delta.check_shape(ratings.shape)
     if len(ratings) == 0:

@@ -166,7 +166,7 @@ class Exposures:
         if self.propensities is None:
             raise UserError(
                 "the exposures have no propensities: give them (with_propensities), or estimate them with "
-                "recsim_mnar.propensities.exposure"
+                "recsim_mnar.estimators.propensities.exposure"
             )
 
     def with_propensities(self, propensities: NDArray[Any] | PropensityOf | None) -> Exposures:

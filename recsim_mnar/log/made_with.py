@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "pyarrow")
-_NO_PART = ("cli", "contracts", "export", "report", "warming.py")
+_NO_PART = ("cli", "testing", "export", "report", "warming.py")
 """Places of the package that have no part in any log or result."""
 
 

@@ -1,1 +1,1 @@
-"""Statistical models that agents and worlds share: factorisations, bandit logs, ordinal ratings, product kernels."""
+"""Statistical models that agents and worlds share: factorisations and bandit logs."""

@@ -1,7 +1,7 @@
 """Policies and learners: what they must answer, what they may, softening, checks, names and storage."""
 
-from recsim_mnar.policy.adapting import as_learner, as_policy, scores_of
 from recsim_mnar.policy.base import Learner, Policy, observe_events
+from recsim_mnar.policy.door import as_learner, as_policy
 from recsim_mnar.policy.features import FeaturePolicy
 from recsim_mnar.policy.sampled import SampledPolicy
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
@@ -16,5 +16,4 @@ __all__ = [
     "as_learner",
     "as_policy",
     "observe_events",
-    "scores_of",
 ]

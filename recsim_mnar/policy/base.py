@@ -54,9 +54,10 @@ class Policy(abc.ABC):
     learns: Learns | None = None
 
     def defines(self, method: str) -> bool:
-        """Whether this policy has an optional method of its own, rather than the one that does nothing in particular.
+        """Whether this policy has an optional method of its own, rather than the default one of this class.
 
-        Ask by ability instead, with :func:`recsim_mnar.policy.capabilities.able`.
+        Every method can be called. One that is not defined does nothing in particular: ``forget`` keeps no state to
+        drop, ``scores`` are the probabilities, ``observe_ratings`` observes views.
         """
         return getattr(type(self), method) is not getattr(Policy, method)
 
@@ -148,7 +149,7 @@ class Learner(abc.ABC):
         ignores_own_views: whether what its policy does for a training user (begun with
             :meth:`Policy.reset_training_users`) does not depend on that user's own rows of the log, but only on what
             ``observe`` tells. Exhaustive leave-one-out then needs no refitting.
-        needs: what the log must hold beside views, of :data:`recsim_mnar.policy.needs.HOLDINGS`; a comparison asks for
+        needs: what the log must hold besides views, of :data:`recsim_mnar.policy.needs.HOLDINGS`; a comparison checks
             it before it simulates.
     """
 

@@ -17,10 +17,9 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_json
-from recsim_mnar.policy.adapting import as_policy
-from recsim_mnar.policy.base import Floats, Ints, Learner, Learns, Policy, observe_events
-from recsim_mnar.policy.capabilities import learning_of
-from recsim_mnar.policy.checks import checked_decisions, checked_propensities, spot_check_probabilities
+from recsim_mnar.policy.answers import checked_decisions, checked_propensities, spot_check_probabilities
+from recsim_mnar.policy.base import Floats, Ints, Learner, Policy
+from recsim_mnar.policy.door import PolicyWrapper, as_policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -32,7 +31,7 @@ _ROUNDING = 1e-6
 """By how much weights in a file may miss a sum of 1; they are divided by it."""
 
 
-class MixturePolicy(Policy):
+class MixturePolicy(PolicyWrapper):
     """At each decision one of several policies decides, the m-th with probability w_m.
 
     Its probability of an action is sum_m w_m pi_m(a), whichever of them took it.
@@ -55,56 +54,11 @@ class MixturePolicy(Policy):
         self._looked = False
 
     @property
-    def batches_decisions(self) -> bool:  # type: ignore[override]  # where all of them do
-        """See :class:`Policy`."""
-        return all(policy.batches_decisions for policy in self.policies)
+    def within(self) -> Sequence[Policy]:
+        """See :class:`PolicyWrapper`; every policy learns from every outcome, with the mixture's propensities."""
+        return self.policies
 
-    @property
-    def replayable(self) -> bool:  # type: ignore[override]  # where all of them are
-        """See :class:`Policy`."""
-        return all(policy.replayable for policy in self.policies)
-
-    @property
-    def learns(self) -> Learns:  # type: ignore[override]  # as the one that learns from most
-        """See :class:`Policy`."""
-        said = {learning_of(policy) for policy in self.policies}
-        return "all users" if "all users" in said else "own user" if "own user" in said else "nothing"
-
-    def defines(self, method: str) -> bool:
-        """Of what it hands on: whether one of the policies defines it."""
-        if method in ("reset", "reset_training_users", "observe", "observe_ratings", "learn", "forget"):
-            return any(policy.defines(method) for policy in self.policies)
-        return super().defines(method)
-
-    def reset(self, users: Ints) -> None:
-        """See :meth:`Policy.reset`."""
-        for policy in self.policies:
-            policy.reset(users)
-
-    def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`Policy.reset_training_users`."""
-        for policy in self.policies:
-            policy.reset_training_users(users, originals)
-
-    def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`Policy.observe`."""
-        for policy in self.policies:
-            policy.observe(users, items)
-
-    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
-        """See :meth:`Policy.observe_ratings`."""
-        for policy in self.policies:
-            observe_events(policy, users, items, ratings)
-
-    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """Every policy learns from every outcome, with the mixture's propensities."""
-        for policy in self.policies:
-            policy.learn(users, actions, rewards, propensities)
-
-    def forget(self, users: Ints) -> None:
-        """See :meth:`Policy.forget`."""
-        for policy in self.policies:
-            policy.forget(users)
+    scores = Policy.scores
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """One uniform decides both whose turn it is and, stretched back to [0, 1), what that policy does."""

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.plugins import announced, imported, unknown, value_of
-from recsim_mnar.policy.adapting import OPTIONAL_LAST, as_learner, as_policy, binds, misfit, role_of
+from recsim_mnar.policy.answers import name_of
 from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.capabilities import LearnerWrapper
-from recsim_mnar.policy.checks import name_of
+from recsim_mnar.policy.door import OPTIONAL_LAST, LearnerWrapper, as_learner, as_policy, binds, misfit, of_fit, role_of
 from recsim_mnar.policy.mixture import ENDING, MixtureLearner, read_mixture
 from recsim_mnar.policy.needs import needs_of
 from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
@@ -173,7 +172,7 @@ class _Named(LearnerWrapper):
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:
             raise UserError(_of_agent(self.name, self.inner, error)) from error
-        policy = _checked_policy(self.name, fitted)
+        policy = of_fit(self.name, fitted)
         policy.name = self.unsoftened
         for key, strength in self.softeners:
             policy = _SOFTENERS[key](policy, strength)  # type: ignore[call-arg]
@@ -256,14 +255,6 @@ def _check_methods(spec: str, kind: type[Any]) -> None:
         problem = misfit(name, bound, wanted)
         if problem and not (name in OPTIONAL_LAST and binds(bound, range(3), {})):
             raise UserError(f"agent {spec!r}: {problem}")
-
-
-def _checked_policy(spec: str, policy: Any) -> Policy:
-    """What ``fit`` returned as a full policy, or a UserError where it is none."""
-    if inspect.isclass(policy) or role_of(policy) != "policy":
-        got = f"the class {policy.__name__}: return an object of it" if inspect.isclass(policy) else repr(policy)
-        raise UserError(f"agent {spec!r}: fit() must return a fitted policy, got {got}")
-    return as_policy(policy, who=f"agent {spec!r}: its policy")
 
 
 def _softness(spec: str, key: str, text: str) -> float:

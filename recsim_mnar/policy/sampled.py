@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.numerics.checks import flag, whole_number
-from recsim_mnar.policy.adapting import WithoutPropensities, binds
 from recsim_mnar.policy.base import Floats, Ints, Learns, Policy
-from recsim_mnar.policy.capabilities import declared_learning
+from recsim_mnar.policy.door import WithoutPropensities, binds, declared_learning
 from recsim_mnar.rng import Stream, blocks, check_seed
 
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.numerics import slates
-from recsim_mnar.policy.adapting import as_policy
-from recsim_mnar.policy.capabilities import ObservesViews, able, learning_of, refuse_common_learning
+from recsim_mnar.policy.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policy.softening import Softened
 from recsim_mnar.rng import Stream, policy_uniforms
 
@@ -137,7 +136,7 @@ class SlatePolicy:
     @property
     def changes(self) -> bool:
         """Whether what users do can change what they are shown."""
-        return able(self.policy, ObservesViews) is not None or self._learns
+        return self.policy.defines("observe") or self._learns
 
     def reset(self, users: NDArray[np.int64]) -> None:
         """These users begin."""
@@ -232,6 +231,6 @@ def as_slate_policy(policy: Any, params: SlateRules) -> SlatePolicy:
     """What a user brings as it recommends slates; a policy that does so already is handed back as it is.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policy.adapting.as_policy` and :class:`SlatePolicy`.
+        UserError: as :func:`recsim_mnar.policy.door.as_policy` and :class:`SlatePolicy`.
     """
     return policy if isinstance(policy, SlatePolicy) else SlatePolicy(policy, params)

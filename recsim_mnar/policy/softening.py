@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.adapting import as_policy
-from recsim_mnar.policy.base import Floats, Ints, Policy, observe_events
-from recsim_mnar.policy.capabilities import KnowsScores, PolicyWrapper, able, learning_of
-from recsim_mnar.policy.checks import checked_decisions, checked_propensities, checked_scores, spot_check_probabilities
+from recsim_mnar.policy.answers import checked_decisions, checked_propensities, checked_scores, spot_check_probabilities
+from recsim_mnar.policy.base import Floats, Ints, Policy
+from recsim_mnar.policy.door import PolicyWrapper, as_policy, learning_of
 
 _BLOCK = 64
 """Items whose probabilities a softmax policy sums together, so that a draw scans few of them."""
@@ -98,7 +97,7 @@ class SoftmaxPolicy(Softened):
         inner = as_policy(inner)
         if isinstance(inner, Softened):
             raise UserError(f"policy {inner.name!r} is softened already: give +temperature= first, then +epsilon=")
-        if able(inner, KnowsScores) is None:
+        if not inner.defines("scores"):
             raise UserError(f"policy {inner.name!r} has no scores to soften; use +epsilon= instead of +temperature=")
         self.inner = inner
         self.temperature = float(temperature)
@@ -107,8 +106,6 @@ class SoftmaxPolicy(Softened):
         self._learning = learning_of(inner)
         self._capacity = max(1, _KEPT_BYTES // (8 * self.n_items))
         self._forget_all()
-
-    learns = PolicyWrapper.learns
 
     def _forget_all(self) -> None:
         self._row_of: dict[int, int] = {}
@@ -122,38 +119,12 @@ class SoftmaxPolicy(Softened):
             if row is not None:
                 self._free.append(row)
 
-    def reset(self, users: Ints) -> None:
-        """See :meth:`Policy.reset`."""
-        self._drop(users)
-        self.inner.reset(users)
-
-    def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`Policy.reset_training_users`."""
-        self._drop(users)
-        self.inner.reset_training_users(users, originals)
-
-    def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`Policy.observe`."""
-        self._drop(users)
-        self.inner.observe(users, items)
-
-    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
-        """See :meth:`Policy.observe_ratings`."""
-        self._drop(users)
-        observe_events(self.inner, users, items, ratings)
-
-    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`Policy.learn`."""
-        if self._learning == "own user":
-            self._drop(users)
-        elif self._learning == "all users":
+    def changes(self, event: str, users: Ints) -> None:
+        """See :meth:`PolicyWrapper.changes`."""
+        if event == "learn" and self._learning == "all users":
             self._forget_all()
-        self.inner.learn(users, actions, rewards, propensities)
-
-    def forget(self, users: Ints) -> None:
-        """See :meth:`Policy.forget`."""
-        self._drop(users)
-        self.inner.forget(users)
+        elif event != "learn" or self._learning == "own user":
+            self._drop(users)
 
     def _rows(self, users: Ints) -> NDArray[np.int64]:
         """The rows of ``_kept`` that hold these users' distributions; at most ``_capacity`` users at a time."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.adapting import as_learner
+from recsim_mnar.policy.door import as_learner
 from recsim_mnar.policy.needs import check_needs as check_needs_of_learner
 from recsim_mnar.protocols import online
 from recsim_mnar.protocols.base import Protocol, Trial, check_needs, protocol

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.policy.acting import Acting
+from recsim_mnar.policy.answers import Acting, checked_distribution
 from recsim_mnar.policy.base import Policy
-from recsim_mnar.policy.capabilities import has_fixed_distribution, learning_of
-from recsim_mnar.policy.checks import checked_distribution
+from recsim_mnar.policy.door import has_fixed_distribution, learning_of
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, executor_size, run_in_order, user_shards
 from recsim_mnar.simulation.items import acts_in_python, users_at_once

@@ -17,11 +17,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.acting import TOLERANCE, asked_propensities
-from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import TOLERANCE, asked_propensities, checked_decisions, spot_check_probabilities
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import learning_of, refuse_common_learning
-from recsim_mnar.policy.checks import checked_decisions, spot_check_probabilities
+from recsim_mnar.policy.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.policy.storage import Stored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -14,17 +14,16 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
 from recsim_mnar.numerics.memory import give_back
-from recsim_mnar.policy.acting import Acting
-from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import Acting, checked_distribution
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.capabilities import Forgets, able, has_fixed_distribution, learning_of, refuse_common_learning
-from recsim_mnar.policy.checks import checked_distribution
+from recsim_mnar.policy.door import as_policy, has_fixed_distribution, learning_of, refuse_common_learning
 from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, user_shards
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world, decision_world
+from recsim_mnar.worlds.lanes import Lanes
 
 LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
@@ -69,13 +68,13 @@ def simulate(
             users (run that by :func:`recsim_mnar.simulation.online.simulate_online`).
     """
     policy = as_recommender(world, policy)
+    n_users, seed = checked_run(world, policy, n_users, seed, first_user)
     if executor is None and isinstance(policy, Policy) and has_fixed_distribution(policy):
         # Nothing to share out and nobody to ask: all lives go into one table as they are made.
-        n_users, seed = checked_run(world, policy, n_users, seed, first_user)
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
-        shards = iter_shards(world, policy, n_users, seed, first_user=first_user, executor=executor, keep=keep_truth)
-        columns = _joined(list(shards))
+        shards = list(user_shards(first_user, n_users))
+        columns = _joined(list(_mapped(_identity, world, policy, seed, shards, executor, keep_truth)))
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
@@ -118,7 +117,7 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
     """What a user brings, as this world asks for it: a policy, or one that recommends slates.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policy.adapting.as_policy`, or it learns from all users.
+        UserError: as :func:`recsim_mnar.policy.door.as_policy`, or it learns from all users.
     """
     if isinstance(world, ExposureWorld):
         return as_slate_policy(policy, world.params)
@@ -158,13 +157,21 @@ def map_shards(
     """``reduce(columns)`` of every shard, in order; with an executor the reduction runs beside the simulation."""
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
+    return _mapped(reduce, world, policy, seed, list(user_shards(first_user, n_users, shard_users)), executor, keep)
+
+
+def _mapped(
+    reduce: Callable[[Columns], T],
+    world: World,
+    policy: Policy | SlatePolicy,
+    seed: int,
+    shards: list[tuple[int, int]],
+    executor: Executor | None,
+    keep: bool,
+) -> Iterator[T]:
+    """Results of shards, (first user, number of users), with progress."""
     shard = carrying(_reduced_shard, reduce, world, policy, seed, keep, in_python=acts_in_python(policy))
-    shards = list(user_shards(first_user, n_users, shard_users))
-    return _told(run_in_order((functools.partial(shard, first, n) for first, n in shards), executor), shards)
-
-
-def _told(results: Iterable[T], shards: list[tuple[int, int]]) -> Iterator[T]:
-    """Results of shards, of which whoever watches is told."""
+    results = run_in_order((functools.partial(shard, first, n) for first, n in shards), executor)
     advance = counted(sum(n for _, n in shards), "users")
     for (_, n), result in zip(shards, results, strict=True):
         advance(n)
@@ -211,7 +218,7 @@ def _reduced_shard(
 
 def simulate_shard(
     world: World,
-    policy: Any,
+    policy: Policy | SlatePolicy,
     seed: int,
     first_user: int,
     n_users: int,
@@ -219,13 +226,21 @@ def simulate_shard(
     keep_truth: bool = False,
     lane_bytes: int | None = None,
 ) -> Columns:
-    """The columns of a few users, ordered by (user, step); ``lane_bytes`` in place of :data:`LANE_BYTES`."""
-    recommender = as_recommender(world, policy)
-    if isinstance(recommender, SlatePolicy):
+    """The columns of a few users, ordered by (user, step).
+
+    Args:
+        world: where they live.
+        policy: as :func:`as_recommender` gives it: the door is where a run begins, not in each of its shards.
+        seed: of the users and of the policy's uniforms.
+        first_user: id of the first.
+        n_users: how many.
+        keep_truth: as :func:`simulate`.
+        lane_bytes: in place of :data:`LANE_BYTES`.
+    """
+    if isinstance(policy, SlatePolicy):
         from recsim_mnar.simulation import slates
 
-        return slates.simulate_shard(world, recommender, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
-    policy = recommender
+        return slates.simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)  # type: ignore[arg-type]
     world = decision_world(world, "simulate")
     if policy.is_uniform:
         return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
@@ -261,18 +276,23 @@ def drive(
     *,
     keep_truth: bool = False,
     lane_bytes: int | None = None,
-) -> Iterator[tuple[Transition, Any, NDArray[np.int64]]]:
-    """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of."""
+    lanes: Lanes | None = None,
+) -> Iterator[tuple[Transition, Lanes, NDArray[np.int64]]]:
+    """Let users live under a policy, many side by side; yields every transition, the lanes, and which it is of.
+
+    Lanes are the world's, as many as ``lane_bytes`` allow, unless they are given.
+    """
     policy = acting.policy
-    per_lane = 4 * world.n_items
-    lanes = world.lanes(max(1, min(n_users, (lane_bytes or LANE_BYTES) // per_lane)), keep_truth=keep_truth)
+    if lanes is None:
+        n_lanes = max(1, min(n_users, (lane_bytes or LANE_BYTES) // (4 * world.n_items)))
+        lanes = world.lanes(n_lanes, keep_truth=keep_truth)
     n_lanes = len(lanes.user)
     last = first_user + n_users
     next_user = first_user
     waiting = np.zeros(0, np.int64)
     free = np.arange(n_lanes)
     in_runs = policy.batches_decisions
-    forgets = able(policy, Forgets) is not None
+    forgets = policy.defines("forget")
     learns = not in_runs and learning_of(policy) != "nothing"
     while True:
         while len(free) and next_user < last:

@@ -15,8 +15,8 @@ from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.receipts import INDEX, digest_of
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.adapting import as_policy, fitted
 from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.door import as_policy, fitted
 from recsim_mnar.policy.slates import DEPLOYED
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.simulation.items import made_by

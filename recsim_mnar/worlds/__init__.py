@@ -1,28 +1,64 @@
 """The worlds, each one generative model: by name, or of your own (see docs/worlds.md)."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from recsim_mnar.worlds.base import DecisionWorld, ExposureWorld, Lanes, PlatformWorld, Transition, World
 from recsim_mnar.worlds.checks import as_world
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.plain import PlainLanes
 from recsim_mnar.worlds.purchases.lanes import Outcomes
-from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world, worlds
+from recsim_mnar.worlds.registry import WORLDS, Entry, entry_of, make_world
 from recsim_mnar.worlds.slate_params import SlateParams
 
+if TYPE_CHECKING:
+    from recsim_mnar.worlds.campaigns import CampaignsParams, CampaignsWorld
+    from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
+    from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+    from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
+    from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+
+_OF_OURS = {
+    "Campaigns": "campaigns",
+    "Feature": "features",
+    "Purchases": "purchases",
+    "Ratings": "ratings",
+    "Sessions": "sessions",
+}
 __all__ = [
     "WORLDS",
+    "CampaignsParams",
+    "CampaignsWorld",
     "DecisionWorld",
     "Entry",
     "ExposureWorld",
+    "FeatureParams",
+    "FeatureWorld",
     "Lanes",
     "Outcomes",
     "Params",
     "PlainLanes",
     "PlatformWorld",
+    "PurchasesParams",
+    "PurchasesWorld",
+    "RatingsParams",
+    "RatingsWorld",
+    "SessionsParams",
+    "SessionsWorld",
     "SlateParams",
     "Transition",
     "World",
     "as_world",
     "entry_of",
     "make_world",
-    "worlds",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The worlds that are here by name and their parameters, imported when they are asked for."""
+    module = _OF_OURS.get(name.removesuffix("World").removesuffix("Params"))
+    if module is None or name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from study_modules import BENCHMARKS
 
 from recsim_mnar import rng
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 N_USERS, N_ITEMS = 30, 20
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar import cli, estimate_value
+from recsim_mnar import cli
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.inputs import level_of_best
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.own_log.estimating import Question, estimate_own_log

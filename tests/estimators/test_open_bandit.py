@@ -38,7 +38,7 @@ def folder(tmp_path):
 
 
 def test_load(folder):
-    log = open_bandit.load(folder, policy="random")
+    log = open_bandit.load_open_bandit(folder, policy="random")
     assert (len(log), log.n_actions) == (400, 5)
     assert set(log.position) == {0, 1, 2}
     assert log.context.shape == (400, 4)
@@ -54,21 +54,21 @@ def test_load(folder):
 
 def test_what_is_wrong_is_said(folder):
     with pytest.raises(UserError, match="did you mean 'random'"):
-        open_bandit.load(folder, policy="randm")
+        open_bandit.load_open_bandit(folder, policy="randm")
     with pytest.raises(UserError, match="no campaign"):
-        open_bandit.load(folder, campaign="children")
+        open_bandit.load_open_bandit(folder, campaign="children")
     with pytest.raises(UserError, match="no file"):
-        open_bandit.load(folder, campaign="men")
+        open_bandit.load_open_bandit(folder, campaign="men")
     with pytest.raises(UserError, match="holds no folders"):
-        open_bandit.load(folder / "dataset" / "obd" / "bts" / "women")
+        open_bandit.load_open_bandit(folder / "dataset" / "obd" / "bts" / "women")
     (folder / "dataset" / "obd" / "bts" / "women" / "women.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="no column 'timestamp'"):
-        open_bandit.load(folder)
+        open_bandit.load_open_bandit(folder)
 
 
 @pytest.mark.skipif("OPEN_BANDIT" not in os.environ, reason="OPEN_BANDIT names no folder of the unzipped obp 0.4.1")
 def test_both_directions_on_the_real_women_data():
-    thompson, uniform = (open_bandit.load(os.environ["OPEN_BANDIT"], policy=p) for p in ("bts", "random"))
+    thompson, uniform = (open_bandit.load_open_bandit(os.environ["OPEN_BANDIT"], policy=p) for p in ("bts", "random"))
     columns = (thompson.reward, thompson.propensity, thompson.uniform())
     for estimate in (estimate_value(*columns), estimate_value(*columns, clip=15.0)):
         assert estimate.verdict.startswith("do not use")

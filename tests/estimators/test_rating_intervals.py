@@ -11,8 +11,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import rating_intervals as made
 from recsim_mnar.estimators import ratings as r
 from recsim_mnar.estimators.intervals.bootstrap import resampled_counts, resampled_sums
+from recsim_mnar.estimators.propensities.observation import naive_bayes, popularity
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.propensities.observation import naive_bayes, popularity
 from recsim_mnar.worlds.ratings import alpha_propensities, observe
 
 SHARES = [0.5, 0.25, 0.15, 0.06, 0.04]

@@ -10,7 +10,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policy import Learner, Policy, registry, scores_of
+from recsim_mnar.policy import Learner, Policy, registry
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
@@ -77,7 +77,7 @@ def naive_ranks(log, learner, n_items, folds, seed, unseen):
             policy.reset_training_users(one, one)
             for item in rest:
                 policy.observe(one, np.array([item]))
-            scores = np.asarray(scores_of(policy, one)[0], float)
+            scores = np.asarray(policy.scores(one)[0], float)
             target = log["item"][held[user]]
             others = [i for i in range(n_items) if i != target and not (unseen and i in rest)]
             better = sum(scores[i] > scores[target] for i in others)
@@ -127,7 +127,7 @@ def test_exhaustive_equals_refitting(name, candidates):
         policy = learner.fit(rest, n_items=15, seed=derive_seed(2, "fit"))
         policy.reset_training_users(user, user)
         policy.observe(np.repeat(user, len(own)), own)
-        scores = np.asarray(scores_of(policy, user)[0])
+        scores = np.asarray(policy.scores(user)[0])
         target = log["item"][row]
         others = np.array([i for i in range(15) if i != target and not (candidates == "unseen" and i in own)])
         tied = np.sum(scores[others] == scores[target])
@@ -160,7 +160,7 @@ def naive_first(log, learner, train, n_items, folds, seed, ties, unseen=False):
             policy.reset(one)
             for item in rest:
                 policy.observe(one, np.array([item]))
-            scores = np.asarray(scores_of(policy, one)[0], float)
+            scores = np.asarray(policy.scores(one)[0], float)
             target = log["item"][held]
             others = [i for i in range(n_items) if i != target and not (unseen and i in rest)]
             better = sum(scores[i] > scores[target] for i in others)
@@ -223,7 +223,7 @@ def test_every_view_of_other_users_is_what_many_folds_tend_to(name):
             rest = np.delete(items, place)
             policy.reset(np.array([user]))
             policy.observe(np.full(len(rest), user), rest)
-            scores = np.asarray(scores_of(policy, np.array([user]))[0])
+            scores = np.asarray(policy.scores(np.array([user]))[0])
             hits.append(np.sum(scores > scores[target]) + np.sum(scores[:target] == scores[target]) < 2)
         rates += [np.mean(hits) if len(items) > 1 else 0.0] if len(items) else []
     assert record.value == pytest.approx(np.mean(rates), abs=1e-12)

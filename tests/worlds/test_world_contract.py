@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsim_mnar.contracts.worlds import RULES, bound
 from recsim_mnar.testing import WorldContract, check_world
+from recsim_mnar.testing.worlds import RULES, bound
 from recsim_mnar.worlds import WORLDS, DecisionWorld, Params, PlainLanes, make_world
 from recsim_mnar.worlds.features import FeatureWorld
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.fitting.calibration.clicks import Shown, fit_clicks
@@ -26,8 +25,6 @@ from recsim_mnar.resuming import work
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.worlds.registry import entry_of
 from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
-
-Floats = NDArray[np.float64]
 
 WORLDS = ("sessions", "ratings")
 MEMBERS = 20
@@ -134,21 +131,19 @@ def _refuse(log: Log, n_users: int) -> None:
     if back.any():
         row = int(np.argmax(back)) + 1
         raise UserError(f"the log's time runs backwards within a user, row {row:,}: sort the rows by user and time")
-    shown = log.is_bandit
-    items = np.concatenate([log["item"][~shown], log["action"][shown]])
-    if len(np.unique(items)) < 2:
+    items = np.where(log.is_bandit, log["action"], log["item"])
+    if (items == items[0]).all():
         raise UserError(f"the log holds one item only, {items[0]}: nothing can be preferred. Bring a log of several")
-    reward = log["reward"][shown]
+    reward = log["reward"][log.is_bandit]
     odd = reward[(reward != 0) & (reward != 1)]
     if len(odd):
         many = f"the log has {len(odd):,} rewards that are neither 0 nor 1, such as {odd[0]:g}"
         raise UserError(f"{many}: this world's are clicks. Write 1 for a click and 0 for none")
     rate = float(reward.mean()) if len(reward) else 0.5
     if rate == 0.0 or rate > _MOST_CLICKED:
-        raise UserError(
-            f"of the log's {len(reward):,} recommendations {'none' if rate == 0.0 else f'{rate:.1%}'} were clicked: a "
-            f"click model needs clicks and at least {1 - _MOST_CLICKED:.0%} without. Look at the column of rewards"
-        )
+        were = f"of the log's {len(reward):,} recommendations {'none' if rate == 0.0 else f'{rate:.1%}'} were clicked"
+        needed = f"a click model needs clicks and at least {1 - _MOST_CLICKED:.0%} without"
+        raise UserError(f"{were}: {needed}. Look at the column of rewards")
 
 
 def _shown(log: Log, views: Views | None, n_items: int) -> Shown:
@@ -179,9 +174,10 @@ def _shown(log: Log, views: Views | None, n_items: int) -> Shown:
 
 
 def _method(facts: Mapping[str, Any]) -> list[str]:
-    weight = facts.get("click_link_weight", 1.0)
-    sure = "" if weight >= LINK_SURE else "; the log cannot say which, the ensemble has both"
-    several = len(facts.get("click_evidence", ())) > 1
-    lines = [f"click link: {facts['click_link']}, posterior probability {weight:.3f}{sure}"] if several else []
     refused = facts.get("click_links_refused", {})
-    return [*lines, *(f"click link {link} is refused: {why}" for link, why in refused.items())]
+    lines = [f"click link {link} is refused: {why}" for link, why in refused.items()]
+    if len(facts.get("click_evidence", ())) < 2:
+        return lines
+    weight = facts["click_link_weight"]
+    sure = "" if weight >= LINK_SURE else "; the log cannot say which, the ensemble has both"
+    return [f"click link: {facts['click_link']}, posterior probability {weight:.3f}{sure}", *lines]

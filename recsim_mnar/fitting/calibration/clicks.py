@@ -1,15 +1,13 @@
 """What is clicked, given who is asked: items' click factors and offsets by their posterior.
 
-The click probability of item a for interests omega is link(b_a + beta_a . omega). Coefficients are normal about a line:
-b_a ~ N(b0 + k mu_a, s_b^2) and beta_a ~ N(r gamma_a, s^2 I), gamma_a being known with an error: items that were shown
-seldom borrow from the others; r says how far what is clicked goes with what is viewed. r, k and b0 are normal, s and
-s_b half-normal (:data:`PRIORS`).
+The click probability of item a for interests omega is link(b_a + beta_a . omega), the coefficients normal about a line:
+b_a ~ N(b0 + k mu_a, s_b^2), beta_a ~ N(r gamma_a, s^2 I). r, k and b0 are normal, s and s_b half-normal
+(:data:`PRIORS`). gamma_a is known with an error, and of a user's interests views tell a mean and a covariance: a row's
+likelihood is the mean over them, by three points of Gauss and Hermite along beta_a . omega.
 
-Of a user's interests the views tell a mean and a covariance. A row's likelihood is the mean over them, by three points
-of Gauss and Hermite along beta_a . omega, so that neither link is flattened by what is not known of users. The
-posterior of coefficients is normal about its mode, which is reached by Fisher's scoring with step halving and checked;
-r, k and b0 are integrated out in closed form, s and s_b on a grid: a Laplace approximation at a mode (Tierney & Kadane
-1986). Rows of one user share what is not known of the user: draws carry that error too.
+The posterior of coefficients is normal about its mode, which is reached by Fisher's scoring and checked; r, k and b0
+are integrated out in closed form, s and s_b on a grid that narrows to where the posterior is (Tierney & Kadane 1986).
+Rows of one user share what is not known of the user: draws carry that error too.
 """
 
 from __future__ import annotations
@@ -18,14 +16,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.worlds.sessions.params import LOGISTIC
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Prior(NamedTuple):
@@ -39,10 +34,9 @@ class Prior(NamedTuple):
 
 
 PRIORS = {"recogym": Prior(0.0, 3.0, 1.0, 1.0, 2.0), LOGISTIC: Prior(-3.0, 1.0, 0.4, 0.25, 0.5)}
-_SPREADS = np.geomspace(0.05, 4.0, 9)
-"""Of s and s_b, in units of their prior's scale."""
-_CHANCES = _SPREADS * np.exp(-0.5 * _SPREADS**2)
-_STEPS, _STILL, _NEAR = 60, 1e-3, 0.1
+_NODES, _LOWEST, _HIGHEST, _CUT = 9, np.log(0.002), np.log(4.0), 6.0
+"""Nodes of log s and of log s_b, in units of their prior's scale; less likely by that than the best is left out."""
+_STEPS, _STILL, _NEAR, _ROUNDS = 60, 1e-3, 0.1, 8
 _AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0, 1.0]) / 6.0
 
 
@@ -77,8 +71,7 @@ class Draw(NamedTuple):
     spread: float
 
 
-@dataclass(frozen=True)
-class ClickModel:
+class ClickModel(NamedTuple):
     """The best fit, draws from the posterior, links by theirs, and facts, such as why a link is refused."""
 
     best: Draw
@@ -99,8 +92,8 @@ def fit_clicks(shown: Shown, n_draws: int, seed: int, links: tuple[str, ...]) ->
     evidence = {link: fit.evidence for link, fit in fits.items()}
     best = max(evidence, key=lambda link: evidence[link])
     chances = np.exp(np.array(list(evidence.values())) - evidence[best])
-    u = rng.uniforms(rng.derive_seed(seed, "link"), rng.Stream.BOOTSTRAP, np.arange(n_draws), 0) * chances.sum()
-    chosen = [list(fits)[min(int(np.searchsorted(np.cumsum(chances), x)), len(fits) - 1)] for x in u]
+    u = rng.uniforms(rng.derive_seed(seed, "link"), rng.Stream.BOOTSTRAP, np.arange(n_draws), 0)
+    chosen = [list(fits)[drawn_place(chances, x)] for x in u]
     draws = [fits[link].drawn(rng.derive_seed(seed, f"clicks/{i}")) for i, link in enumerate(chosen)]
     found = fits[best].spread_out()
     facts = {
@@ -120,6 +113,12 @@ def outside(link: str, rate: float, error: float) -> str:
     low, high = (float(p) for p in link_of(np.array([-1e3, 1e3]), link)[0])
     can = low - 4.0 * error <= rate <= high + 4.0 * error
     return "" if can else f"its click rates lie between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
+
+
+def drawn_place(chances: Floats, u: float) -> int:
+    """Where a uniform number falls among chances."""
+    upto = np.cumsum(chances)
+    return min(int(np.searchsorted(upto, u * upto[-1], side="right")), len(upto) - 1)
 
 
 class _Cell:
@@ -168,27 +167,50 @@ class Posterior:
         self.theta = np.zeros((n_items, self.k + 1))
         grid = np.linspace(-20.0, 20.0, 2001)
         self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - shown.rate()[0]))]
-        of_factors = _CHANCES if self.k else _CHANCES[:1]
-        chances = np.log(np.outer(of_factors / of_factors.sum(), _CHANCES / _CHANCES.sum())).ravel()
-        spreads, self.slack = (self.prior.factors, self.prior.offsets), 0.0 * shown.spread
-        for _ in range(8):  # the mode moves with the spreads, the likeliest spreads with the mode
-            self._climb(spreads)
-            values = self._grid() + chances
-            before, spreads = spreads, self.likeliest.spreads
-            self.slack = self.likeliest.along[0] ** 2 * shown.spread
-            if before == spreads:
-                break
+        self.likeliest: _Cell
+        self.axes = [np.linspace(_LOWEST, _HIGHEST, _NODES) if free else np.zeros(1) for free in (self.k, True)]
+        self._settle()
         apart = 0.5 * np.einsum("pi,pij,pj->", self.theta, self.curve, self.theta) - (self.pull * self.theta).sum()
-        self.chances, self.value_at_mode = np.exp(values - values.max()), self.value
-        self.evidence = float(self.value + apart + values.max() + np.log(self.chances.sum()))
+        self.value_at_mode, highest = self.value, self.values.max()
+        self.evidence = float(self.value + apart + highest + np.log(np.exp(self.values - highest).sum()))
         self._centre()
 
-    def _grid(self) -> Floats:
-        factors = self.prior.factors * (_SPREADS if self.k else _SPREADS[:1])
-        self.cells = [_Cell(self, (float(s), float(o))) for s in factors for o in self.prior.offsets * _SPREADS]
-        values = np.array([cell.value for cell in self.cells])
-        self.likeliest = self.cells[int(np.argmax(values))]
-        return values
+    def _settle(self) -> None:
+        """The mode moves with the spreads, the likeliest spreads with the mode."""
+        spreads, along = (self.prior.factors, self.prior.offsets), 0.0
+        for _ in range(_ROUNDS):
+            self.slack = along**2 * self.shown.spread
+            self._climb(spreads)
+            self._grid()
+            climbed, spreads, along = spreads, self.likeliest.spreads, self.likeliest.along[0]
+            if not self._narrowed() and np.allclose(climbed, spreads, rtol=0.05):
+                break
+        self.likeliest = _Cell(self, climbed)
+
+    def _grid(self) -> None:
+        """Log posteriors ``values`` (n, m) at the nodes of log s and log s_b, of a node's width each."""
+        cells = [[self._at(s, o) for o in self.axes[1]] for s in self.axes[0]]
+        self.values = np.array([[cell.value for cell in row] for row in cells])
+        for axis, shape in zip(self.axes, ((-1, 1), (1, -1)), strict=True):
+            if len(axis) > 1:
+                half_normal = np.log(2.0 / np.pi) / 2.0 - 0.5 * np.exp(axis) ** 2 + axis + np.log(axis[1] - axis[0])
+                self.values += half_normal.reshape(shape)
+        i, j = np.unravel_index(np.argmax(self.values), self.values.shape)
+        self.likeliest = cells[i][j]
+
+    def _at(self, factors: float, offsets: float) -> _Cell:
+        return _Cell(self, (self.prior.factors * float(np.exp(factors)), self.prior.offsets * float(np.exp(offsets))))
+
+    def _narrowed(self) -> bool:
+        """Axes from a node below to a node above where the posterior is; whether that is another grid."""
+        narrowed = False
+        for i, axis in enumerate(self.axes):
+            if len(axis) > 1:
+                there, width = axis[self.values.max(axis=1 - i) > self.values.max() - _CUT], axis[1] - axis[0]
+                ends = max(there[0] - width, _LOWEST), min(there[-1] + width, _HIGHEST)
+                if np.abs(np.array(ends) - axis[[0, -1]]).max() > 1.5 * width:
+                    self.axes[i], narrowed = np.linspace(*ends, _NODES), True
+        return narrowed
 
     def _centre(self) -> None:
         """From the mode to the mean: rows' probabilities averaged over what coefficients may be (skewness)."""
@@ -260,9 +282,7 @@ class Posterior:
     def drawn(self, seed: int) -> Draw:
         """From the posterior; the pull of the rows varies, too, with what is not known of each user."""
         shown, bootstrap = self.shown, rng.Stream.BOOTSTRAP
-        upto = np.cumsum(self.chances)
-        u = float(rng.uniforms(seed, bootstrap, np.arange(1), 0)[0])
-        cell = self.cells[min(int(np.searchsorted(upto, u * upto[-1], side="right")), len(self.cells) - 1)]
+        cell = self._drawn_cell(rng.uniforms(seed, bootstrap, np.arange(3), 0))
         z = rng.normals(seed, bootstrap, 1, (len(shown.interests), self.k))
         other = np.einsum("ukl,ul->uk", np.linalg.cholesky(shown.doubt), z)[shown.user]
         swing = np.einsum("nk,nk->n", other, self.theta[shown.action, :-1]) * self.slopes[:, -1]
@@ -272,6 +292,13 @@ class Posterior:
         theta, along = cell.mean(pull, moved)
         theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.doubt), normal[:-1, : self.k + 1])
         return Draw(theta, self.link, float(along[0]), cell.spreads[0])
+
+    def _drawn_cell(self, u: Floats) -> _Cell:
+        """A node by its chance, and a place within its width."""
+        node = np.unravel_index(drawn_place(np.exp(self.values - self.values.max()), u[0]), self.values.shape)
+        widths = [float(np.ptp(axis)) / max(len(axis) - 1, 1) for axis in self.axes]
+        log_s, log_o = (self.axes[j][node[j]] + (u[j + 1] - 0.5) * widths[j] for j in (0, 1))
+        return self._at(float(log_s), float(log_o))
 
     def spread_out(self) -> Draw:
         """Posterior means, moved away from their line until they vary about it as coefficients do (Louis 1984)."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
-Floats = NDArray[np.float64]
-
-_CELLS, _POINTS, _DIGITS = 2_000_000, 1024, 6
+_CELLS, _POINTS = 2_000_000, 1024
 
 OF_VIEWS = ("popularity_entropy", "popularity_gini", "personal_bits", "drift_per_event")
-OF_CLICKS = ("click_rate", "click_spread_items", "click_spread_users", "click_view_agreement")
+OF_CLICKS = ("click_rate", "click_spread_items", "click_spread_users")
 
 SAYS = {
     "popularity_entropy": "entropy of the items' shares of all views, nats",
@@ -26,7 +24,6 @@ SAYS = {
     "click_rate": "click rate of the uniform policy",
     "click_spread_items": "standard deviation over items of their click rates",
     "click_spread_users": "standard deviation of click probabilities between users, within items",
-    "click_view_agreement": "correlation over users of what they view and what they click, items weighted by views",
     "p_organic_to_bandit": "probability of a recommendation after a view",
     "p_leave_organic": "probability of leaving after a view",
     "p_bandit_to_organic": "probability of a view after a recommendation without a click",
@@ -46,8 +43,6 @@ def functionals(world: SessionsWorld) -> dict[str, float]:
     chosen = softmax(omega, catalogue.item_factors, catalogue.item_offsets)
     shares = chosen.mean(axis=0)
     clicks = world.click_probabilities(omega)
-    own = (catalogue.item_factors, catalogue.click_factors)
-    by_views, by_clicks = (each - np.einsum("p,pk->k", shares, each) for each in own)
     return {
         "popularity_entropy": _entropy(shares),
         "popularity_gini": gini(shares),
@@ -58,7 +53,6 @@ def functionals(world: SessionsWorld) -> dict[str, float]:
         "click_rate": float(clicks.mean()),
         "click_spread_items": float(clicks.mean(axis=0).std()),
         "click_spread_users": float(np.sqrt(clicks.var(axis=0).mean())),
-        "click_view_agreement": _agreement(by_views, by_clicks, shares),
         **{name: float(getattr(p, name)) for name in SAYS if name.startswith("p_")},
     }
 
@@ -76,12 +70,6 @@ def gini(shares: Floats) -> float:
 
 def _entropy(shares: Floats) -> float:
     return float(-(shares * np.log(np.maximum(shares, 1e-300))).sum())
-
-
-def _agreement(first: Floats, second: Floats, weights: Floats) -> float:
-    pairs = ((first, second), (first, first), (second, second))
-    across, one, other = (float(np.einsum("p,pk,pk->", weights, a, b)) for a, b in pairs)
-    return round(across / float(np.sqrt(one * other)), _DIGITS) if one * other > 1e-24 else 0.0
 
 
 def n_points(n_items: int) -> int:

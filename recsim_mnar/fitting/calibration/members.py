@@ -6,20 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.fitting.calibration.clicks import PRIORS, ClickModel, Draw
 from recsim_mnar.fitting.calibration.functionals import OF_CLICKS, OF_VIEWS, SAYS, functionals, mean_square_time
-from recsim_mnar.fitting.calibration.transitions import Transitions, drawn_rows, fitted_rows
+from recsim_mnar.fitting.calibration.transitions import Transitions, rows_of
 from recsim_mnar.fitting.calibration.viewing import Views, expected, match_popularity
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, checked_catalogue
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
-Floats = NDArray[np.float64]
 Member = tuple[SessionsParams, Catalogue]
 
 _FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
@@ -55,13 +54,12 @@ class Maker:
 
     def best(self) -> Member:
         """The best fit."""
-        views = self.views
         factors, offsets, drift = np.zeros((self.n_items, 0)), np.zeros(self.n_items), 0.0
-        if views is not None:
-            factors, offsets, drift = views.factors, views.scales.offsets, views.scales.drift
+        if self.views is not None:
+            factors, offsets, drift = self.views.factors, self.views.scales.offsets, self.views.scales.drift
         clicks = self._unknown_clicks(factors, None) if self.clicks is None else self.clicks.best
         free = {name: value for name, (value, *_) in _FREE.items()}
-        return self._made({**free, **fitted_rows(self.found)}, factors, offsets, drift, clicks)
+        return self._made({**free, **rows_of(self.found, self.seed)}, factors, offsets, drift, clicks)
 
     def member(self, i: int) -> Member:
         """The ensemble's i-th."""
@@ -73,7 +71,7 @@ class Maker:
         else:  # stronger factors mean weaker interests, and these stronger click factors
             clicks = self.clicks.draws[i]
             clicks = clicks._replace(theta=clicks.theta * np.append(np.full(turned.shape[1], grown), 1.0))
-        return self._made({**free, **drawn_rows(self.found, self.seed, i)}, factors, offsets, drift, clicks)
+        return self._made({**free, **rows_of(self.found, self.seed, i)}, factors, offsets, drift, clicks)
 
     def _made(self, rows: dict[str, float], factors: Floats, offsets: Floats, drift: float, clicks: Draw) -> Member:
         beta = clicks.theta[:, :-1]
@@ -110,8 +108,8 @@ class Maker:
         shift -= np.log(np.maximum(views.resemblances(np.ones(len(weights))), 1e-9))
         move = np.linalg.lstsq(scales.slope, shift if lives.far else shift * [1.0, 0.0], rcond=1e-3)[0]
         drift = float(np.clip(scales.drift + move[1], 0.0, 4.0)) if lives.far else 0.0
-        of, still = (turned, views.factors), replace(lives, far=())
-        apart = np.subtract(*(np.log(expected(each, offsets, still, 0.0)[0]) for each in of))
+        still = replace(lives, far=())
+        apart = np.subtract(*(np.log(expected(each, offsets, still, 0.0)[0]) for each in (turned, views.factors)))
         grown = float(np.exp(np.clip(move[0], -0.5, 0.5)))
         factors = turned * grown * float(np.exp(np.clip(-apart / max(scales.slope[0, 0], 0.1), -0.5, 0.5)))
         return factors, match_popularity(factors, offsets, lives, drift, rounds=8), drift, grown
@@ -181,7 +179,7 @@ def _why_not(maker: Maker, name: str) -> str:
         return "" if name in ("click_rate", "click_spread_items") else "the log has no views"
     if views.lives.no_repeats and name in OF_VIEWS:
         return "nobody meets an item twice; the range is the ensemble's, not known to hold the truth"
-    if not maker.n_factors and name in ("drift_per_event", "click_spread_users", "click_view_agreement"):
+    if not maker.n_factors and name in ("drift_per_event", "click_spread_users"):
         return "users are not found to differ in what they view"
     if name == "drift_per_event" and not views.lives.far:
         return "lives are too short: too few pairs of views far apart"

@@ -1,8 +1,8 @@
 """The ratings world fitted to revealed ratings: by moments, for what is not revealed has no likelihood.
 
-In the world's model a rating r is revealed in proportion to alpha^max(0, 4 - r), so the marginals of all ratings are
-those of the revealed ones divided by that; alpha shows in that items whose revealed ratings are high are revealed more
-often. That slope and the spreads between and within items are matched by simulation with common random numbers.
+A rating r is revealed in proportion to alpha^max(0, 4 - r), so the marginals of all ratings are those of the revealed
+ones divided by that; alpha shows in that items whose revealed ratings are high are revealed more often. That slope and
+the spreads between and within items are matched by simulation with common random numbers.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration.fitted import FittedWorld
 from recsim_mnar.fitting.calibration.members import interval
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
@@ -25,8 +25,6 @@ from recsim_mnar.resuming import Form, stage
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.params import RatingsParams
 from recsim_mnar.worlds.ratings.world import RatingsWorld
-
-Floats = NDArray[np.float64]
 
 LEAST_RATINGS, LEAST_USERS = 100, 20
 _SIMULATED_USERS, _MOST_PAIRED, _MOST_ITEMS = 600, 1500, 400
@@ -40,8 +38,7 @@ _WHY = {
     "alpha": "how much more often high ratings are revealed shows only through the model, from which the ensemble's "
     "range comes; without it anything from 0 to 1 could be. Ratings of random items would identify it",
     "n_factors": "the rank of tastes is not told from so few ratings a user: the world's default is kept",
-    "n_decisions": "revealed ratings hold no recommendations",
-    "repeat_pays": "revealed ratings hold no recommendations",
+    **dict.fromkeys(("n_decisions", "repeat_pays"), "revealed ratings hold no recommendations"),
 }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +21,12 @@ from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
 from recsim_mnar.worlds.registry import entry_of
 
 
-@dataclass(frozen=True)
-class ReadLog:
+class ReadLog(NamedTuple):
     """Events or ratings, how many items there are where the source says, and lines on what was taken."""
 
     log: Log | Ratings
-    n_items: int | None = None
-    lines: list[str] = field(default_factory=list)
+    n_items: int | None
+    lines: list[str]
 
 
 def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, str | None] | None = None) -> ReadLog:
@@ -44,9 +43,9 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     named = {role: name for role, name in (columns or {}).items() if name is not None}
     if not path.exists():
         raise UserError(f"{path} does not exist: name a log's folder or a file of events")
-    if getattr(entry_of(world).world_class(), "rates", False):
-        return _ratings(path)
     source = path / "log" if (path / "log").is_dir() else path
+    if getattr(entry_of(world).world_class(), "rates", False):
+        return _ratings(source)
     if not named and not needs_numbering(source):
         return _own(source)
     binary = source.is_dir() or kind_of(source) in BINARY
@@ -100,12 +99,9 @@ def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     return ReadLog(Log(rows, made), n_items, [*file.lines, taken])
 
 
-def _ratings(path: Path) -> ReadLog:
-    if path.is_dir() and (path / "train.ascii").is_file():
-        study = load_coat(path, with_test=False)
-        return ReadLog(study.train, study.train.n_items, [f"{path}: {len(study.train):,} revealed ratings of Coat"])
-    source = path / "log" if (path / "log").is_dir() else path
-    if source.is_dir():
+def _ratings(source: Path) -> ReadLog:
+    coat = (source / "train.ascii").is_file()
+    if source.is_dir() and not coat:
         return _own(source)
-    ratings = read_ratings(source)
-    return ReadLog(ratings, ratings.n_items, [f"{source}: {len(ratings):,} revealed ratings"])
+    ratings = load_coat(source, with_test=False).train if coat else read_ratings(source)
+    return ReadLog(ratings, ratings.n_items, [f"{source}: {len(ratings):,} revealed ratings{' of Coat' * coat}"])

@@ -1,29 +1,24 @@
-"""How sessions go on: the Markov chain of views and recommendations, whose likelihood is closed; the world's clock.
+"""How sessions go on: the Markov chain of views and recommendations (Rohde et al. 2018), and the world's clock.
 
 After a view come a view, a recommendation, or the end; after a recommendation without a click likewise; after a click a
-view (Rohde et al. 2018). With Jeffreys' prior the posterior of each row is Dirichlet.
+view. With Jeffreys' prior the posterior of each row is Dirichlet.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
+from recsim_mnar.log.columns import Ints
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 
-Ints = NDArray[Any]
-
-_JEFFREYS = 0.5
-_WIDEST = 0.755
+_JEFFREYS, _WIDEST = 0.5, 0.755
 
 
-@dataclass(frozen=True)
-class Transitions:
+class Transitions(NamedTuple):
     """Views that were followed by a view, by a recommendation, by nothing; recommendations without and with a click."""
 
     organic: Ints
@@ -47,23 +42,17 @@ def transitions_of(log: Log) -> Transitions:
     return Transitions(views, others, clicks, len(user_starts(user)))
 
 
-def fitted_rows(found: Transitions) -> dict[str, float]:
-    """Parameters of the sessions world at the posterior mean, of those that the log identifies."""
-    return _parameters(found, found.organic + _JEFFREYS, found.bandit + _JEFFREYS)
-
-
-def drawn_rows(found: Transitions, seed: int, member: int) -> dict[str, float]:
-    """A draw from the posterior: Dirichlet by gammas, the gammas by the inverse of their distribution."""
+def rows_of(found: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
+    """Parameters that the log identifies, at the posterior mean, or a member's: Dirichlet by gammas, by inversion."""
     from scipy.special import gammaincinv
 
-    rows = []
-    for k, row in enumerate((found.organic, found.bandit)):
-        uniform = rng.uniforms(rng.derive_seed(seed, f"transitions/{k}"), rng.Stream.BOOTSTRAP, member, np.arange(3))
-        rows.append(np.maximum(gammaincinv(row + _JEFFREYS, np.maximum(uniform, 1e-300)), 1e-12))
-    return _parameters(found, *rows)
-
-
-def _parameters(found: Transitions, organic: NDArray[Any], bandit: NDArray[Any]) -> dict[str, float]:
+    organic, bandit = found.organic + _JEFFREYS, found.bandit + _JEFFREYS
+    if member is not None:
+        seeds = (rng.derive_seed(seed, f"transitions/{k}") for k in (0, 1))
+        u = [np.maximum(rng.uniforms(own, rng.Stream.BOOTSTRAP, member, np.arange(3)), 1e-300) for own in seeds]
+        organic, bandit = (
+            np.maximum(gammaincinv(row, own), 1e-12) for row, own in zip((organic, bandit), u, strict=True)
+        )
     if found.both:
         names = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
         values = (*organic[1:] / organic.sum(), *bandit[[0, 2]] / bandit.sum())

@@ -1,10 +1,9 @@
 """The views of a log, and what was made of them: popularity, factors, how strong they are and how they drift.
 
-The likelihood of :mod:`recsim_mnar.fitting.calibration.view_model` gives the shape of the factors, with interests that
-stand still. Two numbers are left: a scale of all factors and the drift of interests a view. They are set so that as
-many pairs of a user's views are expected to be of the same item as the log holds, near each other and far apart, items'
-shares of views being those of the log. Expectations are integrals over interests at given places in the log's lives.
-Where no item is met twice there are no such pairs: the scale is the likelihood's, and no drift is found.
+:mod:`recsim_mnar.fitting.calibration.view_model` gives the shape of the factors, with interests that stand still. A
+scale of all factors and the drift of interests a view are set so that as many pairs of a user's views are expected to
+be of the same item as the log holds, near each other and far apart. Where no item is met twice there are no such pairs:
+the scale is the likelihood's, and no drift is found.
 """
 
 from __future__ import annotations
@@ -13,25 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.fitting.calibration.functionals import interests_at, n_points, points, softmax, views_before
 from recsim_mnar.fitting.calibration.view_model import Cells, ViewModel, fit_views
-from recsim_mnar.log.rows import user_starts
+from recsim_mnar.log.columns import Floats, Ints
+from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.table import Log
 from recsim_mnar.resuming import fields_of, stage
 from recsim_mnar.rng import Stream
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FACTORS = 5
 """As RecoGym's; those of which the log shows no sign fade."""
 CELLS = 4_000_000
 """Of a table of users by items that memory bears."""
 _MOST_USERS = 4000
-NEAR, _FAR = (1, 2), (20, 10, 5)
+_NEAR, _FAR = (1, 2), (20, 10, 5)
 _PAIRS, _LONG_LIVES, _PLACES = 2000, 100, 4
 _STEPS = (0.05, 0.002)
 _LOWEST, _HIGHEST = (np.log(0.1), 0.0), (np.log(6.0), 4.0)
@@ -140,9 +136,7 @@ def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
 
 def steps_of_users(user: Ints) -> Ints:
     """Users numbered 0, 1, ... in their order of rows, (n,)."""
-    numbers = np.zeros(len(user), np.int64)
-    numbers[user_starts(user)[1:]] = 1
-    return np.cumsum(numbers)
+    return np.cumsum(user_begins(user)) - 1
 
 
 def counted_views(user: Ints, item: Ints, wanted: Ints, n_items: int) -> Cells:
@@ -166,7 +160,7 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
     """(U, 2) near and far pairs of the same item; (U, 2) near pairs, far pairs times the user's share of near ones."""
     n_users = int(user[-1]) + 1
     sums, pairs = np.zeros((n_users, 2)), np.zeros((n_users, 2))
-    for column, lags in enumerate((NEAR, far)):
+    for column, lags in enumerate((_NEAR, far)):
         for lag in lags:
             first = np.flatnonzero(user[lag:] == user[:-lag]) if lag < len(user) else np.zeros(0, np.int64)
             sums[:, column] += np.bincount(user[first], item[first] == item[first + lag], n_users)
@@ -177,12 +171,12 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
 
 def expected(factors: Floats, offsets: Floats, lives: Lives, drift: float) -> Floats:
     """(2,) ratios of both columns' sums that are expected of :func:`resemblance`; the second is 1 without far lags."""
-    near, of = _at_places(factors, offsets, lives, drift, NEAR), _pairs_of(lives.lengths, NEAR)
-    first = float((_pairs_at(lives.lengths, NEAR) * near).sum() / of.sum())
+    near, of = _at_places(factors, offsets, lives, drift, _NEAR), _pairs_of(lives.lengths, _NEAR)
+    first = float((_pairs_at(lives.lengths, _NEAR) * near).sum() / of.sum())
     if not lives.far:
         return np.array([first, 1.0])
     far = _at_places(factors, offsets, lives, drift, lives.far)
-    own = _pairs_at(lives.lengths, NEAR, _pairs_of(lives.lengths, lives.far) / np.maximum(of, 1.0))
+    own = _pairs_at(lives.lengths, _NEAR, _pairs_of(lives.lengths, lives.far) / np.maximum(of, 1.0))
     return np.array([first, (_pairs_at(lives.lengths, lives.far) * far).sum() / (own * near).sum()])
 
 

@@ -11,9 +11,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation.lives import Lives
 from recsim_mnar.fitting.validation.statistics import Material, traits_of
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.acting import TOLERANCE
-from recsim_mnar.policy.adapting import as_policy
+from recsim_mnar.policy.answers import TOLERANCE
 from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policy.door import as_policy
 from recsim_mnar.policy.imitating import imitations, likeliest_weights
 from recsim_mnar.policy.mixture import MixturePolicy
 from recsim_mnar.policy.registry import learner, uniform_policy

@@ -1,24 +1,23 @@
 """Mixtures of policies that make the largest of several variances least: a convex problem with a certificate.
 
 A mixture has weights w on the simplex, cost c w, and for target t the second moment S_t(w) = sum_g b_tg / (A_g w): a
-sum of inverses of what is linear in w, hence convex. Both problems here are solved by a logarithmic barrier and
-Newton's method (Boyd & Vandenberghe 2004, section 11.3), and each says how far from the best it can be at most: S_t
-lies above its tangents, so that any weighing of the targets gives a linear problem whose least value no mixture goes
-below.
+sum of inverses of linear functions, hence convex. Its inverse 1 / S_t, a harmonic mean, is concave, nearly linear and
+finite where a weight is 0, so SciPy's SLSQP is given the inverses. Each solution carries a bound: S_t is at least its
+tangent, and the linear problem of the tangents has a least value that no mixture goes below.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from recsim_mnar.log.columns import Floats
 
-GAP = 1e-6
-"""Relative gap to the certificate at which a solution is good enough."""
-_STAGES, _GROWTH, _NEWTON = 14, 10.0, 60
+_LEAST = 1e-12
+"""Least weight of a policy while a mixture is searched: at 0 a moment may be infinite."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,14 @@ class Problem:
         """(T, M) of the moments."""
         return -(self.amounts / (self.shares @ weights) ** 2) @ self.shares
 
-    def curvature(self, weights: Floats, weighing: Floats) -> Floats:
-        """(M, M) the Hessian of the moments' weighted sum."""
-        each = 2.0 * (weighing @ self.amounts) / (self.shares @ weights) ** 3
-        return (self.shares * each[:, None]).T @ self.shares
+    def slopes(self, weights: Floats) -> Floats:
+        """(T, M) the gradients of 1 / S_t."""
+        return -self.gradients(weights) / self.moments(weights)[:, None] ** 2
 
     def over(self, limits: Floats) -> Problem:
-        """The same with the moments divided by (T,) limits."""
-        return Problem(self.amounts / limits[:, None], self.shares, self.costs)
+        """The same with the moments divided by (T,) limits, without targets that earn nothing."""
+        earning = self.amounts.any(axis=1)
+        return Problem((self.amounts / limits[:, None])[earning], self.shares, self.costs)
 
     def grouped(self) -> Problem:
         """The same with groups of equal shares put together, and those that nobody earns in left out."""
@@ -98,13 +97,20 @@ def least_largest(problem: Problem, limits: Floats, budget: float) -> Design:
     start = np.full(n, share / max(n - 1, 1))
     start[0] = 1.0 - start[1:].sum()
     scale = float((problem.moments(start) / limits).max())
-    found = _Largest(problem.over(limits * scale), budget)
-    if n > 1:
-        _follow(found, np.append(start, 2.0))
-    else:
-        found.best = Design(start, 1.0, 1.0)
-    assert found.best is not None
-    return Design(found.best.weights, found.best.objective * scale, found.best.bound * scale)
+    scaled, last = problem.over(limits * scale), np.append(np.zeros(n), 1.0)
+    weights = _solved(
+        -last,
+        np.append(start, 1.0),
+        n,
+        _least_zero(lambda x: 1.0 / scaled.moments(x[:n]) - x[n], lambda x: _beside(scaled.slopes(x[:n]), -1.0)),
+        _least_zero(lambda x: 1.0 - problem.costs @ x[:n] / budget, lambda x: _beside(-problem.costs / budget, 0.0)),
+    )
+    # Least `top` with every tangent below it, at a cost within the budget.
+    moments, gradients = scaled.moments(weights), scaled.gradients(weights)
+    rows = np.vstack([_beside(gradients, -1.0), _beside(problem.costs, 0.0)])
+    bound = _least_linear(last, rows, np.append(gradients @ weights - moments, budget), n)
+    objective = float(moments.max())
+    return Design(weights, objective * scale, min(bound, objective) * scale)
 
 
 def cheapest(problem: Problem, limits: Floats) -> Design | None:
@@ -114,162 +120,57 @@ def cheapest(problem: Problem, limits: Floats) -> Design | None:
         problem: with a first policy that costs nothing.
         limits: (T,) positive.
     """
-    if np.all(problem.moments(np.eye(len(problem.costs))[0]) <= limits):
-        return Design(np.eye(len(problem.costs))[0], 0.0, 0.0)
+    n = len(problem.costs)
+    if np.all(problem.moments(np.eye(n)[0]) <= limits):
+        return Design(np.eye(n)[0], 0.0, 0.0)
     begin = least_largest(problem, limits, 2.0)
     if begin.objective >= 1.0:
         return None
-    inside = 0.99 * begin.weights + 0.01 / len(begin.weights)
-    found = _Cheapest(problem.over(limits))
-    _follow(found, inside if found.problem.moments(inside).max() < 1.0 else begin.weights)
-    assert found.best is not None
-    return found.best
+    scaled = problem.over(limits)
+    weights = _solved(
+        problem.costs, begin.weights, n, _least_zero(lambda w: 1.0 / scaled.moments(w) - 1.0, scaled.slopes)
+    )
+    gradients = scaled.gradients(weights)
+    bound = _least_linear(problem.costs, gradients, 1.0 + gradients @ weights - scaled.moments(weights), n)
+    cost = float(problem.costs @ weights)
+    return Design(weights, cost, min(max(bound, 0.0), cost))
 
 
-class _Program(Protocol):
-    """Minimise ``direction`` x over slacks(x) > 0 and ``equality`` x constant."""
-
-    direction: Floats
-    equality: Floats
-
-    def slacks(self, x: Floats) -> Floats: ...
-
-    def jacobian(self, x: Floats) -> Floats: ...
-
-    def curvature(self, x: Floats, inverse: Floats) -> Floats:
-        """Minus the Hessian of the slacks' sum, weighted by ``inverse``."""
-        ...
-
-    def close(self, x: Floats, multipliers: Floats) -> bool:
-        """Keep the solution and its bound, from the slacks' multipliers; whether they are close enough."""
-        ...
+def _beside(left: Floats, right: float) -> Floats:
+    """One more column of one value."""
+    return np.concatenate([left, np.full((*left.shape[:-1], 1), right)], axis=-1)
 
 
-class _Largest:
-    """x is (w, top): minimise top with S_t(w) <= top, w >= 0 and costs within the budget."""
-
-    def __init__(self, problem: Problem, budget: float) -> None:
-        n = len(problem.costs)
-        self.problem, self.budget = problem, budget
-        self.best: Design | None = None
-        self.direction, self.equality = np.append(np.zeros(n), 1.0), np.append(np.ones(n), 0.0)
-
-    def slacks(self, x: Floats) -> Floats:
-        w = x[:-1]
-        return np.concatenate([x[-1] - self.problem.moments(w), w, [self.budget - self.problem.costs @ w]])
-
-    def jacobian(self, x: Floats) -> Floats:
-        gradients = self.problem.gradients(x[:-1])
-        top = np.column_stack([-gradients, np.ones(len(gradients))])
-        return np.vstack([top, np.eye(len(x) - 1, len(x)), np.append(-self.problem.costs, 0.0)])
-
-    def curvature(self, x: Floats, inverse: Floats) -> Floats:
-        out = np.zeros((len(x), len(x)))
-        out[:-1, :-1] = self.problem.curvature(x[:-1], inverse[: len(self.problem.amounts)])
-        return out
-
-    def close(self, x: Floats, multipliers: Floats) -> bool:
-        w = x[:-1]
-        moments = self.problem.moments(w)
-        weighing = multipliers[: len(moments)] / multipliers[: len(moments)].sum()
-        tangent = weighing @ self.problem.gradients(w)
-        bound = float(weighing @ moments - tangent @ w) + _least_linear(tangent, self.problem.costs, self.budget)
-        self.best = _kept(self.best, Design(w.copy(), float(moments.max()), bound))
-        return self.best.gap <= GAP
+def _least_zero(function: Callable[[Floats], Any], slope: Callable[[Floats], Any]) -> dict[str, Any]:
+    """A constraint of SLSQP: a function that is at least 0."""
+    return {"type": "ineq", "fun": function, "jac": slope}
 
 
-class _Cheapest:
-    """x is w: minimise costs w with S_t(w) <= 1 and w >= 0."""
+def _solved(goal: Floats, start: Floats, n: int, *rows: dict[str, Any]) -> Floats:
+    """(n,) the weights, first entries of the x that minimises ``goal`` x.
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.direction, self.equality = problem, problem.costs, np.ones(len(problem.costs))
-        self.best: Design | None = None
+    SLSQP's tolerances are absolute, so it is given entries and a goal of size 1.
+    """
+    from scipy.optimize import minimize
 
-    def slacks(self, x: Floats) -> Floats:
-        return np.concatenate([1.0 - self.problem.moments(x), x])
-
-    def jacobian(self, x: Floats) -> Floats:
-        return np.vstack([-self.problem.gradients(x), np.eye(len(x))])
-
-    def curvature(self, x: Floats, inverse: Floats) -> Floats:
-        return self.problem.curvature(x, inverse[: len(self.problem.amounts)])
-
-    def close(self, x: Floats, multipliers: Floats) -> bool:
-        cost, prices = float(self.problem.costs @ x), multipliers[: len(self.problem.amounts)]
-        tangent = prices @ self.problem.gradients(x) + self.problem.costs
-        value = float(prices @ (self.problem.moments(x) - 1.0)) + cost
-        bound = value + float(tangent.min() - tangent @ x)
-        self.best = _kept(self.best, Design(x.copy(), cost, max(bound, 0.0)))
-        return self.best.gap <= GAP
+    size = np.concatenate([[1.0], np.full(n - 1, start[1:n].max(initial=0.0)), np.ones(len(start) - n)])
+    ones, unit = np.append(np.ones(n), np.zeros(len(start) - n)), goal * size / abs(goal @ start)
+    scaled = [
+        row | {"fun": lambda y, row=row: row["fun"](size * y), "jac": lambda y, row=row: row["jac"](size * y) * size}
+        for row in [*rows, {"type": "eq", "fun": lambda x: ones @ x - 1.0, "jac": lambda x: ones}]
+    ]
+    found = minimize(
+        lambda y: unit @ y, start / size, jac=lambda y: unit, method="SLSQP", constraints=scaled,
+        bounds=[(_LEAST, 1.0 / each) for each in size[:n]] + [(0.0, None)] * (len(start) - n),
+        options={"maxiter": 1000, "ftol": 1e-14},
+    )  # fmt: skip
+    return np.asarray(size * found.x, np.float64)[:n]
 
 
-def _kept(best: Design | None, found: Design) -> Design:
-    """The better solution of two, with the better bound."""
-    if best is None:
-        return found
-    better = min(best, found, key=lambda design: design.objective)
-    return Design(better.weights, better.objective, max(best.bound, found.bound))
+def _least_linear(goal: Floats, rows: Floats, limits: Floats, n: int) -> float:
+    """The least ``goal`` x over ``rows`` x <= ``limits``, the first n entries on the simplex."""
+    from scipy.optimize import linprog
 
-
-def _follow(program: _Program, x: Floats) -> None:
-    """Follow the central path from a point inside, until the program's certificate is close or the numbers end."""
-    weight = 1.0
-    for _ in range(_STAGES):
-        x = _centred(program, x, weight)
-        if program.close(x, 1.0 / (weight * program.slacks(x))):
-            return
-        weight *= _GROWTH
-
-
-def _centred(program: _Program, x: Floats, weight: float) -> Floats:
-    """Newton's method on weight (direction x) - sum log slacks, on the plane that the equality leaves."""
-    # The first entry, the deployed policy's weight, is what the others leave of 1: steps keep to the plane.
-    basis = np.vstack([-program.equality[1:], np.eye(len(x) - 1)])
-    for _ in range(_NEWTON):
-        inverse = 1.0 / program.slacks(x)
-        jacobian = program.jacobian(x) * inverse[:, None]
-        gradient = weight * program.direction - jacobian.sum(axis=0)
-        hessian = basis.T @ (jacobian.T @ jacobian + program.curvature(x, inverse)) @ basis
-        size = np.sqrt(np.diag(hessian))
-        step = basis @ (
-            np.linalg.lstsq(hessian / np.outer(size, size), -(basis.T @ gradient) / size, rcond=None)[0] / size
-        )
-        decrease = -float(gradient @ step)
-        if not decrease > 1e-9:
-            return x
-        # Inside the region of quadratic convergence the whole step is allowed; before it, a damped one always is.
-        length = 1.0 if decrease < 0.05 else 1.0 / (1.0 + decrease**0.5)
-        while program.slacks(x + length * step).min() <= 0.0:
-            length *= 0.5
-            if length < 1e-12:
-                return x
-        if decrease >= 0.05:
-            length = _longer(program, x, step, weight, length)
-        x = x + length * step
-    return x
-
-
-def _longer(program: _Program, x: Floats, step: Floats, weight: float, length: float) -> float:
-    """The longest of length, 2 length, ... that goes on lessening the barrier's function."""
-
-    def value(at: float) -> float:
-        slacks = program.slacks(x + at * step)
-        if slacks.min() <= 0.0:
-            return np.inf
-        return float(weight * (program.direction @ (x + at * step)) - np.log(slacks).sum())
-
-    best = value(length)
-    while (further := value(2.0 * length)) < best:
-        length, best = 2.0 * length, further
-    return length
-
-
-def _least_linear(slope: Floats, costs: Floats, budget: float) -> float:
-    """The least of slope v over v on the simplex with costs v <= budget: at one policy, or between two."""
-    cheap = costs <= budget
-    least = float(slope[cheap].min())
-    for i in np.flatnonzero(cheap):
-        for j in np.flatnonzero(~cheap):
-            part = (budget - costs[i]) / (costs[j] - costs[i])
-            least = min(least, float((1.0 - part) * slope[i] + part * slope[j]))
-    return least
+    ones = np.append(np.ones(n), np.zeros(len(goal) - n))
+    found = linprog(goal, A_ub=rows, b_ub=limits, A_eq=ones[None], b_eq=[1.0], bounds=(0.0, None))
+    return float(found.fun) if found.success else 0.0

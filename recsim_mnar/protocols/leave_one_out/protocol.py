@@ -20,9 +20,8 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views, sharing_counts
 from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy import registry
-from recsim_mnar.policy.adapting import as_learner, fitted
 from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.capabilities import ChoosesSettings, able, rewrapped
+from recsim_mnar.policy.door import able, as_learner, fitted, rewrapped
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import TIES, exhaustive_ranks, ranks_of
@@ -300,7 +299,7 @@ def _made_ready(
     seconds, fit_seed = [], derive_seed(seed, "fit")
     for name, learner in learners.items():
         began = time.perf_counter()
-        choosing = able(learner, ChoosesSettings)
+        choosing = able(learner, "chosen_on")
         if train is not None:
             ready[name] = fitted(learner, train, n_items=n_items, seed=fit_seed)
         elif choosing is not None:

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policy.adapting import fitted
 from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.capabilities import CountsLeaveOneOut, ScoresWithoutViews, able
+from recsim_mnar.policy.door import able, fitted
 from recsim_mnar.rng import derive_seed
 
 _SCORES_AT_A_TIME = 1 << 21
@@ -132,7 +131,7 @@ def exhaustive_ranks(
 ) -> tuple[Ints, Ints]:
     """As :func:`ranks_of` for every view, each with the agent as fitted without it."""
     owner = views.owners()
-    counting = able(learner, CountsLeaveOneOut)
+    counting = able(learner, "leave_one_out_ranks")
     if counting is not None:
         found = counting.leave_one_out_ranks(log, n_items=n_items, unseen=unseen)
         if found is not None:
@@ -140,7 +139,7 @@ def exhaustive_ranks(
     if learner.ignores_own_views:
         policy = fitted(learner, log, n_items=n_items, seed=derive_seed(seed, "fit"))
         return ranks_of(name, policy, views, owner, np.arange(len(views.items)), unseen)
-    scoring = able(learner, ScoresWithoutViews)
+    scoring = able(learner, "scores_without_each_view")
     if scoring is None:
         raise UserError(
             f"agent {name!r} cannot leave out every view without refitting: use folds (exhaustive=False), or give it a "

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.propensities.covariates import LIMITS, balance
+from recsim_mnar.estimators.propensities.observation import naive_bayes, popularity
 from recsim_mnar.estimators.ratings import Loss, loss, ranks
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.propensities.covariates import LIMITS, balance
-from recsim_mnar.propensities.observation import naive_bayes, popularity
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.worlds.ratings.observation import observe
 from recsim_mnar.worlds.ratings.world import RatingsWorld

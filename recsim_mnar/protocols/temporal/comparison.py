@@ -14,7 +14,7 @@ from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.numerics.checks import level_of
 from recsim_mnar.policy import registry
-from recsim_mnar.policy.adapting import fitted
+from recsim_mnar.policy.door import fitted
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Target, with_paired_differences

@@ -1,19 +1,16 @@
-"""Platforms with and without campaigns, and recommenders' scores on them by several schemes."""
+"""Platforms with and without campaigns, and what a recommender is worth on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Learner
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
-from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.simulation.platform import lists_of, platform_log, run_campaigns
 from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.campaigns.platform import Platform
@@ -76,30 +73,3 @@ def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
     probabilities = platform.acceptance(platform.present())
     shown = np.take_along_axis(probabilities, np.maximum(lists, 0).astype(np.int64), axis=1)
     return np.where(lists >= 0, shown, 0.0).mean(axis=1)
-
-
-def scores_by_scheme(
-    log: Log, time: float, reference: Profiles, schemes: Sequence[str], agents: Mapping[str, Learner], k: int
-) -> dict[str, dict[str, float]]:
-    """Every recommender's leave-one-out score at a time, by every scheme: ``found[scheme][agent]``.
-
-    Args:
-        log: of a platform.
-        time: of the score.
-        reference: profiles at the reference time.
-        schemes: specs.
-        agents: by name.
-        k: length of the list.
-    """
-    now = Profiles.of(log, time, reference.n_items)
-    cache: dict[tuple[bytes, str], Floats] = {}
-    found: dict[str, dict[str, float]] = {}
-    for spec in schemes:
-        weighing = make_scheme(spec).weigh(now, reference)
-        found[spec] = {}
-        for name, learner in agents.items():
-            key = (weighing.profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
-            if key not in cache:
-                cache[key] = hit_probabilities(weighing.profiles, learner, k)
-            found[spec][name] = float(weighing.probabilities @ cache[key])
-    return found

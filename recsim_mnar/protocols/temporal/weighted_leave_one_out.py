@@ -15,9 +15,8 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.numerics.checks import level_of
-from recsim_mnar.policy.adapting import as_learner, fitted
 from recsim_mnar.policy.base import Learner
-from recsim_mnar.policy.capabilities import CountsLeaveOneOut, able
+from recsim_mnar.policy.door import able, as_learner, fitted
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.item_weights import BOUND
@@ -198,11 +197,12 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
     name = name or learner.name
     learner = as_learner(learner, name=name)
     log = profiles.to_log()
-    counting = able(learner, CountsLeaveOneOut)
+    counting = able(learner, "leave_one_out_ranks")
     if counting is not None:
         places = counting.leave_one_out_ranks(log, n_items=profiles.n_items, unseen=True)
         if places is not None:
-            return probability_of_ranks(*places, k)
+            above, n_tied = places
+            return probability_of_ranks(above, n_tied, k)
     listed: NDArray[np.bool_] | None = None
     if learner.ignores_own_views:
         policy = fitted(learner, log, n_items=profiles.n_items, seed=0)

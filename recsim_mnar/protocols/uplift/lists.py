@@ -13,9 +13,8 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.adapting import as_learner, as_policy, fitted
 from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.capabilities import FitsExposures, able, is_softened
+from recsim_mnar.policy.door import able, as_learner, as_policy, fitted, is_softened
 from recsim_mnar.rng import derive_seed
 
 Floats = NDArray[np.float64]
@@ -83,7 +82,7 @@ def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int)
     learner = as_learner(learner, name=name)
     if is_softened(learner):
         raise UserError(f"agent {name!r}: lists are made by rank, softening would change nothing; leave it away")
-    of_exposures, fit_seed = able(learner, FitsExposures), derive_seed(seed, "fit")
+    of_exposures, fit_seed = able(learner, "fit_exposures"), derive_seed(seed, "fit")
     try:
         if of_exposures is not None:
             policy = as_policy(of_exposures.fit_exposures(past, seed=fit_seed))

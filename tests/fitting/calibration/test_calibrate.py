@@ -13,7 +13,7 @@ from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
 from recsim_mnar.fitting.calibration.functionals import functionals, gini
-from recsim_mnar.fitting.calibration.transitions import drawn_rows, transitions_of
+from recsim_mnar.fitting.calibration.transitions import rows_of, transitions_of
 from recsim_mnar.fitting.calibration.view_model import fit_views
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
@@ -61,7 +61,7 @@ def test_drawn_transitions_have_the_posteriors_moments(log):
     """Dirichlet: a mean of 400 draws lies within four standard errors."""
     found = transitions_of(log)
     alpha = found.organic + 0.5
-    draws = np.array([drawn_rows(found, 5, i)["p_leave_organic"] for i in range(400)])
+    draws = np.array([rows_of(found, 5, i)["p_leave_organic"] for i in range(400)])
     mean = alpha[2] / alpha.sum()
     sd = np.sqrt(mean * (1 - mean) / (alpha.sum() + 1))
     assert abs(draws.mean() - mean) < 4 * sd / 20

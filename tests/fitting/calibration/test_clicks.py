@@ -80,6 +80,41 @@ def bare(times, clicks):
     return Shown(np.array([0, 1]), np.array([0, 1]), np.array(times), np.array(clicks), *none)
 
 
+def half_normal(s):
+    """Chances of the middles of equal steps."""
+    return np.sqrt(2 / np.pi) * np.exp(-0.5 * s**2) * (s[1] - s[0])
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3, 1.5])
+def test_the_spread_of_items_is_known_as_well_as_their_number_says(spread):
+    """40 items whose rates are all but known: log s_b's posterior against a sum, its mean to a fifth of its deviation.
+
+    A grid that does not narrow to the posterior has one node in it, and then no deviation.
+    """
+    n, prior = 40, PRIORS["logistic"]
+    b = -2.0 + spread * rng.normals(5, rng.Stream.CATALOGUE, 0, (n, 1))[:, 0]
+    times = np.full(n, 1e7)
+    none = (np.zeros((n, 0)), np.zeros((n, 0, 0)), np.zeros((n, 0)), np.zeros(n), np.zeros((n, 0, 0)))
+    fit = Posterior(Shown(np.arange(n), np.arange(n), times, times * link_of(b, "logistic")[0], *none), "logistic")
+    logs = np.linspace(np.log(0.3 * spread), np.log(3 * spread), 2001)
+    common = prior.levels**2 * np.ones((n, n))
+    exact = [multivariate_normal(np.full(n, prior.level), np.exp(2 * x) * np.eye(n) + common).logpdf(b) for x in logs]
+    exact = np.array(exact) + logs - 0.5 * np.exp(2 * logs) / prior.offsets**2
+    found = []
+    for x, values in ((logs, exact), (fit.axes[1] + np.log(prior.offsets), fit.values[0])):
+        p = np.exp(values - values.max()) / np.exp(values - values.max()).sum()
+        found.append((p @ x, np.sqrt(p @ (x - p @ x) ** 2)))
+    (mean, sd), (mine, my_sd) = found
+    assert abs(mine - mean) < 0.2 * sd
+    assert my_sd == pytest.approx(sd, rel=0.1)
+    drawn = [
+        np.log(fit._drawn_cell(u).spreads[1])
+        for u in rng.uniforms(1, rng.Stream.BOOTSTRAP, np.arange(900), 0).reshape(-1, 3)
+    ]
+    assert np.mean(drawn) == pytest.approx(mean, abs=4 * sd / np.sqrt(300))
+    assert np.std(drawn) == pytest.approx(sd, rel=0.2)
+
+
 @pytest.mark.parametrize("link", LINKS)
 def test_evidence_is_the_integral_of_the_likelihood(link):
     """Laplace's error is of the order of one over the clicks: .02 here, held against a sum over a grid."""
@@ -89,11 +124,11 @@ def test_evidence_is_the_integral_of_the_likelihood(link):
     both = np.stack(np.meshgrid(*axis, indexing="ij"), axis=-1)
     p = link_of(both, link)[0]
     logs = 90 * np.log(p[..., 0]) + 8910 * np.log1p(-p[..., 0]) + 120 * np.log(p[..., 1]) + 6880 * np.log1p(-p[..., 1])
-    chances = module._CHANCES / module._CHANCES.sum()
+    spreads = np.linspace(0.002, 4.0, 200)
     density = sum(
         chance
         * multivariate_normal([prior.level] * 2, prior.levels**2 + (prior.offsets * s) ** 2 * np.eye(2)).pdf(both)
-        for chance, s in zip(chances, module._SPREADS, strict=True)
+        for chance, s in zip(half_normal(spreads), spreads, strict=True)
     )
     cell = (axis[0][1] - axis[0][0]) * (axis[1][1] - axis[1][0])
     exact = logs.max() + np.log((np.exp(logs - logs.max()) * density).sum() * cell)

@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 
 from recsim_mnar import rng
-from recsim_mnar.fitting.calibration.viewing import Lives, expected, far_lags, match_popularity, resemblance, shares_of
+from recsim_mnar.fitting.calibration.view_model import ViewModel, fit_views, interests_of
+from recsim_mnar.fitting.calibration.viewing import (
+    Lives,
+    Views,
+    expected,
+    far_lags,
+    match_popularity,
+    resemblance,
+    shares_of,
+)
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.catalogue import checked_catalogue
+
+resemblances = Views.resemblances
 
 
 @pytest.mark.verify
@@ -54,6 +65,46 @@ def test_settled_shares_vary_as_true_ones_do():
         drawn.append(np.var(found.settled(noise)) / np.var(np.log(true)))
     assert abs(np.mean(settled) - 1) < 0.1
     assert abs(np.mean(drawn) - 1) < 0.1
+
+
+def test_interests_are_the_posteriors_means():
+    """Of users with strong tastes against a sum over a grid: the mode is nearer to 0, by a seventh of their size."""
+    factors = 1.6 * rng.normals(3, rng.Stream.CATALOGUE, 0, (12, 1))
+    offsets = 0.5 * rng.normals(3, rng.Stream.CATALOGUE, 1, (12, 1))[:, 0]
+    grid = np.linspace(-8, 8, 4001)
+    logits = grid[:, None] * factors[:, 0] + offsets
+    logs = logits - np.log(np.exp(logits).sum(axis=1))[:, None]
+    draw = np.random.default_rng(2)
+    omega = draw.normal(size=200)
+    p = np.exp(logs[np.searchsorted(grid, omega)])
+    counts = np.stack([draw.multinomial(10, own / own.sum()) for own in p]).astype(np.float32)
+    chances = np.exp(counts @ logs.T - 0.5 * grid**2)
+    chances /= chances.sum(axis=1, keepdims=True)
+    mean = chances @ grid
+    model = ViewModel(factors, offsets, np.zeros((12, 1, 1)))
+    found, doubt = interests_of(model, counts, np.ones(200), no_repeats=False)
+    assert (found[:, 0] * mean).sum() / (mean**2).sum() == pytest.approx(1.0, abs=0.02)
+    assert np.sqrt(((found[:, 0] - mean) ** 2).mean()) < 0.06
+    assert doubt.mean() == pytest.approx((chances @ grid**2 - mean**2).mean(), rel=0.15)
+
+
+@pytest.mark.verify
+def test_factors_are_as_far_from_the_truth_as_their_errors_say():
+    """40 items of six worlds, factors turned and scaled to the true ones: errors of a sixth more or less."""
+    ratio = []
+    for seed in range(6):
+        n = rng.normals(seed, rng.Stream.CATALOGUE, 0, (40, 3))
+        catalogue = checked_catalogue(0.8 * n[:, :2], 0.5 * n[:, 2], np.zeros((40, 2)), np.zeros(40), "the test")
+        params = SessionsParams(sigma_omega=0.0, p_organic_to_bandit=0.0, p_leave_organic=0.12)
+        columns = SessionsWorld(params, catalogue=catalogue).trajectories(1, 0, 600, None)
+        counts = np.zeros((600, 40), np.float32)
+        np.add.at(counts, (columns["user"].astype(int), columns["item"].astype(int)), 1.0)
+        fit = fit_views(counts, 2, no_repeats=False, seed=0)
+        mine, true = (f - f.mean(axis=0) for f in (fit.factors, catalogue.item_factors))
+        turned = np.linalg.lstsq(mine, true, rcond=None)[0]
+        said = np.einsum("kl,pkm,ml->p", turned, fit.spread, turned)
+        ratio.append(((mine @ turned - true) ** 2).sum() / said.sum())
+    assert np.mean(ratio) == pytest.approx(1.0, abs=0.2)  # three standard errors of 480 squares
 
 
 @pytest.mark.parametrize("once", [False, True])

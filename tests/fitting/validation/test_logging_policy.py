@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar import make_world, validate_world
+from recsim_mnar import make_world
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.fitting.validation import validating
+from recsim_mnar.fitting.validation import validate_world, validating
 from recsim_mnar.fitting.validation.logging_policy import Shown
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import Policy

@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar import estimate_value, plan_logging
+from recsim_mnar import plan_logging
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import estimate_value
 from recsim_mnar.own_log.plan.calibration import user_factors
 from recsim_mnar.own_log.plan.pilot import Pilot
 from recsim_mnar.own_log.plan.pricing import Pricing

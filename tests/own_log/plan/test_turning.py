@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from recsim_mnar import estimate_value, plan_estimate
+from recsim_mnar import plan_estimate
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.from_moments import estimate_from_moments
 from recsim_mnar.estimators.off_policy.moments import Moments, Shards
 from recsim_mnar.log.columns import Clusters

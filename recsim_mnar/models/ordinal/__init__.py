@@ -1,1 +1,0 @@
-"""Ordinal ratings with hidden levels (Hernandez-Lobato et al. 2014)."""

@@ -1,0 +1,436 @@
+"""The door: whatever a user brings as a policy or a learner becomes a full one, or an error says what it lacks.
+
+A policy need not derive from :class:`~recsim_mnar.policy.base.Policy`: an object with ``n_items``, ``act`` and
+``probabilities`` will do. :func:`as_policy` is called wherever a policy enters the package, and behind it every method
+can be called and every attribute has its type. Whether a policy has a method of its own is said by ``defines``, whether
+a learner has one by :func:`able`; nothing else looks for attributes.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import numpy as np
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.policy.answers import name_of
+from recsim_mnar.policy.base import Floats, Ints, Learner, Learns, Policy, Scores
+
+if TYPE_CHECKING:
+    from recsim_mnar.log.table import Log
+
+EVENTS = ("reset", "reset_training_users", "observe", "observe_ratings", "learn", "forget")
+"""Methods by which a policy is given what happens, users first."""
+
+_METHODS = (*EVENTS, "act", "probabilities", "scores", "propensity_of", "fixed_distribution")
+"""Methods of a policy that are called as the user wrote them."""
+
+OPTIONAL_LAST = {"learn"}
+"""Methods whose last argument an object may do without."""
+
+_FLAGS = {"batches_decisions": False, "is_uniform": False, "predicts_ratings": False, "replayable": True}
+"""Attributes that are flags, with what holds where an object does not say."""
+
+ABILITIES: Mapping[str, str] = {
+    "leave_one_out_ranks": """(log, *, n_items, unseen) -> (n,) and (n,) int64, or None: not for this log.
+        Of each view of the log, by exact downdating: the number of items that score above its own without it, and of
+        those that score as high. With ``unseen``, items that the user has viewed otherwise are not candidates.""",
+    "scores_without_each_view": """(log, *, n_items, chunk) -> pairs of (m,) int64 and (m, n_items).
+        At most ``chunk`` views at a time: which views, and their users' scores as fitted without them.""",
+    "chosen_on": """(log, *, n_items, seed) -> learner.
+        One with settings (a strength of shrinkage) chosen on a log, once, before it is fitted repeatedly.""",
+    "fit_exposures": """(exposures, *, seed) -> policy.
+        Fitted on who was shown what, with known probabilities, and not only on what was bought.""",
+}
+"""Methods that a learner may have beyond :class:`Learner`, with their arguments."""
+
+
+def as_policy(policy: Any, *, who: str | None = None) -> Policy:
+    """A full policy of what a user brings; one that is full already is handed back as it is.
+
+    Args:
+        policy: a :class:`Policy`, or an object with ``n_items``, ``act`` and, where they are asked for,
+            ``probabilities``; of the other methods those that it has. A ``learn`` of three arguments, without the
+            propensities, is one too.
+        who: what errors call it; ``policy 'its name'`` by default.
+
+    Raises:
+        UserError: it is a class or a learner, lacks ``act`` or ``n_items``, has an attribute of another type, or a
+            method that is none or takes other arguments.
+    """
+    who = who or f"policy {name_of(policy)!r}"
+    if isinstance(policy, Policy):
+        if not hasattr(policy, "n_items"):
+            raise UserError(f"{who} must have an attribute n_items, the number of items")
+        return policy if misfit("learn", policy.learn, Policy.learn) is None else AdaptedPolicy(policy, who)
+    _refuse_class(policy, who)
+    if not callable(getattr(policy, "act", None)):
+        hint = ": it is a learner, fit it first" if role_of(policy) == "agent" else ""
+        raise UserError(f"{who} has no method act(users, uniforms){hint}")
+    return AdaptedPolicy(policy, who)
+
+
+def as_learner(learner: Any, *, name: str | None = None) -> Learner:
+    """A full learner of what a user brings; one that is full already is handed back as it is.
+
+    Args:
+        learner: a :class:`Learner`, or an object with ``fit``.
+        name: what errors call it; its own name by default.
+
+    Raises:
+        UserError: it is a class, lacks ``fit``, or its ``fit`` takes other arguments.
+    """
+    if isinstance(learner, Learner):
+        return learner
+    who = f"agent {name or name_of(learner)!r}"
+    _refuse_class(learner, who)
+    if not callable(getattr(learner, "fit", None)):
+        hint = ": it is a policy already, not a learner" if role_of(learner) == "policy" else ""
+        raise UserError(f"{who} has no method fit(log, *, n_items, seed){hint}")
+    problem = misfit("fit", learner.fit, Learner.fit)
+    if problem:
+        raise UserError(f"{who}: {problem}")
+    return AdaptedLearner(learner)
+
+
+def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
+    """The policy that a learner fits on a log, as a full one.
+
+    Raises:
+        UserError: as ``fit`` and :func:`of_fit`.
+    """
+    return of_fit(learner.name, as_learner(learner).fit(log, n_items=n_items, seed=seed))
+
+
+def of_fit(name: str, policy: Any) -> Policy:
+    """The return value of the agent's ``fit`` as a full policy.
+
+    Raises:
+        UserError: it is none, or as :func:`as_policy`.
+    """
+    if inspect.isclass(policy) or role_of(policy) != "policy":
+        got = f"the class {policy.__name__}: return an object of it" if inspect.isclass(policy) else repr(policy)
+        raise UserError(f"agent {name!r}: fit() must return a fitted policy, got {got}")
+    return as_policy(policy, who=f"agent {name!r}: its policy")
+
+
+# ----------------------------------------------------------------------------------------------------------- abilities
+
+
+def able(learner: Learner, ability: str) -> Any:
+    """The learner within a name and softening if it has a method of :data:`ABILITIES`, else None."""
+    assert ability in ABILITIES, ability
+    inner = unwrapped(learner)
+    return inner if callable(getattr(inner, ability, None)) else None
+
+
+def has_fixed_distribution(policy: Policy) -> bool:
+    """Whether a policy runs inside the simulator's kernel, because it treats all users alike."""
+    return policy.is_uniform or policy.fixed_distribution() is not None
+
+
+def declared_learning(thing: Any) -> Any:
+    """What a policy, or an object of a user's own, says in ``learns``; None where it says nothing.
+
+    A class that overrides ``learn`` and not ``learns`` says nothing: what is inherited was said of another ``learn``.
+    """
+    if "learns" not in getattr(thing, "__dict__", {}):
+        for owner in type(thing).__mro__:
+            if "learns" in vars(owner):
+                break
+            if "learn" in vars(owner):
+                return None
+    return getattr(thing, "learns", None)
+
+
+def learning_of(policy: Policy) -> Learns:
+    """From whose outcomes a policy learns while it acts: what it declares; all users where it only defines ``learn``.
+
+    Raises:
+        UserError: it declares something else.
+    """
+    said = declared_learning(policy)
+    if said is None:
+        return "all users" if policy.defines("learn") else "nothing"
+    if said not in get_args(Learns):
+        known = ", ".join(repr(name) for name in get_args(Learns))
+        raise UserError(f"policy {policy.name!r}: learns must be one of {known}, got {said!r}")
+    return cast(Learns, said)
+
+
+_ONLINE = "run it by recsim_mnar.simulate_online, or "
+
+
+def refuse_common_learning(policy: Policy, where: str, instead: str = _ONLINE) -> None:
+    """Raise UserError for a policy that learns from all users, where users are taken in shards or in any order.
+
+    Args:
+        policy: that is handed in.
+        where: what it is handed to.
+        instead: what to do with it.
+    """
+    if learning_of(policy) == "all users":
+        raise UserError(
+            f"policy {policy.name!r} learns from all users, {where} needs users that can be taken apart: {instead}"
+            "declare learns = 'own user' or 'nothing' if that is so"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------- wrappers
+
+
+class PolicyWrapper(Policy):
+    """Hands events on to the policies within, and ranks as the one within does; derive, and decide otherwise.
+
+    Attributes:
+        inner: the policy within; of several, override :attr:`within`.
+    """
+
+    inner: Policy
+
+    @property
+    def within(self) -> Sequence[Policy]:
+        """The policies to which events are handed on."""
+        return (self.inner,)
+
+    @property
+    def batches_decisions(self) -> bool:  # type: ignore[override]  # where all within do
+        """See :class:`Policy`."""
+        return all(policy.batches_decisions for policy in self.within)
+
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]  # where all within are
+        """See :class:`Policy`."""
+        return all(policy.replayable for policy in self.within)
+
+    @property
+    def learns(self) -> Learns:  # type: ignore[override]  # as the one within that learns from most
+        """See :class:`Policy`."""
+        said = {learning_of(policy) for policy in self.within}
+        return "all users" if "all users" in said else "own user" if "own user" in said else "nothing"
+
+    def defines(self, method: str) -> bool:
+        """Of what is handed on: whether a policy within defines it."""
+        handed_on = method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores)
+        return any(policy.defines(method) for policy in self.within) if handed_on else super().defines(method)
+
+    def changes(self, event: str, users: Ints) -> None:
+        """Called with the name of an event before it is handed on: what is kept of these users is out of date."""
+
+    def scores(self, users: Ints) -> Scores:
+        """The inner policy's scores: a wrapper changes no ranking."""
+        return self.inner.scores(users)
+
+
+def _handed_on(event: str) -> Callable[..., None]:
+    def hand_on(self: PolicyWrapper, users: Ints, *rest: Any) -> None:
+        self.changes(event, users)
+        for policy in self.within:
+            getattr(policy, event)(users, *rest)
+
+    hand_on.__doc__ = f"See :meth:`Policy.{event}`; handed on."
+    return hand_on
+
+
+for _event in EVENTS:
+    setattr(PolicyWrapper, _event, _handed_on(_event))
+
+
+class AdaptedPolicy(Policy):
+    """An object of the user's own as a full policy: its methods are called as they are, the others do nothing.
+
+    Args:
+        own: the object.
+        who: what errors call it.
+    """
+
+    def __init__(self, own: Any, who: str) -> None:
+        self.own, self._who = own, who
+        self.name = _typed(own, "name", name_of(own), str, "a text", who)
+        if not hasattr(own, "n_items"):
+            raise UserError(f"{who} must have an attribute n_items, the number of items")
+        n_items = own.n_items
+        if isinstance(n_items, bool) or not isinstance(n_items, (int, np.integer)) or n_items < 1:
+            raise UserError(f"{who}: n_items must be a whole number of at least 1, got {n_items!r}")
+        self.n_items = int(n_items)
+        for flag, usual in _FLAGS.items():
+            setattr(self, flag, bool(_typed(own, flag, usual, (bool, np.bool_), "True or False", who)))
+        self._offered = frozenset(name for name in _METHODS if getattr(own, name, None) is not None)
+        for name in self._offered:
+            # Bound to this object, a call costs what it costs without the wrapper.
+            setattr(self, name, _fitting(name, getattr(own, name), who))
+        self.learns = declared_learning(own)
+        learning_of(self)
+
+    def defines(self, method: str) -> bool:
+        """See :meth:`Policy.defines`."""
+        return self.own.defines(method) if isinstance(self.own, Policy) else method in self._offered
+
+    def act(
+        self, users: Ints, uniforms: Floats
+    ) -> tuple[Ints, Floats]:  # pragma: no cover  # the object's own is called
+        """See :meth:`Policy.act`."""
+        raise NotImplementedError
+
+    def probabilities(self, users: Ints) -> Floats:
+        """Where the object has none of its own.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(f"{self._who} has no method probabilities(users), the probability of every item: define it")
+
+    def propensity_of(self, users: Ints, actions: Ints) -> Floats:
+        """See :meth:`Policy.propensity_of`."""
+        return np.asarray(self.probabilities(users))[np.arange(len(users)), actions]
+
+    def fresh(self) -> Policy:
+        """See :meth:`Policy.fresh`."""
+        own = getattr(self.own, "fresh", None)
+        again = as_policy(own() if own is not None else copy.deepcopy(self.own), who=self._who)
+        again.name = self.name
+        return again
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Policy.describe`."""
+        own = getattr(self.own, "describe", None)
+        said = own() if own is not None else {}
+        if not isinstance(said, dict):
+            raise UserError(f"{self._who}: describe() must return a dict, got {type(said).__name__}")
+        return {**said, "name": self.name}
+
+
+class WithoutPropensities:
+    """A ``learn`` of three arguments as one of four: the propensities are left out.
+
+    Args:
+        learn: takes users, actions and rewards.
+    """
+
+    def __init__(self, learn: Callable[[Ints, Ints, Floats], None]) -> None:
+        self._learn = learn
+
+    def __call__(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+        """See :meth:`Policy.learn`."""
+        self._learn(users, actions, rewards)
+
+
+class LearnerWrapper(Learner):
+    """Fits what an inner learner fits; derive, and change the name or the policy.
+
+    Attributes:
+        inner: the learner within, or an object of the user's own that fits.
+        softeners: name and strength of what softens the policies that are fitted, innermost first.
+    """
+
+    inner: Any
+    softeners: Sequence[tuple[str, float]] = ()
+
+    @property
+    def ignores_own_views(self) -> bool:  # type: ignore[override]  # as the inner learner does
+        """See :class:`Learner`."""
+        return bool(getattr(self.inner, "ignores_own_views", False))
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]  # as the inner learner does
+        """See :class:`Learner`."""
+        return frozenset(getattr(self.inner, "needs", ()))
+
+
+class AdaptedLearner(LearnerWrapper):
+    """An object of the user's own, with ``fit``, as a full learner."""
+
+    def __init__(self, own: Any) -> None:
+        self.inner, self.name = own, name_of(own)
+
+    def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
+        """See :meth:`Learner.fit`."""
+        return of_fit(self.name, self.inner.fit(log, n_items=n_items, seed=seed))
+
+
+def unwrapped(learner: Learner) -> Any:
+    """The learner within its name and softening: a softened agent ranks as the agent within."""
+    while isinstance(learner, LearnerWrapper):
+        learner = learner.inner
+    return learner
+
+
+def rewrapped(learner: Learner, inner: Learner) -> Learner:
+    """``learner`` with another learner in the place of the one that :func:`unwrapped` gives."""
+    if not isinstance(learner, LearnerWrapper):
+        return inner
+    again = copy.copy(learner)
+    again.inner = rewrapped(learner.inner, inner)
+    return again
+
+
+def is_softened(learner: Learner) -> bool:
+    """Whether a learner's policies act more randomly than the learner within asks for."""
+    return isinstance(learner, LearnerWrapper) and (bool(learner.softeners) or is_softened(learner.inner))
+
+
+# -------------------------------------------------------------------------------------------------- what can be called
+
+
+def misfit(name: str, own: Any, wanted: Any) -> str | None:
+    """What is wrong with a method of a policy or learner, that it cannot be called as the interface says; else None.
+
+    Args:
+        name: of the method.
+        own: the user's, bound to its object.
+        wanted: the interface's, unbound.
+    """
+    if not callable(own):
+        return f"{name} must be a method, got {type(own).__name__}"
+    parameters = list(inspect.signature(wanted).parameters.values())[1:]
+    places = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if binds(own, places, dict.fromkeys(keywords)):
+        return None
+    arguments = ", ".join(["self", *places, *(f"{keyword}=..." for keyword in keywords)])
+    return f"define {name}({arguments}), its own takes other arguments"
+
+
+def binds(call: Any, places: Sequence[Any], keywords: dict[str, Any], *, partial: bool = False) -> bool:
+    """Whether something can be called with so many arguments and these keywords."""
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # compiled code has no signature
+        return True
+    try:
+        (signature.bind_partial if partial else signature.bind)(*places, **keywords)
+    except TypeError:
+        return False
+    return True
+
+
+def role_of(thing: Any) -> str | None:
+    """``policy`` or ``agent`` (what fits one) for an object that acts or fits, else None."""
+    if callable(getattr(thing, "act", None)):
+        return "policy"
+    return "agent" if callable(getattr(thing, "fit", None)) else None
+
+
+def _fitting(name: str, method: Any, who: str) -> Any:
+    """A user's method as the interface calls it, or a UserError."""
+    problem = misfit(name, method, getattr(Policy, name))
+    if problem and name in OPTIONAL_LAST and binds(method, range(3), {}):
+        return WithoutPropensities(method)
+    if problem:
+        raise UserError(f"{who}: {problem}")
+    return method
+
+
+def _refuse_class(thing: Any, who: str) -> None:
+    if inspect.isclass(thing):
+        raise UserError(f"{who} is the class {thing.__name__}: give an object of it")
+
+
+def _typed(own: Any, attribute: str, default: Any, kind: Any, words: str, who: str) -> Any:
+    value = getattr(own, attribute, default)
+    if not isinstance(value, kind):
+        raise UserError(f"{who}: {attribute} must be {words}, got {value!r}")
+    return value

@@ -1,0 +1,235 @@
+"""Rules for environments: Gymnasium's conventions and, lane by lane, equality with single environments."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from recsim_mnar.envs.recording import lane_info
+from recsim_mnar.errors import UserError
+from recsim_mnar.plugins import own_folder
+from recsim_mnar.policy.answers import Rule
+from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of
+
+Env = gym.Env[Any, Any]
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+MakeSingle = Callable[[], Env]
+MakeVector = Callable[[AutoresetMode], VectorEnv]
+_RESULTS = {"rewards": np.floating, "terminations": np.bool_, "truncations": np.bool_}
+"""What a step returns between observations and infos, with their types."""
+
+
+def check_vector(
+    make_vector: MakeVector,
+    make_single: MakeSingle,
+    *,
+    modes: tuple[AutoresetMode, ...] = tuple(AutoresetMode),
+    steps: int = 200,
+    seed: int = 0,
+) -> list[Finding]:
+    """One finding per mode that a vector environment breaks; an empty list where lanes are single environments.
+
+    Args:
+        make_vector: gives a new vector environment of the mode asked for.
+        make_single: gives a new single environment of the same kind, without a step limit.
+        modes: of automatic resets; those that it has.
+        steps: how long each is compared.
+        seed: of the actions, and the first of the lanes' seeds.
+    """
+    return findings_of(lane_rules(make_vector, make_single, modes, steps, seed), None)
+
+
+@own_folder()
+def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[list[Finding], int]:
+    """Check an environment with a Gymnasium id: the single one, and its vector entry point if it has one.
+
+    Args:
+        env_id: as ``gymnasium.make`` takes it, ``package.module:Name-v0`` among them.
+        lanes: of the vector environment.
+        steps: how long lanes are compared with single environments, in each mode of automatic resets that it takes.
+
+    Returns:
+        The findings, and the number of rules.
+
+    Raises:
+        UserError: Gymnasium knows no such id, or its environment cannot be made.
+    """
+    try:
+        env = gym.make(env_id)
+    except (gym.error.Error, ImportError) as error:
+        raise UserError(f"{env_id!r}: {error}") from None
+
+    def single(_: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice; what is wrong is raised
+            check_env(env.unwrapped, skip_render_check=True)
+
+    def make_vector(mode: AutoresetMode | None = None) -> VectorEnv:
+        given: dict[str, Any] = {} if mode is None else {"autoreset_mode": mode}
+        return gym.make_vec(env_id, lanes, vectorization_mode="vector_entry_point", **given)
+
+    rules = {"single": Rule("single", "do as gymnasium.utils.env_checker.check_env asks", single)}
+    if env.spec is not None and env.spec.vector_entry_point is not None:
+        modes = _modes_of(make_vector)
+        make = make_vector if len(modes) > 1 else lambda mode: make_vector()
+        rules |= lane_rules(make, lambda: gym.make(env_id, disable_env_checker=True), modes, steps, 0)
+    return findings_of(rules, None, needed=()), len(rules)
+
+
+def lane_rules(
+    make_vector: MakeVector, make_single: MakeSingle, modes: Iterable[AutoresetMode], steps: int, seed: int
+) -> Rules:
+    """One rule per mode of automatic resets: Gymnasium's conventions, and lanes that are single environments.
+
+    Every lane gets a seed of its own, so that a single environment with that seed must live through exactly the same
+    episodes: observations, rewards, ends and infos.
+    """
+
+    def of(mode: AutoresetMode) -> Rule:
+        def finds(_: Any) -> Breaches:
+            yield from _spaces(make_vector(mode), mode)
+            yield from _copies(make_vector(mode), make_vector(mode), mode, seed)
+            env = make_vector(mode)
+            yield from _lanes(env, [make_single() for _ in range(env.num_envs)], mode, steps, seed)
+            env.close()
+
+        fix = "let every lane do what a single environment of its seed does, and hand out new arrays"
+        return Rule(f"lanes_{mode.name.lower()}", fix, finds)
+
+    return {each.name: each for each in map(of, modes)}
+
+
+def _spaces(env: VectorEnv, mode: AutoresetMode) -> Breaches:
+    stated = env.metadata.get("autoreset_mode")
+    if stated is not mode:
+        yield f"metadata['autoreset_mode'] must be the enum {mode}, got {stated!r}"
+    for name in ("observation_space", "action_space"):
+        single = getattr(env, f"single_{name}")
+        if getattr(env, name) != gym.vector.utils.batch_space(single, env.num_envs):
+            yield f"{name} is not the batch of {env.num_envs} single_{name}"
+
+
+def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Breaches:
+    """Two copies with one seed and the same actions; arrays handed out once are not changed afterwards."""
+    (a, _), (b, _) = first.reset(seed=seed), second.reset(seed=seed)
+    first.action_space.seed(seed)
+    kept = []
+    for k in range(30):
+        yield from _equal(a, b, f"two copies with seed {seed} differ at step {k}")
+        kept.append((a, copy.deepcopy(a)))
+        actions = first.action_space.sample()
+        a, *rest, _ = first.step(actions)
+        b, *others, _ = second.step(actions)
+        for (name, kind), values, other in zip(_RESULTS.items(), rest, others, strict=True):
+            yield from _equal(values, other, f"{name} of two copies differ at step {k}")
+            if values.shape != (first.num_envs,) or not np.issubdtype(values.dtype, kind):
+                yield f"{name} must have shape ({first.num_envs},), got {values.shape} of {values.dtype}"
+        if a not in first.observation_space:
+            yield f"the observation of step {k} lies outside observation_space"
+        over = rest[1] | rest[2]
+        if mode is AutoresetMode.DISABLED and over.any():
+            a, _ = first.reset(options={"reset_mask": over})
+            b, _ = second.reset(options={"reset_mask": over.copy()})
+    for k, (array, before) in enumerate(kept):
+        yield from _equal(array, before, f"the observation of step {k} was changed later: a buffer is used twice")
+
+
+def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, seed: int) -> Breaches:
+    generator, seeds = np.random.default_rng(seed), [seed + 1000 + i for i in range(env.num_envs)]
+    observations, infos = env.reset(seed=seeds)  # type: ignore[arg-type]  # lists are allowed, untyped
+    ended = np.zeros(env.num_envs, np.bool_)
+
+    def same(lane: int, found: tuple[Any, dict[str, Any]], where: str, info: dict[str, Any] | None = None) -> Breaches:
+        stated = lane_info(infos, lane) if info is None else info
+        return _same(_of_lane(observations, lane), found[0], stated, found[1], where)
+
+    for lane, single in enumerate(singles):
+        yield from same(lane, single.reset(seed=seeds[lane]), f"lane {lane} at reset")
+    for k in range(steps):
+        actions = _random_actions(env, generator)
+        observations, rewards, terminated, truncated, infos = env.step(actions)
+        for lane, single in enumerate(singles):
+            where = f"lane {lane} at step {k} ({mode.value})"
+            if ended[lane]:
+                if rewards[lane] != 0 or terminated[lane]:
+                    yield f"{where}: a reset step must have reward 0 and no end"
+                yield from same(lane, single.reset(), where)
+                continue
+            observation, *rest, info = single.step(actions[lane])
+            for name, of_lane, value in zip(_RESULTS, (rewards, terminated, truncated), rest, strict=True):
+                if of_lane[lane] != value:
+                    yield f"{where}: {name} {of_lane[lane]}, single {value}"
+            stated = lane_info(infos, lane)
+            if mode is AutoresetMode.SAME_STEP and (rest[1] or rest[2]):
+                final, of_final = stated.pop("final_obs"), stated.pop("final_info")
+                yield from _same(final, observation, of_final, info, f"{where}, final")
+                observation, info = single.reset()
+            yield from same(lane, (observation, info), where, stated)
+        over = terminated | truncated
+        ended = over & ~ended if mode is AutoresetMode.NEXT_STEP else np.zeros_like(over)
+        if mode is AutoresetMode.DISABLED and over.any():
+            observations, infos = env.reset(options={"reset_mask": over})
+            for lane in np.flatnonzero(over).tolist():
+                yield from same(lane, singles[lane].reset(), f"lane {lane}, masked reset")
+
+
+def _random_actions(env: VectorEnv, generator: np.random.Generator) -> Any:
+    space = env.single_action_space
+    if isinstance(space, gym.spaces.Box):
+        low, high = np.asarray(space.low), np.asarray(space.high)
+        return (low + (high - low) * generator.random((env.num_envs, *space.shape))).astype(space.dtype)
+    if isinstance(space, gym.spaces.MultiDiscrete):  # a slate: an action for each of its places
+        return generator.integers(space.nvec, size=(env.num_envs, *space.nvec.shape))
+    return generator.integers(space.n, size=env.num_envs)  # type: ignore[attr-defined]
+
+
+def _same(a: Any, b: Any, of_lane: dict[str, Any], of_single: dict[str, Any], where: str) -> Breaches:
+    yield from _equal(a, b, f"{where}: observations differ")
+    # An empty sequence says no more than an absent key, and a vector environment may leave it out.
+    lane, single = ({k: v for k, v in d.items() if not (isinstance(v, tuple) and not v)} for d in (of_lane, of_single))
+    if set(lane) != set(single):
+        yield f"{where}: info has {sorted(lane)}, the single environment's {sorted(single)}"
+        return
+    for key, value in single.items():
+        if not _alike(lane[key], value):
+            yield f"{where}: info[{key!r}] is {lane[key]!r}, the single environment's {value!r}"
+
+
+def _equal(a: Any, b: Any, message: str) -> Breaches:
+    if not _alike(a, b):
+        yield message
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(b, dict):
+        return set(a) == set(b) and all(_alike(a[key], b[key]) for key in b)
+    if isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+    return bool(np.array_equal(a, b))
+
+
+def _of_lane(observations: Any, lane: int) -> Any:
+    """One lane's observation, of a batch that may be a dictionary."""
+    if isinstance(observations, dict):
+        return {name: _of_lane(part, lane) for name, part in observations.items()}
+    return observations[lane]
+
+
+def _modes_of(make_vector: Callable[..., VectorEnv]) -> tuple[AutoresetMode, ...]:
+    """The modes of automatic resets that a vector environment can be asked for; its only one where it takes no mode."""
+    taken = []
+    for mode in AutoresetMode:
+        try:
+            taken.append(make_vector(mode).metadata["autoreset_mode"])
+        except Exception:  # code of the user's own may refuse a mode, or the keyword, by anything
+            continue
+    if len(set(taken)) > 1:
+        return tuple(dict.fromkeys(taken))
+    return (AutoresetMode(make_vector().metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)),)

@@ -1,0 +1,154 @@
+"""An estimator of one's own against what estimate_value asks of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar import rng
+from recsim_mnar.estimators.off_policy.registry import check_name
+from recsim_mnar.estimators.off_policy.scores import Rows, Scores
+from recsim_mnar.estimators.off_policy.value import estimate_value
+from recsim_mnar.policy.answers import number
+from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
+
+SEED = 20190912
+_ROWS = 20_000
+_DEVIATIONS = 5.0
+"""Standard errors by which an estimate may miss the truth: beyond it lie 6 of 10,000,000 logs."""
+
+RULES: Rules = {}
+
+
+@dataclass
+class EstimatorCase:
+    """An estimator under test.
+
+    Attributes:
+        name: ``package.module:function``, or one that is announced.
+        parameters: that it needs.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+
+    def scores(self, rows: Rows) -> Scores:
+        """What it makes of rows, checked."""
+        return check_name(self.name).scores(rows, **self.parameters)
+
+
+def check_estimator(name: str, **parameters: Any) -> list[Finding]:
+    """The rules of :data:`RULES` that an estimator breaks; an empty list where it keeps them all.
+
+    Args:
+        name: ``package.module:function``, or an announced name.
+        **parameters: that the function must be given.
+    """
+    return findings_of(RULES, EstimatorCase(name, parameters))
+
+
+# ----------------------------------------------------------------------------------------------------------- the rules
+
+
+@rule(RULES, "define f(rows, *, ...), which returns one number a row")
+def door(case: EstimatorCase) -> Breaches:
+    """It is a function of the rows that gives one finite number a row."""
+    rows = _rows()
+    scores = case.scores(rows)
+    for name in ("linear", "numerator", "denominator"):
+        values = getattr(scores, name)
+        if values is not None and np.shape(values) != rows.reward.shape:
+            yield (f"{name} has shape {np.shape(values)}, the rows are {rows.reward.size:,}")
+
+
+@rule(RULES, "copy a column before you write in it")
+def inputs_are_left_alone(case: EstimatorCase) -> Breaches:
+    """It writes in no column that it is given."""
+    rows = _rows()
+    kept = {name: getattr(rows, name).copy() for name in ("reward", "propensity", "target", "weight")}
+    case.scores(rows)
+    for name, before in kept.items():
+        if not np.array_equal(before, getattr(rows, name)):
+            yield (f"rows.{name} is changed")
+
+
+@rule(RULES, "draw from an addressed stream (recsim_mnar.rng), or from nothing")
+def same_twice(case: EstimatorCase) -> Breaches:
+    """The same rows give the same value."""
+    first, again = case.scores(_rows()).value(), case.scores(_rows()).value()
+    if first != again:
+        yield (f"the same rows give {first:.6g} and then {again:.6g}")
+
+
+@rule(RULES, "give each row a score that does not depend on its place")
+def order_of_rows(case: EstimatorCase) -> Breaches:
+    """Rows in another order give the same value, but for what folds of a cross-fit may do: a tenth of its error."""
+    rows = _rows()
+    order = np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, 7, np.arange(rows.reward.size)))
+    first, again = case.scores(rows).value(), case.scores(_ordered(rows, order)).value()
+    error = float((rows.weight * rows.reward).std(ddof=1)) / math.sqrt(rows.reward.size)
+    if not abs(first - again) <= 0.1 * error:
+        yield (f"the rows give {first:.6g}, in another order {again:.6g}")
+
+
+@rule(RULES, "with target = propensity let the scores' mean be the mean reward")
+def on_policy_mean(case: EstimatorCase) -> Breaches:
+    """Of the policy that logged it estimates the mean reward, up to chance."""
+    rows = _rows(on_policy=True)
+    yield from _near(case.scores(rows).value(), rows.reward, "the logging policy's own value", "its mean reward")
+
+
+@rule(RULES, "say in its docstring that it is biased, and by what")
+def known_value(case: EstimatorCase) -> Breaches:
+    """Of another policy it estimates the value that is known of these rows, up to chance: it is not biased here."""
+    rows = _rows()
+    yield from _near(
+        case.scores(rows).value(), rows.weight * rows.reward, "another policy's value", "its true value", TRUE_VALUE
+    )
+
+
+@rule(RULES, "return finite scores")
+def as_estimate(case: EstimatorCase) -> Breaches:
+    """``estimate_value`` makes an estimate of it whose interval holds the value."""
+    rows = _rows()
+    e = estimate_value(rows.reward, rows.propensity, rows.target, estimator=case.name, **case.parameters)
+    if not (math.isfinite(e.value) and e.low <= e.value <= e.high):
+        yield (f"the interval {e.low:.6g} to {e.high:.6g} does not hold the value {e.value:.6g}")
+
+
+# -------------------------------------------------------------------------------------------------------------- inside
+
+_ACTIONS = 5
+_LOGGING = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
+_TARGET = np.array([0.1, 0.1, 0.2, 0.2, 0.4])
+_MEANS = np.array([0.2, 0.1, 0.3, 0.15, 0.25])
+TRUE_VALUE = float(_TARGET @ _MEANS)
+"""Of the target policy on the rows that estimators are tried on."""
+
+
+def _rows(*, on_policy: bool = False) -> Rows:
+    """A log of five actions whose every mean reward is known."""
+    drawn = rng.uniforms(SEED, rng.Stream.PROTOCOL, 5, np.arange(_ROWS))
+    action = np.minimum(np.searchsorted(np.cumsum(_LOGGING), drawn, side="right"), _ACTIONS - 1)
+    reward = (rng.uniforms(SEED, rng.Stream.PROTOCOL, 6, np.arange(_ROWS)) < _MEANS[action]).astype(np.float64)
+    propensity = _LOGGING[action]
+    target = propensity.copy() if on_policy else _TARGET[action]
+    return Rows(reward, propensity, target, target / propensity, None, None, None, math.inf)
+
+
+def _ordered(rows: Rows, order: Any) -> Rows:
+    reward, propensity, target, weight = (c[order] for c in (rows.reward, rows.propensity, rows.target, rows.weight))
+    return Rows(reward, propensity, target, weight, None, None, None, rows.clip)
+
+
+def _near(value: float, scores: Any, what: str, than: str, true: float | None = None) -> Breaches:
+    true = float(scores.mean()) if true is None else true
+    error = float(scores.std(ddof=1)) / math.sqrt(scores.size)
+    if not abs(value - true) <= _DEVIATIONS * error:
+        yield (
+            f"it estimates {number(value)} for {what}, {than} is {number(true)}: {abs(value - true) / error:.3g} "
+            f"standard errors of {scores.size:,} rows away"
+        )

@@ -1,0 +1,124 @@
+"""What ``package.module:name`` is, and the rules of its kind."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.table import Log
+from recsim_mnar.plugins import imported
+from recsim_mnar.policy import registry
+from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policy.door import as_learner, binds
+from recsim_mnar.protocols.base import Protocol, protocol
+from recsim_mnar.testing import estimators, policies, protocols, worlds
+from recsim_mnar.testing.environments import check_registered, check_vector
+from recsim_mnar.testing.rules import Finding
+from recsim_mnar.worlds.base import DecisionWorld, World
+from recsim_mnar.worlds.registry import make_world
+
+N_ITEMS = 12
+"""Of the policies that are made to be checked."""
+_TRAINING_USERS = 200
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was checked, and how.
+
+    Attributes:
+        kind: policy, world, protocol, estimator or environment.
+        n_rules: number of its rules.
+        findings: the rules that it breaks.
+        remarks: what else was seen, in sentences.
+    """
+
+    kind: str
+    n_rules: int
+    findings: list[Finding]
+    remarks: tuple[str, ...] = ()
+
+
+def check_named(spec: str) -> Checked:
+    """Check what a name stands for by the rules of its kind.
+
+    Args:
+        spec: ``package.module:name`` of a policy's or learner's class, a world's, a protocol's, or an estimator's
+            function; an agent's or protocol's may be followed by ``+parameter=value``. Or an agent's announced name, or
+            a Gymnasium id (``package.module:Name-v0``).
+
+    Raises:
+        UserError: nothing of that name, or something that has no rules.
+    """
+    name = spec.partition("+")[0].strip()
+    if re.fullmatch(r".+-v\d+", name):
+        findings, n_rules = check_registered(name)
+        return Checked("environment", n_rules, findings)
+    found = imported("object", name) if ":" in name else None
+    fit = registry.learner(spec).fit if found is None else _fit_of(spec, found)
+    if fit is not None:
+        return _policy(fit)
+    if inspect.isroutine(found):
+        return Checked("estimator", len(estimators.RULES), estimators.check_estimator(spec))
+    if inspect.isclass(found) and issubclass(found, World):
+        return _world(spec)
+    if inspect.isclass(found) and (issubclass(found, Protocol) or callable(getattr(found, "judge", None))):
+        return Checked("protocol", len(protocols.RULES), protocols.check_protocol(lambda: protocol(spec)))
+    raise UserError(
+        f"{spec!r} is {found!r}: what can be checked is the class of a policy (act), a learner (fit), a World or a "
+        "Protocol, or an estimator's function of the rows; an environment by its Gymnasium id, or a vector environment "
+        "by recsim_mnar.testing.check_vector(make_vector, make_single)"
+    )
+
+
+def _fit_of(spec: str, found: Any) -> Callable[..., Any] | None:
+    """How a class of policies or learners is fitted; None for anything else."""
+    if not inspect.isclass(found) or issubclass(found, (World, Protocol)) or callable(getattr(found, "judge", None)):
+        return None
+    if issubclass(found, (Policy, Learner)):
+        return registry.learner(spec).fit
+    if callable(getattr(found, "fit", None)):
+        return lambda log, **given: as_learner(found()).fit(log, **given)
+    if callable(getattr(found, "act", None)):
+        sized = {"n_items": N_ITEMS} if binds(found, (), {"n_items": N_ITEMS}) else {}
+        return lambda log, **given: found(**sized)
+    return None
+
+
+def _policy(fit: Callable[..., Any]) -> Checked:
+    """A policy that is fitted where users browse and click."""
+    from recsim_mnar.simulation.items import simulate
+
+    world: Any = make_world("ratings", "quick", [f"n_items={N_ITEMS}"])
+    uniform = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
+    log = simulate(world, uniform, _TRAINING_USERS, 1)
+
+    def make() -> Any:
+        return fit(log, n_items=N_ITEMS, seed=0)
+
+    findings, remarks = policies.check_policy(make), []
+    if not getattr(make(), "replayable", True):
+        remarks.append(f"It draws by a generator of its own: {len(policies.OF_TWINS)} of the rules are not asked.")
+    return Checked("policy", len(policies.RULES), findings, tuple(remarks))
+
+
+def _world(spec: str) -> Checked:
+    from recsim_mnar.envs.single import WorldEnv
+    from recsim_mnar.envs.vector import WorldVectorEnv
+
+    def make() -> Any:
+        return make_world(spec, None)
+
+    findings, n_rules = worlds.check_world(make), len(worlds.RULES)
+    if not findings and isinstance(make(), DecisionWorld):
+        findings = check_vector(
+            lambda mode: WorldVectorEnv(make(), 3, autoreset_mode=mode), lambda: WorldEnv(make()), steps=60
+        )
+        n_rules += len(AutoresetMode)
+    return Checked("world", n_rules, findings)

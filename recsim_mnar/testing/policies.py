@@ -1,0 +1,500 @@
+"""Rules for a policy: what it states, in which order it is asked, and whose events change its state."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.policy.answers import (
+    AGREEMENT,
+    FREQUENCY,
+    REPETITION,
+    TOLERANCE,
+    checked_decisions,
+    checked_distribution,
+    checked_propensities,
+    far,
+    number,
+    reading,
+)
+from recsim_mnar.policy.base import Floats, Ints, Policy, observe_events
+from recsim_mnar.policy.door import as_policy, learning_of
+from recsim_mnar.replays.probabilities import replay
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.simulation.online import simulate_online
+from recsim_mnar.testing.rules import Breaches, Finding, Rules, breach, findings_of, rule
+from recsim_mnar.worlds.features import FeatureWorld
+
+SEED = 20190912
+_DECISIONS = 50
+_SURE = 1e-6
+"""Chance that a sound policy's frequencies are refused."""
+
+RULES: Rules = {}
+
+
+def check_policy(
+    make_policy: Callable[[], Any], *, n_draws: int = 20_000, tolerance: float = TOLERANCE
+) -> list[Finding]:
+    """The rules of :data:`RULES` that a policy breaks; an empty list where it keeps them all.
+
+    Args:
+        make_policy: gives a new policy without any user, always the same one; as
+            :func:`recsim_mnar.policy.door.as_policy` takes it.
+        n_draws: decisions of the test whether actions come as often as stated.
+        tolerance: by which two statements of one propensity may differ; float32 rounds by less than the default.
+    """
+    case = PolicyCase(make_policy, n_draws=n_draws, tolerance=tolerance)
+    return findings_of(case.rules(), case, needed=("door", "distributions"))
+
+
+def example_views(n_users: int, n_items: int, seed: int = SEED) -> list[NDArray[np.int32]]:
+    """Views of users 0 .. n_users - 1: user u has viewed u items, some of them often."""
+    views = []
+    for user in range(n_users):
+        u = rng.uniforms(seed, rng.Stream.PROTOCOL, user, np.arange(user))
+        views.append(np.minimum((u * u * n_items).astype(np.int32), n_items - 1))
+    return views
+
+
+@dataclass
+class PolicyCase:
+    """A policy under test, its users and their views.
+
+    Attributes:
+        make_policy: a new policy without any user; fitted, where it needs to be, always to the same data.
+        n_users: users in a test; user u has u views, so the first has none.
+        first_user: id of the first, large enough that nothing can be an array indexed by user id.
+        n_draws: decisions of the chi-square test.
+        tolerance: by which two statements of one propensity may differ; 0 for the last bit.
+        count: adds up the actions of one user's decisions; None for :meth:`_count`.
+    """
+
+    make_policy: Callable[[], Any]
+    n_users: int = 7
+    first_user: int = 2**40
+    n_draws: int = 20_000
+    tolerance: float = TOLERANCE
+    count: Callable[[Policy, Ints, Floats, Floats], None] | None = None
+
+    @property
+    def users(self) -> NDArray[np.int64]:
+        """(n_users,) their ids."""
+        return self.first_user + np.arange(self.n_users)
+
+    def rules(self) -> Rules:
+        """Those that apply: not the rules of twins where no object can do the same as another."""
+        twins = breach(RULES["door"], self) is not None or self.policy().replayable
+        return RULES if twins else {name: each for name, each in RULES.items() if name not in OF_TWINS}
+
+    def who(self, j: int) -> str:
+        """User number j as sentences name them."""
+        return f"the user of {j} views"
+
+    def policy(self) -> Policy:
+        """A new policy."""
+        return as_policy(self.make_policy())
+
+    def begun(self, order: NDArray[np.int64] | None = None) -> Policy:
+        """A new policy whose users have viewed what they view, observed in this order."""
+        policy = self.policy()
+        self.show(policy, np.arange(self.n_users) if order is None else order)
+        return policy
+
+    def show(self, policy: Policy, which: NDArray[np.int64]) -> None:
+        """Users number ``which`` begin and view what they view, in one call of ``observe``."""
+        views = example_views(self.n_users, policy.n_items)
+        users, items = self.users[which], [views[j] for j in which]
+        policy.reset(users)
+        policy.observe(np.repeat(users, [len(v) for v in items]), np.concatenate([*items, np.zeros(0, np.int32)]))
+
+    def act(self, policy: Policy, users: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
+        """Its decisions, checked."""
+        return checked_decisions(policy, policy.act(users, uniforms), n=len(users), n_items=policy.n_items)
+
+    def uniforms(self, decision: int = 0) -> Floats:
+        """(n_users,) of one decision of every user."""
+        return rng.policy_uniforms(SEED, self.users, decision)
+
+    def learn(self, policy: Policy, users: Ints, actions: Ints, stated: Floats) -> None:
+        """Three rewards of 1 for each of these actions."""
+        for _ in range(3):
+            policy.learn(users, actions, np.ones(len(users)), stated)
+
+    def agreement(self, policy: Policy, decision: int, when: str = "") -> Breaches:
+        """One decision of every user: ``act``, ``propensity_of`` and ``probabilities`` say the same of it."""
+        actions, stated = self.act(policy, self.users, self.uniforms(decision))
+        said = checked_propensities(policy, policy.propensity_of(self.users, actions), self.n_users)
+        p = np.asarray(policy.probabilities(self.users))[np.arange(self.n_users), actions]
+        for method, other, tolerance in (
+            ("propensity_of", said, self.tolerance),
+            # A distribution is often made by another sum than one of its entries.
+            ("probabilities", p, max(self.tolerance, 1e-12)),
+        ):
+            for why in AGREEMENT.finds(self.who, actions, stated, method, other, tolerance) or ():
+                yield when + why
+
+    def same_answer(self, j: int, one: Any, other: Any, when: str, than: str) -> Breaches:
+        """One decision for user number j, (1,) action and propensity, is another's action and propensity."""
+        action, propensity = one
+        if action[0] != other[0]:
+            yield f"{when}, {self.who(j)} gets item {action[0]}, {than} item {other[0]}"
+        if far(propensity[0], other[1], self.tolerance):
+            yield (
+                f"{when}, the propensity of item {action[0]} for {self.who(j)} is {number(propensity[0])}, {than} "
+                f"{number(other[1])}"
+            )
+
+    def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Breaches:
+        """Two (n, n_items) distributions, of users from number ``first`` on, are the same."""
+        for j, item in np.argwhere(far(one, other, self.tolerance)).tolist():
+            yield (
+                f"the probability of item {item} for {self.who(first + j)} is {number(float(one[j, item]))} {what}, "
+                f"and {number(float(other[j, item]))} {than}"
+            )
+
+    def alone(self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool) -> Breaches:
+        """Users who act one by one, each event shown in a call of its own, do as they do in calls of all."""
+        together, alone = self.policy(), self.policy()
+        views, u = example_views(self.n_users, together.n_items), self.uniforms()
+        together.reset(self.users)
+        show(together, np.repeat(self.users, [len(v) for v in views]), np.concatenate([*views, np.zeros(0, np.int32)]))
+        actions, stated = self.act(together, self.users, u)
+        checked_distribution(together, together.probabilities(self.users), together.n_items, n=self.n_users)
+        scores = together.scores(self.users)
+        for j in range(self.n_users):
+            user, uniform = self.users[j : j + 1], u[j : j + 1]
+            alone.reset(user)
+            for item in views[j]:
+                show(alone, user, np.array([item], np.int32))
+                if acting:
+                    self.act(alone, user, uniform)  # looking must not change what comes after
+            yield from self.same_answer(j, self.act(alone, user, uniform), (actions[j], stated[j]), when, than)
+            if far(alone.scores(user)[0], scores[j], self.tolerance).any():
+                yield f"{when}, scores() of {self.who(j)} are others than {than}"
+
+    def _count(self, j: int) -> Callable[[Policy, Ints, Floats, Floats], None]:
+        """Actions of user number j: in one call, by users of the same views, or one after the other."""
+
+        def count(policy: Policy, user: Ints, uniforms: Floats, count: Floats) -> None:
+            views = example_views(self.n_users, policy.n_items)[j]
+            batch = min(1_000, len(uniforms))
+            acting, who = policy, np.repeat(user, batch)
+            if not policy.batches_decisions:
+                acting, who = policy.fresh(), np.arange(batch)
+                acting.reset(who)
+                acting.observe(np.repeat(who, len(views)), np.tile(views, batch))
+                if far(acting.probabilities(who[-2:]), policy.probabilities(user), self.tolerance).any():
+                    acting, who, batch = policy, user, 1  # what it does depends on the user's id
+            for begin in range(0, len(uniforms), batch):
+                part = uniforms[begin : begin + batch]
+                np.add.at(count, acting.act(who[: len(part)].copy(), part)[0], 1.0)
+
+        return count
+
+
+# ----------------------------------------------------------------------------------------------------------- the rules
+
+
+@rule(RULES, "give it n_items and act(users, uniforms)")
+def door(case: PolicyCase) -> None:
+    """It has what a policy must have, and declares its learning in one of the words there are."""
+    learning_of(case.policy())
+
+
+@rule(RULES, "return (n, n_items) probabilities whose rows sum to 1")
+def distributions(case: PolicyCase) -> None:
+    """``probabilities`` are (n, n_items), none negative, rows summing to 1."""
+    policy = case.begun()
+    checked_distribution(policy, policy.probabilities(case.users), policy.n_items, n=case.n_users)
+
+
+@rule(RULES, AGREEMENT.fix)
+def propensities_agree(case: PolicyCase) -> Breaches:
+    """What ``act`` states is what ``propensity_of`` and ``probabilities`` say of the action."""
+    policy = case.begun()
+    for decision in range(_DECISIONS):
+        yield from case.agreement(policy, decision)
+    p = policy.probabilities(case.users)
+    said = [policy.propensity_of(case.users, np.full(case.n_users, i, np.int32)) for i in range(policy.n_items)]
+    for j, item in np.argwhere(far(np.transpose(said), p, max(case.tolerance, 1e-12))).tolist():
+        yield (
+            f"propensity_of() says {number(said[item][j])} of item {item} for {case.who(j)}, probabilities() says "
+            f"{number(p[j, item])}"
+        )
+
+
+@rule(RULES, REPETITION.fix)
+def acting_changes_nothing(case: PolicyCase) -> Breaches:
+    """The same uniforms give the same actions twice, and probabilities stay as they are."""
+    policy, u = case.begun(), case.uniforms()
+    before = policy.probabilities(case.users)
+    (first, _), (again, _) = (case.act(policy, case.users, u) for _ in range(2))
+    yield from REPETITION.finds(case.who, u, first, again) or ()
+    yield from case.same(before, policy.probabilities(case.users), "before act()", "after it")
+
+
+@rule(RULES, "copy an array before you write in it")
+def inputs_are_left_alone(case: PolicyCase) -> None:
+    """No call writes in its arguments, and read-only arrays are welcome."""
+    policy, users = case.policy(), case.users
+    reading(policy, "reset", policy.reset, users.copy())
+    reading(policy, "observe", policy.observe, users.copy(), np.zeros(case.n_users, np.int32))
+    actions, stated = (np.array(x) for x in reading(policy, "act", policy.act, users.copy(), case.uniforms()))
+    reading(policy, "propensity_of", policy.propensity_of, users.copy(), actions.copy())
+    if learning_of(policy) != "nothing":
+        reading(policy, "learn", policy.learn, users.copy(), actions, np.arange(case.n_users) % 2.0, stated)
+
+
+@rule(RULES, "compute each user's answer from that user's own state")
+def one_user_at_a_time(case: PolicyCase) -> Breaches:
+    """Users alone get the actions, propensities and scores that they get together."""
+    return case.alone(lambda policy, users, items: policy.observe(users, items), "alone", "among others", acting=True)
+
+
+@rule(RULES, "compute each user's answer from that user's own state")
+def order_within_a_batch(case: PolicyCase) -> Breaches:
+    """In whatever order users stand in a call of ``observe`` or ``act``, each gets the same."""
+    policy, u = case.begun(), case.uniforms()
+    actions, stated = case.act(policy, case.users, u)
+    order = np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, case.users, 10**6))
+    for other, words in ((policy, "asked in another order"), (case.begun(order), "observed in another order")):
+        again, stated_again = case.act(other, case.users[order], u[order])
+        for k, j in enumerate(order.tolist()):
+            one = again[k : k + 1], stated_again[k : k + 1]
+            yield from case.same_answer(j, one, (actions[j], stated[j]), words, "before")
+
+
+@rule(RULES, "omit batches_decisions")
+def runs_of_decisions(case: PolicyCase) -> Breaches:
+    """With ``batches_decisions``, several decisions for a user in one call are as in several calls."""
+    policy = case.begun()
+    if not policy.batches_decisions:
+        return
+    if learning_of(policy) != "nothing":
+        yield "it states batches_decisions and learns: between two decisions comes an outcome"
+    runs = 1 + np.arange(case.n_users) % 4
+    place = np.repeat(np.arange(case.n_users), runs)
+    u = rng.policy_uniforms(SEED, case.users[place], np.concatenate([np.arange(n) for n in runs]))
+    actions, stated = case.act(policy, case.users[place], u)
+    for k, j in enumerate(place.tolist()):
+        one = case.act(policy, case.users[j : j + 1], u[k : k + 1])
+        yield from case.same_answer(
+            j, one, (actions[k], stated[k]), "in a call of its own", "several times in one call"
+        )
+
+
+@rule(RULES, "go through ratings in their order, user by user")
+def ratings_one_user_at_a_time(case: PolicyCase) -> Breaches:
+    """Ratings observed of all users together or one by one lead to the same actions."""
+
+    def show(policy: Policy, users: Ints, items: Ints) -> None:
+        observe_events(policy, users, items, 1.0 + (items % 5).astype(np.float64))
+
+    return case.alone(show, "after ratings one by one", "together", acting=False)
+
+
+@rule(RULES, "drop in learn() whatever was computed before it")
+def learns_then_agrees(case: PolicyCase) -> Breaches:
+    """After ``learn``, with rewards that are no zeros, all its answers agree."""
+    policy, twin = case.begun(), case.begun()
+    for turn in range(3 if learning_of(policy) != "nothing" else 0):
+        actions, stated = case.act(policy, case.users, case.uniforms(turn))
+        rewards = ((np.arange(case.n_users) + turn) % 2).astype(np.float64)
+        for each in (policy, twin):
+            each.learn(case.users, actions, rewards, stated)
+        yield from case.agreement(policy, turn + 100, "after learn(), ")
+        p = policy.probabilities(case.users)
+        checked_distribution(policy, p, policy.n_items, n=case.n_users)
+        if policy.replayable:
+            what, than = "after learn()", "of another object after the same events"
+            yield from case.same(p, twin.probabilities(case.users), what, than)
+
+
+@rule(RULES, "declare learns = 'all users' and run it by simulate_online")
+def learns_as_declared(case: PolicyCase) -> Breaches:
+    """One that declares to learn from each user alone does for others what it did."""
+    policy = case.begun()
+    if learning_of(policy) != "own user":
+        return
+    some, others = case.users[-2:], case.users[:-2]
+    before = policy.probabilities(others)
+    case.learn(policy, some, *case.act(policy, some, case.uniforms()[-2:]))
+    yield from case.same(before, policy.probabilities(others), "before learn() of other users", "after it")
+
+
+@rule(RULES, "begin a user anew in reset(), and touch no other")
+def reset_and_forget(case: PolicyCase) -> Breaches:
+    """A user who begins again, or comes back after being forgotten, is as new; others are untouched."""
+    policy, newcomer, n = case.begun(), case.policy(), case.n_users
+    before, last = policy.probabilities(case.users), case.users[-1:]
+    newcomer.reset(last)
+    new = newcomer.probabilities(last)
+    policy.reset(last)
+    yield from case.same(new, policy.probabilities(last), "for a new user", "after reset()", n - 1)
+    case.show(policy, np.array([n - 1]))
+    yield from case.same(before, policy.probabilities(case.users), "of users", "after one began again")
+    policy.forget(last)
+    policy.forget(last)
+    yield from case.same(before[:-1], policy.probabilities(case.users[:-1]), "of users", "after forget() of another")
+    policy.reset(last)
+    yield from case.same(new, policy.probabilities(last), "for a new user", "after forget() and reset()", n - 1)
+
+
+@rule(RULES, "omit fresh(), or start its states anew")
+def fresh_shares_no_user(case: PolicyCase) -> Breaches:
+    """``fresh`` gives a policy that acts the same and does not notice what happens to the first."""
+    policy = case.begun()
+    twin = policy.fresh()
+    case.show(twin, np.arange(case.n_users))
+    before = twin.probabilities(case.users)
+    yield from case.same(policy.probabilities(case.users), before, "of the policy", "of its fresh() copy")
+    policy.reset(case.users)
+    policy.observe(case.users, np.zeros(case.n_users, np.int32))
+    after = twin.probabilities(case.users)
+    yield from case.same(before, after, "of the fresh() copy", "after the first one's users viewed more")
+
+
+@rule(RULES, "keep what changes in attributes of the object, not of the class, and let copy.deepcopy copy it")
+def copies_are_apart(case: PolicyCase) -> Breaches:
+    """A deep copy does the same for the same uniforms, and what happens to it is not noticed by the policy.
+
+    One that cannot be copied so has a ``fresh`` of its own, which another rule checks.
+    """
+    policy, u = case.begun(), case.uniforms()
+    try:
+        twin = copy.deepcopy(policy)
+    except Exception:  # whatever a library's object says of it
+        return
+    actions, stated = case.act(policy, case.users, u)
+    again, _ = case.act(twin, case.users, u)
+    for j in np.flatnonzero(actions != again).tolist():
+        yield (
+            f"for {case.who(j)} with the uniform {number(u[j])}, act() takes item {actions[j]}, that of a deep copy "
+            f"item {again[j]}"
+        )
+    before = np.array(policy.probabilities(case.users))
+    if learning_of(policy) != "nothing":
+        case.learn(twin, case.users, actions, stated)
+    twin.observe(case.users, np.zeros(case.n_users, np.int32))
+    twin.reset(case.users[:-1])
+    after = policy.probabilities(case.users)
+    yield from case.same(before, after, "of the policy", "after a deep copy of it viewed and learned more")
+
+
+@rule(RULES, "return new arrays: a copy of what the policy keeps")
+def answers_are_given_away(case: PolicyCase) -> Breaches:
+    """An array that it returned is the caller's: no later call changes it, nor does writing in it change the policy."""
+    policy, users = case.begun(), case.users
+
+    def answers() -> dict[str, Any]:
+        actions, stated = policy.act(users.copy(), case.uniforms())
+        said = policy.propensity_of(users.copy(), np.array(actions))
+        names = ("act()'s actions", "act()'s propensities", "propensity_of()'s", "probabilities()'s")
+        return dict(zip(names, (actions, stated, said, policy.probabilities(users.copy())), strict=True))
+
+    def changed(name: str) -> bool:
+        return bool(far(kept[name], again[name], case.tolerance).any())
+
+    kept, again = {name: np.array(answer) for name, answer in answers().items()}, answers()
+    for name in kept:
+        if isinstance(again[name], np.ndarray) and again[name].flags.writeable:  # a list is made anew
+            again[name][...] = 0
+            again = answers()
+            if any(changed(other) for other in kept):
+                yield f"{name} array was written in by its caller, and the next answers are others"
+    policy.act(users.copy(), case.uniforms(1))
+    policy.propensity_of(users.copy(), np.array(again["act()'s actions"])[::-1].copy())
+    policy.observe(users.copy(), np.zeros(case.n_users, np.int32))
+    policy.probabilities(users.copy())
+    for name in filter(changed, kept):
+        yield f"{name} array was changed by a later call"
+
+
+@rule(RULES, "return a dict of texts, numbers and lists with the name")
+def describes_itself(case: PolicyCase) -> Breaches:
+    """``describe`` is of JSON types and holds the name."""
+    policy = case.policy()
+    try:
+        name = json.loads(json.dumps(policy.describe())).get("name")
+    except TypeError as error:
+        yield f"describe() cannot be written as JSON: {error}"
+        return
+    if name != policy.name:
+        yield f"describe() names it {name!r}, its name is {policy.name!r}"
+
+
+@rule(RULES, "let its probabilities depend on reset(), observe() and learn() alone")
+def runs_and_replays(case: PolicyCase) -> Breaches:
+    """Among users it acts, learns and is replayed with the propensities that it stated, within the tolerance."""
+    policy = case.policy()
+    world = _small_world(policy.n_items)
+    if learning_of(policy) == "all users":
+        log = simulate_online(world, policy, 40, SEED, lanes=8).log
+    else:
+        log = simulate(world, policy, 40, SEED)
+    if not policy.replayable:
+        return
+    shown = log.is_bandit
+    said, stated = replay(log, case.policy())[shown], log["propensity"][shown]
+    other = far(said, stated, case.tolerance)
+    for row in np.flatnonzero(other).tolist():
+        yield (
+            f"in a run it states {number(stated[row])}, and when the log is replayed by a second object "
+            f"{number(said[row])} ({other.sum():,} of {other.size:,} decisions differ)"
+        )
+
+
+@rule(RULES, FREQUENCY.fix)
+def frequencies_follow(case: PolicyCase) -> Breaches:
+    """Actions of many decisions come as often as stated: chi-square for three users."""
+    policy = case.begun()
+    for j in sorted({0, case.n_users // 2, case.n_users - 1}):
+        user, count = case.users[j : j + 1], np.zeros(policy.n_items)
+        p = np.asarray(policy.probabilities(user)[0], np.float64)
+        u = rng.uniforms(SEED, rng.Stream.POLICY, user, np.arange(case.n_draws))
+        (case.count or case._count(j))(policy, user, u, count)
+        excess = _improbable(p, case.n_draws)
+        yield from FREQUENCY.finds(case.who(j), count, p, excess) or ()
+
+
+OF_TWINS = frozenset({
+    "one_user_at_a_time", "order_within_a_batch", "ratings_one_user_at_a_time", "reset_and_forget",
+    "fresh_shares_no_user", "copies_are_apart", "answers_are_given_away",
+})  # fmt: skip
+"""Rules that compare two objects: not for a policy that says that it is not replayable."""
+
+
+def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
+    """How far frequencies of n decisions are from p; all 0 where chi-square does not refuse them."""
+    from scipy import stats
+
+    def excess(frequency: Floats) -> Floats:
+        distance = np.abs(frequency - p)
+        impossible = (p <= 0.0) & (frequency > 0.0)
+        if impossible.any():
+            return distance * impossible
+        expected, observed = n * p[p > 0.0] / p.sum(), n * frequency[p > 0.0]
+        rare = expected < 5.0
+        if rare.any():
+            observed = np.append(observed[~rare], observed[rare].sum())
+            expected = np.append(expected[~rare], expected[rare].sum())
+        statistic = float(np.sum((observed - expected) ** 2 / expected))
+        refused = len(expected) > 1 and stats.chi2.sf(statistic, len(expected) - 1) <= _SURE
+        return distance if refused else np.zeros_like(distance)
+
+    return excess
+
+
+def _small_world(n_items: int) -> FeatureWorld:
+    """A world of 20 users who answer some recommendations, of which a third are rewarded."""
+    users = rng.uniforms(SEED, rng.Stream.PROTOCOL, 1, np.arange(40)).reshape(20, 2)
+    items = rng.uniforms(SEED, rng.Stream.PROTOCOL, 2, np.arange(2 * n_items)).reshape(n_items, 2)
+    return FeatureWorld(users, items, reward=lambda x, z: (1.0 + x @ z.T) / 6.0, length=6)

@@ -1,0 +1,122 @@
+"""Contracts as test classes: a new policy or world inherits them. They need pytest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recsim_mnar.policy.answers import FREQUENCY, TOLERANCE
+from recsim_mnar.policy.base import Policy
+from recsim_mnar.policy.door import as_policy
+from recsim_mnar.testing import policies, worlds
+from recsim_mnar.testing.policies import PolicyCase, example_views
+from recsim_mnar.testing.rules import Rules, breach
+from recsim_mnar.worlds.base import DecisionWorld
+
+
+class PolicyContract:
+    """Tests of one policy; derive and define :meth:`make_policy`.
+
+    For example::
+
+        from recsim_mnar.testing import PolicyContract
+
+        class TestMyPolicy(PolicyContract):
+            def make_policy(self):
+                return MyPolicy(n_items=12)
+
+    :func:`recsim_mnar.testing.check_policy` gives the same findings without pytest. The chi-square test carries the
+    marker ``verify``.
+
+    Attributes:
+        n_users: users in a test; user u has u views, so user 0 has none.
+        first_user: id of the first, large enough that nothing can be an array indexed by user id.
+        n_draws: decisions of the chi-square test.
+        tolerance: by which two statements of one propensity may differ; 0 for the last bit.
+    """
+
+    n_users = 7
+    first_user = 2**40
+    n_draws = 200_000
+    tolerance = TOLERANCE
+
+    def make_policy(self) -> Policy:
+        """A new policy without any user; fitted, where it needs to be, always to the same data."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def policy(self) -> Policy:
+        """The policy under test."""
+        return as_policy(self.make_policy())
+
+    @pytest.fixture
+    def users(self) -> NDArray[np.int64]:
+        """The users' ids."""
+        return self.first_user + np.arange(self.n_users)
+
+    @pytest.fixture
+    def views(self, policy: Policy) -> list[NDArray[np.int32]]:
+        """What each of the users viewed."""
+        return example_views(self.n_users, policy.n_items)
+
+    @staticmethod
+    def observe_events(policy: Policy, users: NDArray[np.int64], views: list[NDArray[np.int32]]) -> None:
+        """The users begin and view what they view, in one call of ``observe``."""
+        policy.reset(users)
+        policy.observe(np.repeat(users, [len(v) for v in views]), np.concatenate([*views, np.zeros(0, np.int32)]))
+
+    @pytest.mark.parametrize("rule", [rule for rule in policies.RULES if rule != FREQUENCY.name])
+    def test_rule(self, rule: str) -> None:
+        """The rule is kept; its function in :mod:`recsim_mnar.testing.policies` says what it requires."""
+        case = self._case()
+        _assert_kept(case.rules(), rule, case)
+
+    @pytest.mark.verify
+    def test_frequencies_follow_the_propensities(self) -> None:
+        """Chi-square of the actions of many decisions against the stated probabilities, for three users."""
+        _assert_kept(policies.RULES, FREQUENCY.name, self._case())
+
+    def _case(self) -> PolicyCase:
+        own = type(self).count_actions is not PolicyContract.count_actions
+        sizes = (self.n_users, self.first_user, self.n_draws, self.tolerance)
+        return PolicyCase(self.make_policy, *sizes, self.count_actions if own else None)
+
+    def count_actions(
+        self,
+        policy: Policy,
+        user: NDArray[np.integer],
+        uniforms: NDArray[np.float64],
+        count: NDArray[np.float64],
+    ) -> None:
+        """Add up the actions of one user's decisions; define it where no other user has the same views."""
+        raise NotImplementedError
+
+
+class WorldContract:
+    """Tests of one world whose users are recommended one item at a time; derive and define :meth:`make_world`.
+
+    For example::
+
+        from recsim_mnar.testing import WorldContract
+
+        class TestMyWorld(WorldContract):
+            def make_world(self):
+                return MyWorld()
+
+    :func:`recsim_mnar.testing.check_world` gives the same findings without pytest.
+    """
+
+    def make_world(self) -> DecisionWorld:
+        """A new world, always the same one."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("rule", worlds.RULES)
+    def test_rule(self, rule: str) -> None:
+        """The rule is kept; its function in :mod:`recsim_mnar.testing.worlds` says what it requires."""
+        _assert_kept(worlds.RULES, rule, self.make_world)
+
+
+def _assert_kept(rules: Rules, rule: str, subject: object) -> None:
+    found = breach(rules[rule], subject) if rule in rules else None
+    assert found is None, f"{found.why}; {found.fix}" if found else ""

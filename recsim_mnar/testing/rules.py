@@ -1,0 +1,76 @@
+"""Rules for what others bring: a name, what to do where one is broken, and a function that yields findings.
+
+A list of rules is a dictionary by name. ``check_policy`` and its kin go through one list, the test classes run each of
+its rules as a test, and a run checks the few that :mod:`recsim_mnar.policy.answers` states.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from recsim_mnar.errors import UserError, described
+from recsim_mnar.policy.answers import Rule
+
+F = TypeVar("F", bound=Callable[[Any], Iterator[str] | None])
+Rules = dict[str, Rule]
+Breaches = Iterator[str]
+"""Sentences, one per breach; a function that leaves it to errors to say what is wrong returns None."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A rule that is broken.
+
+    Attributes:
+        rule: its name.
+        why: what was found.
+        fix: what to do.
+    """
+
+    rule: str
+    why: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.why}; {self.fix}" if self.fix else f"{self.rule}: {self.why}"
+
+
+def rule(rules: Rules, fix: str) -> Callable[[F], F]:
+    """Enter a function into a list of rules: by its name, with its docstring for what is required."""
+
+    def enter(finds: F) -> F:
+        rules[finds.__name__] = Rule(finds.__name__, fix, finds)
+        return finds
+
+    return enter
+
+
+def breach(rule: Rule, subject: Any) -> Finding | None:
+    """The first breach of a rule; None where a subject keeps it."""
+    try:
+        why = next(iter(rule.finds(subject) or ()), None)
+    except (AssertionError, UserError) as error:
+        why = str(error)
+    except Exception as error:  # code of the user's own may raise anything
+        why = f"it raised {described(error)}"
+    return None if why is None else Finding(rule.name, why, rule.fix)
+
+
+def findings_of(rules: Mapping[str, Rule], subject: Any, needed: Iterable[str] = ("door",)) -> list[Finding]:
+    """The first breach of each rule, in the rules' order; an empty list where a subject keeps them all.
+
+    Args:
+        rules: to check.
+        subject: what their functions take.
+        needed: rules without which the others make no sense: a breach of one of them is the last finding.
+    """
+    found: list[Finding] = []
+    for each in rules.values():
+        finding = breach(each, subject)
+        if finding is not None:
+            found.append(finding)
+            if each.name in needed:
+                break
+    return found

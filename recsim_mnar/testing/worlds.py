@@ -1,0 +1,309 @@
+"""A world against its contract, rule by rule: what is broken, why it matters and what to do.
+
+:class:`recsim_mnar.testing.WorldContract` runs the same rules as tests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar import rng
+from recsim_mnar.log import schema
+from recsim_mnar.log.rows import user_starts
+from recsim_mnar.policy.answers import Acting
+from recsim_mnar.policy.base import Floats, Ints, Policy
+from recsim_mnar.simulation.items import drive, simulate
+from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
+from recsim_mnar.worlds.base import DecisionWorld
+from recsim_mnar.worlds.checked_lanes import CheckedLanes
+from recsim_mnar.worlds.checks import decision_world
+
+Columns = dict[str, NDArray[Any]]
+Make = Callable[[], DecisionWorld]
+
+SEED = 20190912
+FEW_USERS, MANY_USERS = 100, 2000
+MOST_DEVIATIONS = 5.0
+"""Standard errors of a normal beyond which lie 6 of 10,000,000 true worlds: so improbable is what is refused."""
+HIGH = 10_000
+"""First of the users of high numbers: amid those over whom the truth of a policy is averaged."""
+LEAST_ROWS = 100
+"""Recommendations of one item from which its own mean is tested; fewer would not be near normal."""
+
+RULES: Rules = {}
+
+
+class UniformPolicy(Policy):
+    """Every item with the same probability, one decision at a time: what the rules are tried with."""
+
+    name = "uniform"
+
+    def __init__(self, n_items: int) -> None:
+        self.n_items = n_items
+
+    def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:  # noqa: D102  (as of Policy)
+        actions = np.minimum((uniforms * self.n_items).astype(np.int32), self.n_items - 1)
+        return actions, np.full(len(actions), 1.0 / self.n_items)
+
+    def probabilities(self, users: Ints) -> Floats:  # noqa: D102
+        return np.full((len(users), self.n_items), 1.0 / self.n_items)
+
+
+def check_world(make_world: Callable[[], Any]) -> list[Finding]:
+    """The rules of :data:`RULES` that a world breaks; an empty list where it keeps them all.
+
+    Args:
+        make_world: gives a new world, always the same one.
+    """
+    return findings_of(RULES, make_world)
+
+
+# ----------------------------------------------------------------------------------------------------------- the rules
+
+
+@rule(RULES, "derive from DecisionWorld, and set name and n_items")
+def door(make: Make) -> None:
+    """It is a world of decisions, and says its name and number of items."""
+    decision_world(make(), "the contract").decides()
+
+
+@rule(RULES, "keep what a world knows of a user in arrays by lane, and draw at the user's address")
+def any_lanes(make: Make) -> Breaches:
+    """The same users in 1, 8 or 100 lanes leave the same rows, and each transition is possible."""
+    reference = _lives(make(), 1)
+    for n_lanes in (8, 100):
+        yield from _same(_lives(make(), n_lanes), reference, f"{n_lanes} lanes", "1 lane")
+
+
+@rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
+def alone(make: Make) -> Breaches:
+    """Users alone do what they do among others, whoever came before, and in another order."""
+    together, users = _lives(make(), 8), (FEW_USERS - 1, 3, 57)
+    among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
+    yield from _same(_lives(make(), 1, users, 1), among, "users 3, 57 and 99 alone", "among 100")
+
+
+@rule(RULES, "omit trajectories, or make it tell what the lanes tell")
+def whole_lives(make: Make) -> Breaches:
+    """``trajectories`` tells the lives that the lanes tell, for the uniform policy and another one."""
+    world = make()
+    weights = 1.0 + np.arange(world.n_items) % 3
+    for distribution in (None, weights / weights.sum()):
+        told = world.trajectories(SEED, 5, FEW_USERS, distribution)
+        lived = DecisionWorld.trajectories(make(), SEED, 5, FEW_USERS, distribution)
+        yield from _same(told, lived, "trajectories", "lanes")
+
+
+@rule(RULES, "let begin and take alone change what the lanes hold")
+def interfaces(make: Make) -> Breaches:
+    """``simulate``, the single environment and the vector environment make the same log."""
+    from recsim_mnar.envs.recording import record, record_vector
+    from recsim_mnar.envs.single import WorldEnv
+    from recsim_mnar.envs.vector import WorldVectorEnv
+
+    n = FEW_USERS // 2
+    policy = UniformPolicy(make().n_items)
+    log = simulate(make(), policy, n, SEED).columns
+    yield from _same(record(WorldEnv(make()), policy, n, SEED).columns, log, "the single environment", "simulate")
+    yield from _same(
+        record_vector(WorldVectorEnv(make(), 3), policy, n, SEED).columns, log, "3 lanes of the vector one", "simulate"
+    )
+
+
+@rule(RULES, "return new arrays, or copies")
+def arrays_are_new(make: Make) -> Breaches:
+    """What a transition holds is not changed by a later one."""
+    world = make()
+    kept: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
+
+    def keep(transition: Any) -> None:
+        for name, values in {**transition.columns, "starts": transition.starts, "alive": transition.alive}.items():
+            kept.append((name, values, values.copy()))
+
+    _lives(world, 8, n=FEW_USERS // 2, each=keep)
+    for name, values, copy in kept:
+        if not np.array_equal(values, copy, equal_nan=values.dtype.kind == "f"):
+            yield (f"{name} of a transition was changed after it was handed out: a buffer is used twice")
+
+
+@rule(RULES, "fill the truth column with reward_means of the state before the answer")
+def truth_is_the_mean(make: Make) -> Breaches:
+    """The truth column is the expected reward that ``reward_means`` states of the action shown."""
+    world = make()
+    if not world.knows_rewards:
+        return
+    lanes = world.lanes(FEW_USERS, keep_truth=world.truth_column is not None)
+    which = np.arange(FEW_USERS)
+    transition = lanes.begin(which, np.full(FEW_USERS, SEED, np.uint64), which)
+    for decision in range(20):
+        which = which[transition.alive]
+        if len(which) == 0:
+            break
+        means = np.asarray(world.reward_means(lanes.state[which]))
+        if means.shape != (len(which), world.n_items) or not np.isfinite(means).all():
+            yield (f"reward_means must return ({len(which)}, {world.n_items}) finite numbers, got {means.shape}")
+        drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
+        actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
+        transition = lanes.take(which, actions.astype(np.int32), propensities)
+        if world.truth_column is not None:
+            stated = transition.columns[world.truth_column][transition.starts[:-1]]
+            if not np.allclose(stated, means[np.arange(len(which)), actions], rtol=1e-9, atol=1e-12):
+                yield (f"{world.truth_column} of a decision is not what reward_means says of the action shown")
+
+
+@rule(RULES, "state a probability where rewards are 0 or 1")
+def truth_in_range(make: Make) -> Breaches:
+    """Where every reward is 0 or 1, the truth is a probability."""
+    world = make()
+    if world.truth_column is None:
+        return
+    rows = world.trajectories(SEED, 0, FEW_USERS, None, keep_truth=True)
+    shown = rows["event"] == schema.BANDIT
+    truth, rewards = rows[world.truth_column], rows["reward"][shown]
+    if not np.isfinite(truth[shown]).all() or np.isfinite(truth[~shown]).any():
+        yield (f"{world.truth_column} must be a number on bandit rows and NaN on organic ones")
+    if np.isin(rewards, (0.0, 1.0)).all() and ((truth[shown] < 0) | (truth[shown] > 1)).any():
+        yield (f"rewards are 0 or 1, but {world.truth_column} leaves [0, 1]")
+
+
+@rule(RULES, "draw rewards whose mean is the truth column")
+def rewards_have_their_means(make: Make) -> Breaches:
+    """Rewards less their stated means sum to 0, over all and item by item, as nearly as :func:`bound` says."""
+    world = make()
+    if world.truth_column is None:
+        return
+    rows = world.trajectories(SEED, 0, MANY_USERS, None, keep_truth=True)
+    shown = np.flatnonzero(rows["event"] == schema.BANDIT)
+    action, binary = rows["action"][shown], bool(np.isin(rows["reward"][shown], (0.0, 1.0)).all())
+    user, reward, truth = (rows[name][shown] for name in ("user", "reward", world.truth_column))
+    yield from _check_mean(user, reward, truth, "rewards", binary=binary)
+    for item in np.flatnonzero(np.bincount(action, minlength=world.n_items) >= LEAST_ROWS):
+        of_it = action == item
+        yield from _check_mean(user[of_it], reward[of_it], truth[of_it], f"rewards of item {item}", binary=binary)
+
+
+@rule(RULES, "let a user's number address draws only, and take dates from decisions")
+def any_number(make: Make) -> Breaches:
+    """Users of high numbers earn what those of low numbers earn, over all and item by item.
+
+    The truth of a policy is a mean over users 0 to 19,999, an arm's over 0 to 4,999: where a user's number is a date,
+    they are of other periods.
+    """
+    world = make()
+    blocks = [world.trajectories(SEED, first, MANY_USERS, None) for first in (0, HIGH)]
+    shown = [rows["event"] == schema.BANDIT for rows in blocks]
+    users, items, rewards = ([rows[name][flag] for rows, flag in zip(blocks, shown, strict=True)]
+                             for name in ("user", "action", "reward"))  # fmt: skip
+    counts = [np.bincount(each, minlength=world.n_items) for each in items]
+    for item in (None, *np.flatnonzero(np.minimum(*counts) >= LEAST_ROWS)):
+        rows = [np.ones(len(each), np.bool_) if item is None else each == item for each in items]
+        means, errors = zip(*(_mean_of_users(u[r], x[r]) for u, x, r in zip(users, rewards, rows, strict=True)),
+                            strict=True)  # fmt: skip
+        error = float(np.hypot(*errors))
+        if abs(means[1] - means[0]) > MOST_DEVIATIONS * error + 1e-9:
+            what = "a recommendation" if item is None else f"a recommendation of item {item}"
+            yield (
+                f"users {HIGH:,} to {HIGH + MANY_USERS - 1:,} earn {means[1]:.4g} {what}, users 0 to "
+                f"{MANY_USERS - 1:,} earn {means[0]:.4g}: the truth is a mean over other users than an arm's"
+            )
+
+
+@rule(RULES, "return the name and what defines the world, in JSON types")
+def describes_itself(make: Make) -> Breaches:
+    """``describe`` is of JSON types, holds the name, and says the same of the same world."""
+    world = make()
+    told = world.describe()
+    if json.loads(json.dumps(told)) != told:
+        yield ("describe() changes on its way through JSON: use lists, texts and plain numbers only")
+    if told != make().describe():
+        yield ("describe() says something else of a second world made in the same way")
+
+
+@rule(RULES, "use fields of type bool, int, float or str")
+def params_round_trip(make: Make) -> Breaches:
+    """Parameters go to TOML, JSON and ``name=value`` texts, and come back the same."""
+    params = make().params
+    kind = type(params)
+    texts = [f"{name}={value}" for name, value in params.to_dict().items()]
+    for form, again in (
+        ("TOML", lambda: kind.from_toml(params.to_toml())),
+        ("JSON", lambda: kind.from_json(params.to_json())),
+        ("name=value", lambda: params.with_settings(texts)),
+    ):
+        if again() != params:
+            yield (f"the parameters change on their way through {form}")
+
+
+# -------------------------------------------------------------------------------------------------------------- inside
+
+
+def _lives(
+    world: DecisionWorld,
+    n_lanes: int,
+    users: Iterable[int] = (0,),
+    n: int = FEW_USERS,
+    each: Any = lambda transition: None,
+) -> Columns:
+    """The rows of n users from each of these on, in lanes that are refilled; ``each`` sees every transition."""
+    parts: list[Columns] = []
+    for first in users:
+        opened = world.open_lanes(n_lanes)
+        lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
+        acting = Acting(UniformPolicy(world.n_items), world.n_items)
+        for transition, _, _ in drive(world, acting, SEED, first, n, lanes=lanes):
+            each(transition)
+            parts.append({name: values.copy() for name, values in transition.columns.items()})
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    order = np.argsort(columns["user"], kind="stable")
+    return {name: values[order] for name, values in columns.items()}
+
+
+def _same(one: Columns, other: Columns, what: str, than: str) -> Breaches:
+    for name in schema.NAMES:
+        if len(one[name]) != len(other[name]):
+            yield (f"{what}: {len(one[name])} rows, {than} {len(other[name])}")
+        if not np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f"):
+            differs = ~((one[name] == other[name]) | ((one[name] != one[name]) & (other[name] != other[name])))
+            row = int(np.flatnonzero(differs)[0])
+            yield (
+                f"{what}: {name} of user {one['user'][row]}, step {one['step'][row]} is {one[name][row]}, "
+                f"{than} has {other[name][row]}"
+            )
+
+
+def _check_mean(
+    user: NDArray[np.int64], reward: NDArray[np.float64], truth: NDArray[np.float64], what: str, *, binary: bool
+) -> Breaches:
+    error = reward - truth
+    if len(user) and abs(error.sum()) > bound(user, error, truth, binary=binary) + 1e-9 * len(error):
+        yield (
+            f"{what}: they sum to {reward.sum():.4g}, the stated means to {truth.sum():.4g}: further apart, by "
+            f"{error.mean():+.4g} in {len(error):,} recommendations, than chance allows"
+        )
+
+
+def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np.float64], *, binary: bool) -> float:
+    """What sums of rewards may miss those of their means by: as improbable as :data:`MOST_DEVIATIONS` of a normal.
+
+    Rewards of 0 and 1 have the variance p (1 - p), of which a few that were seen say little: Freedman's inequality
+    (1975, "On tail probabilities for martingales"; Bernstein's constant) holds for any number of them. For others the
+    standard error is that of the users' sums, for users are independent.
+    """
+    if not binary:
+        return MOST_DEVIATIONS * float(np.sqrt((np.add.reduceat(error, user_starts(user)) ** 2).sum()))
+    rare = -math.log(math.erfc(MOST_DEVIATIONS / math.sqrt(2.0)) / 2.0)
+    variance = float((truth * (1.0 - truth)).clip(0.0).sum())
+    return rare / 3.0 + math.sqrt(rare**2 / 9.0 + 2.0 * variance * rare)
+
+
+def _mean_of_users(user: NDArray[np.int64], reward: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean reward of a recommendation and its standard error, users being independent."""
+    mean = float(reward.mean()) if len(reward) else 0.0
+    sums = np.add.reduceat(reward - mean, user_starts(user)) if len(user) else np.zeros(1)
+    return mean, float(np.sqrt((sums**2).sum()) / max(len(reward), 1))

@@ -1,0 +1,271 @@
+"""HL-MAR and HL-MNAR: kernels, bound, and recovery of what they model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from study_modules import study_module
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.models.factorization import Ratings
+from twins import ordinal as twin
+
+kernel, updates = (study_module("schnabel2016", name) for name in ("_ordinal_kernel", "posterior"))
+HL, Posterior = study_module("schnabel2016", "ordinal").HL, updates.Posterior
+LEVELS = np.arange(1.0, 6.0)
+
+
+def drawn_from_hl(seed, n_users=60, n_items=50, tilted=True):
+    """Ratings of the model's own making: high ones are revealed more often, or all alike."""
+    g = np.random.default_rng(seed)
+    y = g.normal(size=(n_users, 2)) @ g.normal(size=(2, n_items)) + g.normal(size=(n_users, 1)) * 0.5
+    y = y + g.normal(size=y.shape)
+    truth = 1.0 + np.searchsorted([-0.5, 0.3, 1.0, 1.8], y)
+    z = np.array([-2.2, -1.8, -1.0, -0.2, 0.4]) if tilted else np.full(5, -1.0)
+    h = z[truth.astype(int) - 1] + 0.2 * g.normal(size=(1, n_items)) + 0.2 * g.normal(size=(n_users, 1))
+    return truth, Ratings.from_dense(truth, h + g.normal(size=truth.shape) > 0)
+
+
+def some_posterior(missing, seed=0, shape=(5, 4)):
+    """A posterior in no special place."""
+    g = np.random.default_rng(seed)
+    truth = g.integers(1, 6, shape).astype(float)
+    made = Posterior(
+        Ratings.from_dense(truth, g.random(shape) < 0.4), LEVELS, rank=2, missing_rank=1, response_spread=0.5,
+        base_spread=1.0, seed=seed,
+    )  # fmt: skip
+    made.missing = missing
+    made.cuts, made.base = np.array([-1.0, -0.2, 0.5, 1.1]), np.array([-1.2, -0.9, -0.1, 0.2, 0.9])
+    for side in made.sides:
+        side.response.mean = 0.3 * g.normal(size=side.response.mean.shape)
+        for part in (side.taste, side.activity):
+            part.mean[:, part.free] += 0.5 * g.normal(size=(len(part.mean), part.free.sum()))
+    made.evaluate()
+    return made
+
+
+def cell(made, u, i):
+    """F of one cell as a function of m, g, z, p_u and cuts, by the twin."""
+    spread = np.ones(5)
+    for side, row in zip(made.sides, (u, i), strict=True):
+        spread = spread * np.exp(-0.5 * np.diag(side.response.covariance[row]))
+    p, q = made.sides[0].response.mean[u], made.sides[1].response.mean[i]
+
+    def value(m, g=0.0, z=0.0, cuts=0.0):
+        h = made.base + z + made.cells.activity[u, i] + g + p + q
+        known = twin.reveal(made.observed[u, i], made.missing, h, spread)
+        return twin.likelihood(m, made.cuts + cuts, known), known
+
+    return value
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_cells_are_the_plain_twins(missing):
+    made = some_posterior(missing)
+    cells, e = made.cells, 1e-5
+    variance = twin.moments(made.sides[0].taste, made.sides[1].taste)[1]
+    activity_variance = twin.moments(made.sides[0].activity, made.sides[1].activity)[1]
+    bounds, mass, push = np.zeros((5, 4)), np.zeros((5, 4, 5)), np.zeros((5, 4, 5))
+    cut_slope, information = np.zeros(4), np.zeros((9, 9))
+    for u, i in np.ndindex(5, 4):
+        seen = made.observed[u, i]
+        if seen < 0 and not missing:
+            assert cells.slope[u, i] == cells.sharpness[u, i] == 0
+            continue
+        f, m = cell(made, u, i), cells.mean[u, i]
+        value, known = f(m)
+        bounds[u, i] = value - 0.5 * cells.sharpness[u, i] * variance[u, i] - 0.5 * missing * activity_variance[u, i]
+        assert cells.slope[u, i] == pytest.approx((f(m + e)[0] - f(m - e)[0]) / (2 * e), abs=1e-8)
+        assert cells.activity_slope[u, i] == pytest.approx((f(m, g=e)[0] - f(m, g=-e)[0]) / (2 * e), abs=1e-8)
+        worst = updates._limits(made.cuts)[seen] if seen >= 0 else twin.sharpest(made.cuts, known)
+        assert worst <= cells.sharpness[u, i] + 1e-6  # the curvature bound is one
+        assert cells.sharpness[u, i] <= 1.15 * worst + 0.02  # and not far away
+        probabilities = twin.level_chances(m, made.cuts) * known
+        mass[u, i] = probabilities / probabilities.sum()
+        push[u, i] = [(f(m, z=e * d)[0] - f(m, z=-e * d)[0]) / (2 * e) for d in np.eye(5)]
+        own = [(f(m, cuts=e * d)[0] - f(m, cuts=-e * d)[0]) / (2 * e) for d in np.eye(4)]
+        cut_slope += own
+        information += np.outer([*own, *push[u, i]], [*own, *push[u, i]])
+    for side in (0, 1):
+        assert cells.bounds[side] == pytest.approx(bounds.sum(axis=1 - side), abs=1e-10)
+        assert cells.mass[side] == pytest.approx(mass.sum(axis=1 - side), abs=1e-10)
+        assert cells.push[side] == pytest.approx(push.sum(axis=1 - side), abs=1e-7)
+    assert cells.base_slope == pytest.approx(push.sum(axis=(0, 1)), abs=1e-7)
+    assert cells.cut_slope == pytest.approx(cut_slope, abs=1e-7)
+    assert cells.information == pytest.approx(information, abs=1e-6)
+
+
+def test_moments_gather_and_curves_are_the_plain_twins():
+    made = some_posterior(True)
+    users, items = (side.taste for side in made.sides)
+    mean, variance = users.moments_with(items)
+    expected = twin.moments(users, items)
+    assert mean == pytest.approx(expected[0], abs=1e-12)
+    assert variance == pytest.approx(expected[1], abs=1e-12)
+    some = users.moments_with(items, made.observed)
+    assert some[1] == pytest.approx(np.where(made.observed >= 0, expected[1], 0.0), abs=1e-12)
+    g = np.random.default_rng(1)
+    weights, others, out = g.normal(size=(3, 4)) * (g.random((3, 4)) < 0.6), g.normal(size=(4, 2)), np.empty((3, 2))
+    kernel.gather(weights, others, out)
+    assert out == pytest.approx(weights @ others, abs=1e-12)
+    points, table, e = np.array([-1.0, 0.3]), np.empty((3, 2, 5)), 1e-4
+    kernel.curves(points, made.cuts, table)
+    for k, m in enumerate(points):
+        low, at, high = (twin.level_chances(m + d, made.cuts) for d in (-e, 0.0, e))
+        assert table[0, k] == pytest.approx(at, abs=1e-12)
+        assert table[1, k] == pytest.approx((high - low) / (2 * e), abs=1e-7)
+        assert table[2, k] == pytest.approx((high - 2 * at + low) / e**2, abs=1e-6)
+
+
+def test_the_curvature_is_at_least_the_largest():
+    """Random cuts and reveal probabilities, narrow and wide, flat and steep; the truth on a grid of .03."""
+    g = np.random.default_rng(1)
+    loose = []
+    for case in range(1500):
+        cuts = np.sort(g.normal(size=4) * [0.3, 1.2, 3.0][case % 3]) + 2e-3 * np.arange(4)
+        reveal = norm.cdf(-(g.normal() + [0.1, 0.5, 1.5, 4.0][case % 4] * g.normal(size=5)))
+        m = np.arange(cuts[0] - 9, cuts[-1] + 9, 0.03)
+        t = cuts - m[:, None]
+        total = twin.level_chances(m[:, None], cuts) @ reveal
+        drop = reveal[:-1] - reveal[1:]
+        truth = ((norm.pdf(t) @ drop / total) ** 2 + (t * norm.pdf(t)) @ drop / total).max()
+        low, high = cuts[0] - updates.REACH, cuts[-1] + updates.REACH
+        points = np.linspace(low, high, int(np.ceil((high - low) / updates.SPACING)) + 1)
+        table = np.empty((3, len(points), 5))
+        kernel.curves(points, cuts, table)
+        found = kernel.sharpest(table, reveal)
+        if reveal.max() > kernel.SPREAD_OF_REVEALS * reveal.min():
+            assert found == 1.0  # the largest there is: -F'' is 1 less a variance
+        else:
+            assert truth <= found * (1 + 1e-9) + 1e-9
+            loose.append(found / truth)
+    assert len(loose) > 1000
+    assert np.median(loose) < 1.12
+
+
+def test_divergence_is_that_of_normals():
+    g = np.random.default_rng(0)
+    root = g.normal(size=(3, 3))
+    some = updates.Normal(np.ones((1, 4)), np.zeros((1, 4, 4)), np.array([0.5, 2.0, 1.0, 7.0]), one=3)
+    some.mean[0, :3], some.covariance[0, :3, :3] = g.normal(size=3), root @ root.T + np.eye(3)
+    x = g.multivariate_normal(some.mean[0, :3], some.covariance[0, :3, :3], 200_000)
+    d = x - some.mean[0, :3]
+    posterior = -0.5 * np.einsum("ni,ij,nj->n", d, np.linalg.inv(some.covariance[0, :3, :3]), d)
+    posterior -= 0.5 * np.linalg.slogdet(some.covariance[0, :3, :3])[1]
+    prior = -0.5 * (x**2 / some.prior[:3]).sum(axis=1) - 0.5 * np.log(some.prior[:3]).sum()
+    difference = posterior - prior
+    assert some.divergence()[0] == pytest.approx(difference.mean(), abs=5 * difference.std() / np.sqrt(len(x)))
+
+
+def test_the_bound_is_below_the_evidence():
+    """One user, one item, nothing but offsets: the evidence is an integral that Monte Carlo can do."""
+    made = some_posterior(True, shape=(1, 1))
+    seen, draws = made.observed[0, 0], 40_000
+    g = np.random.default_rng(0)
+    total = np.zeros((2, draws))
+    for row, name in enumerate(("taste", "activity")):
+        x, y = (
+            np.where(part.free, g.normal(size=(draws, len(part.prior))) * np.sqrt(part.prior), 1.0)
+            for part in (getattr(side, name) for side in made.sides)
+        )
+        total[row] = (x * y).sum(axis=1)
+    weights = sum(np.sqrt(side.response.prior) * g.normal(size=(draws, 5)) for side in made.sides)
+    h = made.base + total[1][:, None] + weights
+    known = np.array([twin.reveal(seen, True, row, 1.0) for row in h])
+    probabilities = np.array([twin.level_chances(m, made.cuts) for m in total[0]])
+    evidence = (probabilities * known).sum(axis=1)
+    for _ in range(20):
+        made._update_side(0)
+        made._update_side(1)
+    pull = 0.5 * ((made.base - made.base.mean()) ** 2).sum()  # z's prior, a constant here
+    error = 4 * evidence.std() / np.sqrt(draws) / evidence.mean()
+    assert made.bound + pull <= np.log(evidence.mean()) + error
+    assert made.bound + pull >= np.log(evidence.mean()) - 0.5
+
+
+@pytest.mark.parametrize("options", [{"missing": False}, {"missing_rank": 0}, {"rank": 0}, {"response_spread": 1.0}])
+def test_the_lower_bound_never_falls(options):
+    for seed in range(2):
+        _, observed = drawn_from_hl(seed, 30, 25)
+        fit = HL(**{"rank": 2, "iterations": 25, "trial": 5, "warm_up": 10, **options}).fit(observed, seed)
+        assert len(fit.bounds) > 5
+        assert np.diff(fit.bounds).min() >= -1e-9 * abs(fit.bounds[-1])
+        assert fit.shares.sum() == pytest.approx(1.0)
+        assert np.all((fit.matrix >= 1) & (fit.matrix <= 5))
+        assert np.isin(fit.medians, LEVELS).all()
+
+
+def test_the_median_has_the_smaller_absolute_error_and_the_mean_the_smaller_square():
+    truth, observed = drawn_from_hl(0, 60, 50, tilted=False)
+    fit = HL(rank=2, missing=False, iterations=60).fit(observed)
+    error = {name: getattr(fit, name) - truth for name in ("matrix", "medians")}
+    assert np.abs(error["medians"]).mean() < np.abs(error["matrix"]).mean()
+    assert (error["matrix"] ** 2).mean() < (error["medians"] ** 2).mean()
+
+
+def held_out_mse(prediction, truth, observed):
+    hidden = np.ones(truth.shape, bool)
+    hidden[observed.users, observed.items] = False
+    return float(((prediction - truth)[hidden] ** 2).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.verify
+def test_with_its_defaults_hl_mnar_is_better_on_its_own_data():
+    errors = []
+    for seed in range(3):
+        truth, observed = drawn_from_hl(seed)
+        mnar, mar = HL().fit(observed, seed), HL(missing=False).fit(observed, seed)
+        errors.append([held_out_mse(fit, truth, observed) for fit in (mnar.matrix, mnar.unrevealed, mar.matrix)])
+        assert max(mnar.starts, key=mnar.starts.get) > 0  # the bound finds which way the selection goes
+        assert mnar.revealed[4] > 2 * mnar.revealed[0]
+    for matrix, unrevealed, mar in errors:
+        assert matrix < 0.7 * mar
+        assert unrevealed < matrix
+
+
+@pytest.mark.verify
+def test_where_nothing_is_selected_a_model_of_it_does_little_harm():
+    for seed in range(2):
+        truth, observed = drawn_from_hl(seed, tilted=False)
+        mnar, mar = (held_out_mse(HL(missing=m).fit(observed, seed).matrix, truth, observed) for m in (True, False))
+        assert mnar < 1.25 * mar
+
+
+def test_the_same_seed_gives_the_same_fit():
+    _, observed = drawn_from_hl(0, 15, 12)
+    first, second = (HL(rank=2, iterations=5, trial=2, warm_up=3).fit(observed, 4) for _ in range(2))
+    np.testing.assert_array_equal(first.matrix, second.matrix)
+    assert first.bounds == second.bounds
+
+
+def test_a_matrix_of_which_all_is_revealed():
+    truth, _ = drawn_from_hl(0, 12, 10)
+    fit = HL(rank=1, iterations=5, trial=2, warm_up=3).fit(Ratings.from_dense(truth))
+    assert np.isfinite(fit.matrix).all()
+
+
+ONE = Ratings([0], [0], [3.0], 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: HL().fit(Ratings([], [], [], 2, 2)), "no ratings"),
+        (lambda: HL().fit(Ratings([0], [0], [9.0], 1, 1)), "outside the scale"),
+        (lambda: HL().fit(ONE, seed=-1), "seed must lie"),
+        (lambda: HL(rank=-1), "rank must be a whole number"),
+        (lambda: HL(missing_rank=1.5), "missing_rank must be a whole number"),
+        (lambda: HL(iterations=0), "iterations must be"),
+        (lambda: HL(response_spread=0.0), "response_spread must be above 0"),
+        (lambda: HL(tolerance=float("nan")), "tolerance must be above 0"),
+        (lambda: HL(margin=-1.0), "margin must not"),
+        (lambda: HL(tilts=()), "tilts must be"),
+        (lambda: HL(levels=(3.0, 1.0)), "levels must be"),
+    ],
+)
+def test_bad_input_gets_one_line(call, text):
+    with pytest.raises(UserError, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,149 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from study_modules import study_module
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.rng import Stream, uniforms
+from twins import purchases as twin
+
+semisynthetic = study_module("sato2019", "semisynthetic")
+describe = semisynthetic.describe
+published_propensities = semisynthetic.published_propensities
+ranked_propensities = semisynthetic.ranked_propensities
+rated_world = semisynthetic.rated_world
+smoothed_world = semisynthetic.smoothed_world
+
+
+def counts_of(seed=0, n_users=30, n_items=12):
+    draw = np.random.default_rng(seed)
+    visits = draw.integers(5, 40, n_users)
+    t = draw.binomial(visits[:, None], draw.uniform(0.1, 0.7, n_items))
+    ty = draw.binomial(t, 0.3)
+    y = ty + draw.binomial(visits[:, None] - t, 0.1)
+    return SimpleNamespace(visits=visits, treatments=t, purchases=y, treated_purchases=ty)
+
+
+def test_smoothing_is_the_published_formula():
+    c, w = counts_of(), 0.4
+    world = smoothed_world(c, weight=w)
+    truth = world.outcomes_of(0, np.arange(30))
+    e = world.deployed_propensities(0, np.arange(30))
+    for u, i in ((0, 0), (7, 3), (29, 11)):
+        v, t, y, ty = c.visits[u], c.treatments[u, i], c.purchases[u, i], c.treated_purchases[u, i]
+        mean_t, mean_ty = c.treatments[:, i].mean(), c.treated_purchases[:, i].mean()
+        mean_y, mean_v = c.purchases[:, i].mean(), c.visits.mean()
+        assert truth.treated[u, i] == pytest.approx((ty + w * mean_ty) / (t + w * mean_t))
+        control = (y - ty + w * (mean_y - mean_ty)) / (v - t + w * (mean_v - mean_t))
+        assert truth.control[u, i] == pytest.approx(control)
+        assert e[u, i] == pytest.approx((t + w * mean_t) / (v + w * mean_v))
+    # What the house shows and what is bought have the data's own rates.
+    told = describe(world, 0, 30, (3,))
+    assert told["mean Z"] == pytest.approx((c.treatments.sum(0) / c.visits.sum()).mean(), rel=0.1)
+    assert told["oracle CP@3"] > told["mean tau"] == told["random CP@K"]
+
+
+def test_personalised_propensities_fall_with_the_rank_and_keep_their_number():
+    preference = np.random.default_rng(1).random((6, 50))
+    e = ranked_propensities(preference, 8, exponent=2.0)
+    assert np.allclose(e.sum(axis=1), 8)
+    order = np.argsort(-preference, axis=1)
+    ranked = np.take_along_axis(e, order, axis=1)
+    assert np.all(np.diff(ranked, axis=1) <= 0)
+    free = ranked[:, 10:] * np.arange(11, 51) ** 2  # proportional to rank^-2 where no cap holds
+    assert np.allclose(free, free[:, :1])
+    assert ranked.max() <= 1 - 1e-6
+    log = np.sort(ranked_propensities(preference, 5, rank_decay="log"), axis=1)[:, ::-1]
+    assert np.allclose(log * np.log2(np.arange(2, 52)), log[:, :1])
+    personal = smoothed_world(counts_of(), deployment="personalised", n_recommended=4)
+    assert np.allclose(personal.deployed_propensities(0, np.arange(30)).sum(axis=1), 4)
+
+
+@pytest.mark.parametrize(("n_users", "n_items", "n"), [(9, 4, 2), (4, 9, 3), (1, 12, 5), (30, 12, 12), (50, 7, 1)])
+def test_the_published_ranks_are_those_of_the_plain_twin(n_users, n_items, n):
+    preference = np.random.default_rng(n_users).random((n_users, n_items))
+    e = published_propensities(preference, n, exponent=2.0)
+    np.testing.assert_allclose(e, twin.published_propensities(preference.tolist(), n, 2.0), rtol=1e-12)
+    assert round(e.sum() / n_users) == n
+    assert e.min() >= 1e-6
+    assert e.max() <= 1 - 1e-6
+
+
+def test_the_published_rank_follows_the_users_number():
+    """With 37 users and 10 items a user's rows share one rank or two; for a single user it is the rank of the text."""
+    preference = np.random.default_rng(3).random((37, 10))
+    e = published_propensities(preference, 3, exponent=2.0)
+    assert max(len(np.unique(row)) for row in e) == 2
+    own = e.sum(axis=1)
+    assert np.all(np.diff(own) >= 0)
+    assert own[-1] > 9.9
+    assert own[0] < 0.5
+    alone = published_propensities(preference[:1], 3, exponent=2.0)
+    by_user = ranked_propensities(preference[:1], 3, exponent=2.0)
+    # the published raising stops where the rounded mean is reached, half a recommendation below at most
+    assert np.all(np.diff(np.take_along_axis(alone, np.argsort(-preference[:1], axis=1), axis=1)) <= 0)
+    assert by_user.sum() - 0.5 <= alone.sum() <= by_user.sum()
+    counts = counts_of()
+    published = smoothed_world(counts, deployment="personalised", n_recommended=4, rank="as published")
+    bought = (counts.purchases + 0.4 * counts.purchases.mean(0)) / (counts.visits + 0.4 * counts.visits.mean())[:, None]
+    np.testing.assert_array_equal(
+        published.deployed_propensities(0, np.arange(30)), published_propensities(bought, 4, exponent=2.0)
+    )
+
+
+def test_a_world_from_ratings_follows_them():
+    draw = np.random.default_rng(2)
+    taste, appeal = draw.normal(size=(60, 2)), draw.normal(size=(25, 2))
+    stars = np.clip(np.rint(3 + taste @ appeal.T * 0.7), 1, 5)
+    popular = 1 / (1 + np.exp(1 - draw.normal(size=25)))
+    observed = draw.random((60, 25)) < popular
+    made = rated_world(Ratings.from_dense(stars, observed), n_recommended=5, rank=3, rate=0.1, n_updates=60_000)
+    truth = made.world.outcomes_of(0, np.arange(60))
+    assert np.allclose(truth.treated, 1 / (1 + np.exp(5 - made.ratings)))
+    assert np.corrcoef(made.ratings.ravel(), stars.ravel())[0, 1] > 0.5
+    assert np.corrcoef(made.watching.mean(axis=0), observed.mean(axis=0))[0, 1] > 0.95
+    assert made.watching.mean() == pytest.approx(observed.mean(), rel=0.1)
+    assert np.allclose(made.world.deployed_propensities(0, np.arange(60)).sum(axis=1), 5)
+
+
+def test_the_descent_is_that_of_the_plain_twin():
+    draw = np.random.default_rng(4)
+    for logistic in (False, True):
+        p, q = draw.normal(size=(5, 6)), draw.normal(size=(4, 6))
+        cells, values = np.array([0, 3, 9, 10, 18]), np.array([1.0, 0, 1, 1, 0])
+        mine, own = p.copy(), q.copy()
+        with np.errstate(over="ignore"):
+            semisynthetic._descent_kernel.descend(
+                np.uint64(7), np.uint64(Stream.FIT), 3, 200, cells, values, mine, own, 0.05, 0.01, logistic
+            )
+        for u in uniforms(7, Stream.FIT, 0, 3 + np.arange(200)):
+            j = int(u * 5)
+            a, b = divmod(cells[j], 4)
+            guess = p[a] @ q[b]
+            error = values[j] - (1 / (1 + np.exp(-guess)) if logistic else guess)
+            p[a], q[b] = p[a] + 0.05 * (error * q[b] - 0.01 * p[a]), q[b] + 0.05 * (error * p[a] - 0.01 * q[b])
+        assert np.allclose(mine, p, rtol=1e-9)
+        assert np.allclose(own, q, rtol=1e-9)
+
+
+def test_bad_input_gets_one_line():
+    always = counts_of()
+    always.treatments[:, 3] = always.visits
+    never = counts_of()
+    never.treatments[:, 2] = 0
+    for call, message in (
+        (lambda: smoothed_world(counts_of(), deployment="best"), "deployment must be one of"),
+        (lambda: smoothed_world(counts_of(), rank="tile"), "rank must be one of by user, as published"),
+        (lambda: published_propensities(np.ones((2, 5)), 6), "n_recommended must lie between 1 and the 5 items"),
+        (lambda: published_propensities(np.array([[0.1, np.nan]]), 1), "preference holds NaN"),
+        (lambda: published_propensities(np.ones((5, 30)), 20, exponent=250.0), "the law falls too fast"),
+        (lambda: smoothed_world(counts_of(), weight=0), "weight must be above 0"),
+        (lambda: smoothed_world(always), "item 3 has no period without a recommendation"),
+        (lambda: smoothed_world(never), "item 2 has no period with a recommendation"),
+        (lambda: ranked_propensities(np.ones((2, 5)), 6), "slate_size = 6 is larger than the number of items"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            call()
+        assert "\n" not in str(error.value)

@@ -1,0 +1,168 @@
+"""benchmarks/schnabel2016/real.py on made-up files of the real formats."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from study_modules import BENCHMARKS
+
+from recsim_mnar.errors import UserError
+
+STUDY = BENCHMARKS / "schnabel2016"
+METHODS = {"MF-Naive", "MF-IPS", "HL-MAR", "HL-MNAR"}
+
+
+@pytest.fixture(scope="module")
+def real():
+    if not STUDY.is_dir():
+        pytest.skip("the benchmarks are not beside the tests")
+    sys.path.insert(0, str(STUDY))
+    try:
+        import real
+
+        yield real
+    finally:
+        sys.path.remove(str(STUDY))
+
+
+def made_up(g, n_users, n_items):
+    """Ratings of every cell, and features on which they and their being revealed depend."""
+    x = np.eye(2)[g.integers(2, size=n_users)]
+    z = np.concatenate([np.eye(3)[g.integers(3, size=n_items)], np.eye(2)[g.integers(2, size=n_items)]], axis=1)
+    taste = x @ g.normal(size=(2, 5)) @ z.T + 0.5 * g.normal(size=(n_users, n_items))
+    ratings = np.clip(np.round(2.5 + taste), 1, 5)
+    p = np.clip(0.1 * ratings, 0.1, 0.5)
+    return x, z, ratings, p
+
+
+def make_coat(folder, *, n_users=24, n_items=20, seed=0):
+    """A folder of Coat's format."""
+    g = np.random.default_rng(seed)
+    x, z, ratings, p = made_up(g, n_users, n_items)
+    (folder / "user_item_features").mkdir(parents=True)
+    np.savetxt(folder / "train.ascii", np.where(g.random(p.shape) < p, ratings, 0), fmt="%d")
+    np.savetxt(folder / "test.ascii", np.where(g.random(p.shape) < 0.4, ratings, 0), fmt="%d")
+    np.savetxt(folder / "propensities.ascii", p)
+    np.savetxt(folder / "user_item_features" / "user_features.ascii", x, fmt="%d")
+    np.savetxt(folder / "user_item_features" / "item_features.ascii", z, fmt="%d")
+    return folder
+
+
+def make_yahoo(folder, *, n_users=24, n_items=20, seed=1):
+    """A folder of Yahoo! R3's format; only the first half of the users is in the test file."""
+    g = np.random.default_rng(seed)
+    _, _, ratings, p = made_up(g, n_users, n_items)
+    folder.mkdir(parents=True)
+    random = (g.random(p.shape) < 0.5) & (np.arange(n_users) < n_users // 2)[:, None]
+    for name, observed in (("train", g.random(p.shape) < p), ("test", random)):
+        users, items = np.nonzero(observed)
+        table = np.stack([users + 1, items + 1, ratings[users, items]], axis=1)
+        np.savetxt(folder / f"ydata-ymusic-rating-study-v1_0-{name}.txt", table, fmt="%d", delimiter="\t")
+    return folder
+
+
+@pytest.mark.slow
+def test_both_studies_have_their_rows(real, tmp_path, capsys):
+    coat, yahoo = make_coat(tmp_path / "coat"), make_yahoo(tmp_path / "yahoo")
+    real.main(coat, yahoo, tmp_path / "out", quick=True, workers=1)
+    found = json.loads((tmp_path / "out" / "results.json").read_text())["table2"]["data"]
+    assert set(found["coat"]["rows"]) > METHODS
+    assert set(found["yahoo"]["rows"]) == METHODS
+    assert set(found["coat"]["rows"]) > {"MF-DR-JL", "Side information", "Side information, doubly robust"}
+    for row in [*found["coat"]["rows"].values(), *found["yahoo"]["rows"].values()]:
+        assert 0 < row["mse"]["mean"] < 16
+    printed = capsys.readouterr().out
+    assert "### yahoo" in printed
+    assert "| HL-MNAR |" in printed
+
+
+@pytest.mark.slow
+def test_hl_alone_reads_what_was_chosen_and_tells_every_rank(real, tmp_path, capsys):
+    import hl
+
+    coat, out = make_coat(tmp_path / "coat"), tmp_path / "out"
+    real.main(coat, None, out, quick=True, workers=1)
+    capsys.readouterr()
+    hl.main(["--coat", str(coat), "--mar-ranks", "1", "2", "--mnar-ranks", "2", "--out", str(out)])
+    rows = json.loads((out / "results.json").read_text())["hl"]["rows"]
+    assert [(row["model"], row["d"], row["converged"]) for row in rows] == [
+        ("HL-MAR", "1", True), ("HL-MAR", "2", True), ("HL-MNAR", "2", True),
+    ]  # fmt: skip
+    assert all(0 < row["iterations"] < real.Settings().hl_iterations for row in rows)
+    assert f"| HL-MNAR | 2 | {rows[2]['mse']:.4f} |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_any_number_of_processes_chooses_the_same(real, tmp_path):
+    data = real.load_coat(make_coat(tmp_path / "coat"))
+    sides = real.Sides.of(data.user_features, data.item_features)
+    problem = real.Problem(data.train, {"released": data.train.at(data.propensities)}, sides, 2, 7, 20)
+    forms = [real.FactorizationConfig(rank=2, penalty=penalty).to_dict() for penalty in (1e-3, 1e-2)]
+    candidates = [{"kind": "mf", "propensities": "released", "form": form} for form in forms]
+    candidates += real.joint_candidates("released", forms[0], real.QUICK)
+    candidates.append({"kind": "side", "propensities": "released", "form": sides.form().to_dict()})
+    found = []
+    for n in (1, 2):
+        with real.Workers(problem, n) as workers:
+            found.append((workers.scores(candidates), [m.tobytes() for m in workers.fits(candidates)]))
+    assert found[0] == found[1]
+
+
+def test_what_is_chosen_does_not_depend_on_the_test_file(real, tmp_path):
+    """Chosen before the test file is read: without the file the choice is written, and then it is missed."""
+    coat = make_coat(tmp_path / "coat")
+    (coat / "test.ascii").unlink()
+    with pytest.raises(UserError, match=r"test\.ascii"):
+        real.main(coat, None, tmp_path / "out", quick=True, workers=1)
+    chosen = json.loads((tmp_path / "out" / "work" / "table2.coat.chosen.json").read_text())["chosen"]
+    assert {"MF-Naive", "MF-IPS", "MF-IPS, logistic regression", "MF-DR-JL", "Side information"} < set(chosen)
+
+
+def test_without_data_one_line_says_what_is_needed(real, tmp_path):
+    with pytest.raises(UserError, match="--coat DIR or --yahoo DIR"):
+        real.main(None, None, tmp_path)
+
+
+def test_what_the_paper_says_of_yahoo_is_asked(real):
+    """Made-up figures: the published ones pass every check, with MF-IPS and MF-Naive exchanged some fail."""
+    table = real.real_table
+    told = table.PUBLISHED["yahoo"]
+    tests = {f"{name}, {m}": {"t": -9.0, "p": 1e-9} for name in told if name != "MF-IPS" for m in ("mse", "mae")}
+
+    def rows(of):
+        return {name: {m: {"mean": value} for m, value in of[name].items()} for name in of}
+
+    good = table.check_yahoo({"rows": rows(told), "tests": tests})
+    assert all(good.values())
+    assert len(good) == 2 + 2 + 1 + len(tests)
+    other = {**told, "MF-IPS": told["MF-Naive"], "MF-Naive": told["MF-IPS"]}
+    tests["MF-Naive, mse"] = {"t": 9.0, "p": 1e-9}
+    bad = {
+        text.split(":")[1].strip()[:20]: ok
+        for text, ok in table.check_yahoo({"rows": rows(other), "tests": tests}).items()
+    }
+    assert not bad["MF-IPS first in MSE"]
+    assert not bad["MF-IPS MSE 1.891 bel"]
+    assert bad["MF-Naive before HL i"]
+    assert sum(bad.values()) < len(bad)
+
+
+def test_a_fit_of_hl_is_made_anew_only_where_a_larger_bound_would_change_it(real, tmp_path, monkeypatch):
+    """Converged: the same under any bound that it did not reach. Not converged: of its own bound alone."""
+    data = real.load_coat(make_coat(tmp_path / "coat"))
+    asked = []
+
+    def fit_hl(job):
+        train, setting, _ = job
+        asked.append(setting["iterations"])
+        n = min(setting["iterations"], 7)
+        shape = (train.n_users, train.n_items)
+        return np.full(shape, 3.0), np.full(shape, 3), [float(k) for k in range(n + 1)], n == 7
+
+    monkeypatch.setattr(real, "fit_hl", fit_hl)
+    for iterations in (5, 5, 20, 7, 40, 6):
+        setting = {"rank": 2, "missing": False, "response_spread": 0.1, "iterations": iterations}
+        _, _, bounds, converged = real.kept_hl((data.train, setting, 1, tmp_path / "kept"))
+        assert (len(bounds) - 1, converged) == (min(iterations, 7), iterations >= 7)
+    assert asked == [5, 20, 6]
