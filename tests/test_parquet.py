@@ -1,19 +1,24 @@
-"""Our own Parquet: what it writes is read by pyarrow, an independent reader, as what was given, checksums included."""
+"""Files of a log: what is written is read as it was, by pyarrow alone too, and what was damaged is named in a line."""
 
 from __future__ import annotations
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar.log import Log, parquet
-from recsim_mnar.log.packing import packed, write_part
+from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log, writing
+from recsim_mnar.log.writing import write_part, write_stream
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 
-SIZES = [1, 2, 7, 8, 9, 31, 32, 33, 127, 128, 129, 130, 257, 1000]
+FORMS = ["parquet", "arrow", "csv"]
 
 
 def rows(n, seed, **other):
@@ -36,8 +41,14 @@ def rows(n, seed, **other):
     )
 
 
-def read_back(log, path):
-    write_part(path, [packed(log.columns)], log.provenance)
+def pieces_of(log, *edges):
+    edges = [0, *edges, len(log)]
+    return [log.select(np.arange(a, b)).columns for a, b in itertools.pairwise(edges)]
+
+
+def read_back(log, path, *edges):
+    """The table that another reader finds in a part written in these pieces."""
+    assert write_part(path, pieces_of(log, *edges), log.provenance) == len(log)
     table = pq.read_table(path, page_checksum_verification=True)
     table.validate(full=True)
     assert len(log) == table.num_rows
@@ -52,42 +63,53 @@ def same(one, other):
         np.testing.assert_array_equal(values, other.columns[name], err_msg=name)
 
 
-@pytest.mark.parametrize("n", SIZES)
-def test_every_row_comes_back(n, tmp_path):
-    for seed in range(5):
-        log = rows(n, seed)
-        same(Log.from_arrow(read_back(log, tmp_path / "x.parquet")), log)
+@pytest.mark.parametrize("n", [1, 2, 33, 129, 1000])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_row_comes_back(n, form, tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "GROUP_ROWS", 64)
+    log = rows(n, n)
+    write_stream(path := tmp_path / f"x.{form}", pieces_of(log, n // 3, n // 2), log.provenance, form)
+    same(Log.read(path), log if form != "csv" else Log(log.columns))
 
 
-@pytest.mark.parametrize("width", range(65))
-def test_integers_of_every_width_come_back(width, tmp_path):
-    n, rng = 300, np.random.default_rng(width)
-    wide = rng.integers(0, 2**width, n, dtype=np.uint64, endpoint=width == 64) if width < 64 else rng.bytes(8 * n)
-    wide = np.frombuffer(wide, np.int64) if width == 64 else wide.astype(np.int64)
-    narrow = (wide & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-    log = rows(n, 0, wide=wide, narrow=narrow, ends=np.where(rng.random(n) < 0.5, 2**63 - 1, -(2**63)))
-    log = log.with_column("small_ends", np.where(rng.random(n) < 0.5, 2**31 - 1, -(2**31)).astype(np.int32))
-    same(Log.from_arrow(read_back(log, tmp_path / "x.parquet")), log)
+@pytest.mark.parametrize("form", FORMS)
+def test_no_rows(form, tmp_path):
+    for blocks in ([Log({}).columns], [Log({}).columns] * 3):
+        write_stream(path := tmp_path / f"x.{form}", blocks, {"seed": 1}, form)
+        if form != "csv":  # a text table of no rows says nothing of its columns' types
+            same(Log.read(path), Log({}, {"seed": 1}))
+    assert path.stat().st_size > 0
 
 
-def test_floats_come_back_bit_for_bit(tmp_path):
-    n = 9000
-    odd = np.resize([0.0, -0.0, np.inf, -np.inf, 5e-324, np.nan, 1.0], n)
-    many = np.arange(n, dtype=np.float64) / 7
-    at_most = np.resize(many[: parquet.MOST_DISTINCT], n)
-    one_more = np.resize(many[: parquet.MOST_DISTINCT + 1], n)
-    mixed = np.random.default_rng(1).choice(many[:50], n)  # numbers met again in another order
-    log = rows(n, 1, odd=odd, mixed=mixed, many=many, at_most=at_most, one_more=one_more, constant=np.full(n, 0.1))
+def test_other_readers_find_types_nulls_and_provenance(tmp_path):
+    log = rows(1000, 2)
     table = read_back(log, tmp_path / "x.parquet")
-    for name in ("odd", "mixed", "many", "at_most", "one_more", "constant"):
-        assert table[name].null_count == 0
-        np.testing.assert_array_equal(table[name].to_numpy().view(np.int64), log[name].view(np.int64), err_msg=name)
-    of = {
-        chunk.path_in_schema: chunk.encodings
-        for chunk in (pq.read_metadata(tmp_path / "x.parquet").row_group(0).column(i) for i in range(14))
+    same(Log.from_arrow(table), log)
+    assert table.schema.field("event").type.value_type == pa.string()
+    assert [table[name].null_count for name in ("user", "step", "time", "event")] == [0] * 4
+    for name, shown in (("item", False), ("action", True), ("propensity", True), ("reward", True)):
+        np.testing.assert_array_equal(table[name].is_valid(), log.is_bandit == shown)
+
+
+def test_numbers_of_every_kind_come_back_bit_for_bit(tmp_path):
+    n, rng = 9000, np.random.default_rng(0)
+    odd = {
+        "wide": rng.integers(-(2**63), 2**63 - 1, n, endpoint=True),
+        "ends": np.where(rng.random(n) < 0.5, 2**63 - 1, -(2**63)),
+        "narrow": np.where(rng.random(n) < 0.5, 2**31 - 1, -(2**31)).astype(np.int32),
+        "odd": np.resize([0.0, -0.0, np.inf, -np.inf, 5e-324, np.nan, 1.0], n),
+        "many": np.arange(n) / 7,
+        "half": rng.normal(size=n).astype(np.float32),
+        "flag": rng.random(n) < 0.5,
     }
-    assert "RLE_DICTIONARY" in of["at_most"]
-    assert "RLE_DICTIONARY" not in of["one_more"]
+    log = rows(n, 1, **odd, word=np.resize(["a", "bc"], n))
+    table = read_back(log, tmp_path / "x.parquet")
+    for name, values in odd.items():
+        found = table[name].to_numpy()
+        assert table[name].null_count == 0
+        assert found.dtype == values.dtype
+        assert found.tobytes() == values.tobytes(), name
+    assert table["word"].to_pylist() == log["word"].tolist()
 
 
 @pytest.mark.parametrize("event", [0, 1])
@@ -99,25 +121,25 @@ def test_columns_of_nulls_alone(event, tmp_path):
     same(Log.from_arrow(table), log)
 
 
-def test_no_rows(tmp_path):
-    same(Log.from_arrow(read_back(Log({}), tmp_path / "x.parquet")), Log({}))
+def test_each_piece_of_a_part_begins_a_row_group_and_large_ones_are_divided(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "GROUP_ROWS", 64)
+    log = rows(300, 2)
+    same(Log.from_arrow(read_back(log, tmp_path / "x.parquet", 10, 150)), log)
+    found = pq.read_metadata(tmp_path / "x.parquet")
+    assert [found.row_group(k).num_rows for k in range(found.num_row_groups)] == [10, 64, 64, 12, 64, 64, 22]
 
 
-def test_groups_of_rows_follow_each_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "GROUP_ROWS", 64)
-    log = rows(1000, 2)
-    same(Log.from_arrow(read_back(log, tmp_path / "x.parquet")), log)
-    assert pq.read_metadata(tmp_path / "x.parquet").num_row_groups == -(-1000 // 64)
+@pytest.mark.parametrize("form", FORMS)
+def test_the_bytes_of_a_file_do_not_depend_on_the_blocks(form, tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "GROUP_ROWS", 64)
+    log = rows(1000, 3, word=np.resize(["a", "bc", "d"], 1000))
+    write_stream(tmp_path / "whole", [log.columns], log.provenance, form)
+    for edges in ([1], [64], [63, 65, 130], [0, 500, 500, 999]):
+        write_stream(tmp_path / "blocks", pieces_of(log, *edges), log.provenance, form)
+        assert (tmp_path / "blocks").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_other_types_are_left_to_pyarrow(tmp_path):
-    log = rows(100, 3, word=np.resize(["a", "bc"], 100), flag=np.resize([True, False, False], 100))
-    table = read_back(log, tmp_path / "x.parquet")
-    assert table["word"].to_pylist() == log["word"].tolist()
-    assert table["flag"].to_pylist() == log["flag"].tolist()
-
-
-def test_a_flipped_bit_of_a_page_is_noticed(tmp_path):
+def test_a_flipped_bit_of_a_page_is_named_in_a_line(tmp_path):
     path = tmp_path / "x.parquet"
     read_back(rows(5000, 4), path)
     whole = path.read_bytes()
@@ -125,27 +147,47 @@ def test_a_flipped_bit_of_a_page_is_noticed(tmp_path):
     rng = np.random.default_rng(0)
     for column in range(group.num_columns):
         chunk = group.column(column)
-        end = chunk.data_page_offset + chunk.total_compressed_size
-        first = chunk.dictionary_page_offset
-        end = (chunk.data_page_offset if first is None else first) + chunk.total_compressed_size
-        place = int(rng.integers(end - 10, end))  # behind the page's header
+        first = chunk.dictionary_page_offset or chunk.data_page_offset
+        place = first + chunk.total_compressed_size - int(rng.integers(1, 10))  # behind the page's header
         damaged = bytearray(whole)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
-        with pytest.raises(OSError, match="CRC checksum"):
-            pq.read_table(path, page_checksum_verification=True)
+        with pytest.raises(UserError, match=r"x\.parquet is not a readable Parquet file: [^\n]*CRC checksum[^\n]*$"):
+            Log.read(path)
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_file_that_ends_early_is_named_in_a_line(form, tmp_path):
+    path = tmp_path / f"x.{form}"
+    log = rows(3000, 5)
+    write_part(path, [log.columns], log.provenance)
+    whole = path.read_bytes()
+    for size in (1, 7, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(UserError, match=rf"^[^\n]*x\.{form} is not a readable [^\n]*$"):
+            Log.read(path)
 
 
 @pytest.fixture(scope="module")
 def world():
-    return SessionsWorld(SessionsParams(n_items=40, n_flips=9, clock="normal"))
+    return SessionsWorld(SessionsParams(n_items=40, n_flips=9))
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_parts_have_the_same_bytes_with_any_number_of_workers(form, world, tmp_path, monkeypatch):
+    for module in ("executor", "run_folder"):
+        monkeypatch.setattr(f"recsim_mnar.simulation.{module}.SHARD_USERS", 64)
+    simulate_to(tmp_path / "one", world, Uniform(40), 700, 3, form=form)
+    for n in (2, 3):
+        with ThreadPoolExecutor(n) as executor:
+            simulate_to(tmp_path / str(n), world, Uniform(40), 700, 3, form=form, executor=executor)
+        for file in (tmp_path / "one" / "log").glob("part-*"):
+            assert (tmp_path / str(n) / "log" / file.name).read_bytes() == file.read_bytes()
+    assert Log.read(tmp_path / "2").digest() == simulate(world, Uniform(40), 700, 3).digest()
 
 
 def test_parts_hold_their_rows_in_a_few_bytes(world, tmp_path):
     simulate_to(tmp_path / "run", world, Uniform(40), 1500, 3)
     part = tmp_path / "run" / "log" / "part-00000.parquet"
-    log = Log.read(tmp_path / "run")
-    assert log.digest() == simulate(world, Uniform(40), 1500, 3).digest()
-    assert pq.read_metadata(part).num_row_groups == 2  # 1,024 users each, packed by who simulated them
-    in_memory = sum(values.itemsize for values in log.columns.values())
-    assert part.stat().st_size / len(log) < 8 + 4 < in_memory  # a drawn clock cannot be told in less than its 8 bytes
+    assert pq.read_metadata(part).num_row_groups == 2  # 1,024 users each
+    assert part.stat().st_size < 2.2 * len(Log.read(tmp_path / "run"))  # 45 bytes a row in memory

@@ -8,8 +8,8 @@ import pytest
 from recsim_mnar.log import schema
 from recsim_mnar.log.blocks import LogBlocks, read_place
 from recsim_mnar.log.files import write_table
-from recsim_mnar.log.packing import packed, write_part
 from recsim_mnar.log.table import Log
+from recsim_mnar.log.writing import write_part
 
 
 def log_of(first, n_users):
@@ -32,14 +32,15 @@ def parts_of(folder, ending, users=(0, 20, 40), size=10):
     """Parts of 20 users, in row groups of ``size``."""
     folder.mkdir()
     for i, first in enumerate(users):
-        rows = [packed(log_of(k, size).columns, ending) for k in range(first, first + 20, size)]
+        rows = [log_of(k, size).columns for k in range(first, first + 20, size)]
         write_part(folder / f"p{i}.{ending}", rows, {})
     return LogBlocks.open(folder)
 
 
+@pytest.mark.parametrize("size", [10, 20])
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
-def test_a_block_is_read_where_it_lies(tmp_path, ending):
-    blocks = parts_of(tmp_path / "log", ending)
+def test_a_block_is_read_where_it_lies(tmp_path, ending, size):
+    blocks = parts_of(tmp_path / "log", ending, size=size)
     places = blocks.places(10)
     assert [(place.file.name, place.n_rows, place.number) for place in places[:3]] == [
         (f"p0.{ending}", 30, 0),

@@ -10,11 +10,11 @@ import pytest
 
 from recsim_mnar import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log, blocks, packing, parquet
+from recsim_mnar.log import Log, blocks, writing
 from recsim_mnar.log.blocks import LogBlocks
-from recsim_mnar.log.packing import packed, write_part, write_stream
 from recsim_mnar.log.parts import rows_in
 from recsim_mnar.log.verifying import verify
+from recsim_mnar.log.writing import write_part, write_stream
 from recsim_mnar.policy import registry
 from recsim_mnar.replays.probabilities import Replayed, replay_with_support
 from recsim_mnar.replays.replayed_log import ReplayRun
@@ -62,7 +62,7 @@ def in_parts(path, log: Log, n_parts: int):
     edges = np.linspace(0, len(log), n_parts + 1).astype(int)
     for i, (a, b) in enumerate(itertools.pairwise(edges)):
         part = log.select(np.arange(a, b))
-        write_part(path / f"piece-{i}.parquet", [packed(part.columns)], log.provenance)
+        write_part(path / f"piece-{i}.parquet", [part.columns], log.provenance)
     return path
 
 
@@ -85,7 +85,7 @@ def at_once(log: Log, policies, logging) -> Log:
 def test_one_file_has_the_bytes_of_all_rows_at_once(tmp_path, small, log, policies, n_parts):
     logging = policies["user-popularity"]
     expected = at_once(log, policies, logging)
-    write_part(tmp_path / "expected.parquet", [packed(expected.columns)], log.provenance)
+    write_part(tmp_path / "expected.parquet", [expected.columns], log.provenance)
     expected.write_csv(tmp_path / "expected.csv")
     path = in_parts(tmp_path / "log", log, n_parts)
     for n in (1, 2):
@@ -135,7 +135,7 @@ def test_bad_rows_are_named_as_in_the_log(tmp_path, log):
 
 
 def test_a_stream_has_the_bytes_of_its_rows_at_once(tmp_path):
-    n = 2 * parquet.GROUP_ROWS + 777
+    n = 2 * writing.GROUP_ROWS + 777
     rng = np.random.default_rng(0)
     user = np.sort(rng.integers(0, 1000, n))
     bandit = rng.random(n) < 0.5
@@ -152,19 +152,10 @@ def test_a_stream_has_the_bytes_of_its_rows_at_once(tmp_path):
             "svd": rng.random(n),
         }
     )
-    write_part(tmp_path / "whole.parquet", [packed(log.columns)], {"seed": 1})
-    edges = [0, 1, 50_000, parquet.GROUP_ROWS, parquet.GROUP_ROWS + 5, n - 3, n]
+    write_part(tmp_path / "whole.parquet", [log.columns], {"seed": 1})
+    edges = [0, 1, 50_000, writing.GROUP_ROWS, writing.GROUP_ROWS + 5, n - 3, n]
     pieces = [log.select(np.arange(a, b)).columns for a, b in itertools.pairwise(edges)]
     write_stream(tmp_path / "stream.parquet", pieces, {"seed": 1}, "parquet")
-    assert (tmp_path / "stream.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-
-
-def test_streams_of_other_types_are_written_by_pyarrow(tmp_path, monkeypatch, log):
-    monkeypatch.setattr(packing, "BATCH_ROWS", 1 << 20)
-    odd = log.with_column("hour", log["hour"].astype(np.float32))
-    write_part(tmp_path / "whole.parquet", [packed(odd.columns)], {})
-    pieces = [odd.select(np.arange(len(odd))[i::1][:500]).columns for i in range(0, len(odd), 500)]
-    write_stream(tmp_path / "stream.parquet", pieces, {}, "parquet")
     assert (tmp_path / "stream.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 

@@ -221,7 +221,6 @@ def test_what_was_made_here_is_ours_where_the_file_system_names_another_owner(fo
 WRITERS = {
     "log/files.py": {"os.open(path)", "open(file)"},  # the one place
     "log/receipts.py": {"os.open(temporary)"},
-    "log/parquet.py": {"path.open()"},  # handed a temporary file's name
     "simulation/executor.py": {"path.write_bytes()"},  # in a folder of mkdtemp's
     "cluster/greeting.py": {"open(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))"},
     "cli/json_output.py": {"open(os.open(self.path, os.O_WRONLY))", "os.open(self.path)"},  # a device, not truncated

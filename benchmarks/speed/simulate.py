@@ -2,9 +2,10 @@
 
     python benchmarks/speed/simulate.py [--items 10 100 1000 10000] [--seconds S] [--rounds N] [--json FILE]
 
-Ours is a complete log in memory, all columns, one worker; catalogue and compilation are timed apart. ``with files`` is
-what ``simulate --out`` does: the same rows in Parquet parts, with their receipts. RecoGym runs in its own environment
-(``make_peers.sh`` makes it); the two take turns. A peer that was not run prints "not measured", and its bar is not met.
+Ours is a complete log in memory, all columns, one worker; catalogue and compilation are timed apart. ``parquet`` and
+``arrow`` are what ``simulate --out`` does: the same rows in parts, with their receipts. RecoGym runs in its own
+environment (``make_peers.sh`` makes it); the two take turns. A peer that was not run prints "not measured", and its bar
+is not met.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from table import Row, peer
 
 from recsim_mnar.log import Log
 from recsim_mnar.log.files import write_json
-from recsim_mnar.log.packing import packed, write_part
+from recsim_mnar.log.writing import write_part
 from recsim_mnar.policy import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
@@ -32,6 +33,8 @@ from recsim_mnar.worlds import make_world
 HERE = Path(__file__).parent
 BARS = {10: 1000, 100: 1000, 1000: 1000, 10_000: 1000}
 """Ratios to RecoGym that must be reached; other sizes have no bar."""
+FILE_BARS = {"parquet": 350, "arrow": 700}
+"""The same with files, by their format."""
 MOST_WRITING = 100.0
 """Nanoseconds a row of writing Parquet."""
 MOST_COST, MOST_BYTES = 4.0, 2e9
@@ -59,34 +62,22 @@ def ours(n_items: int, n_users: int) -> dict[str, float]:
     return {"events": len(log), "cpu": cpu, "rate": len(log) / cpu, "setup": setup}
 
 
-def to_files(n_items: int, n_users: int) -> dict[str, float]:
-    """What ``simulate --out`` does, and beside it what pyarrow's own plain writer takes for the same rows."""
-    import pyarrow.parquet as pq
-
+def to_files(n_items: int, n_users: int, form: str) -> dict[str, float]:
+    """What ``simulate --out --format`` does, and what writing the same rows takes alone."""
     world = make_world("sessions", "recogym-v1", [f"n_items={n_items}"])
     policy = registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        simulate_to(out / "first", world, policy, 1, 1)  # compiles and imports, untimed
+        simulate_to(out / "first", world, policy, 1, 1, form=form)  # compiles and imports, untimed
         began = time.process_time()
-        simulate_to(out / "run", world, policy, n_users, 2)
+        simulate_to(out / "run", world, policy, n_users, 2, form=form)
         cpu = time.process_time() - began
         log = Log.read(out / "run")
         size = sum(file.stat().st_size for file in (out / "run").rglob("*") if file.is_file())
         began = time.process_time()
-        rows = [packed(log.columns)]
-        write_part(out / "own.parquet", rows, log.provenance)
-        own = time.process_time() - began
-        began = time.process_time()
-        pq.write_table(log.to_arrow(), out / "plain.parquet", use_dictionary=False, compression="none")
-        plain = time.process_time() - began
-    return {
-        "events": len(log),
-        "rate": len(log) / cpu,
-        "bytes": size / len(log),
-        "own_ns": own / len(log) * 1e9,
-        "plain_ns": plain / len(log) * 1e9,
-    }
+        write_part(out / f"alone.{form}", [log.columns], log.provenance)
+        alone = time.process_time() - began
+    return {"events": len(log), "rate": len(log) / cpu, "bytes": size / len(log), "ns": alone / len(log) * 1e9}
 
 
 def recogym(n_items: int, seconds: float) -> dict[str, Any] | None:
@@ -109,10 +100,12 @@ def rows(quick: bool) -> list[Row]:
     told["floor_is"] = "a row of the log written, and one draw"
     found, rates = [], {}
     for n_items, bar in ({10: BARS[10], 1000: BARS[1000]} if quick else BARS).items():
-        mine, files, peers = [], [], []
+        mine, peers = [], []
+        files: dict[str, list[dict[str, float]]] = {form: [] for form in FILE_BARS}
         for _ in range(rounds):
             mine.append(ours(n_items, int(events / 101))["rate"])
-            files.append(to_files(n_items, int(events / 101)))
+            for form, runs in files.items():
+                runs.append(to_files(n_items, int(events / 101), form))
             other = recogym(n_items, seconds)
             if other is not None:
                 peers.append(rate_of(other))
@@ -121,20 +114,21 @@ def rows(quick: bool) -> list[Row]:
         found.append(
             Row(f"simulate, uniform logging, {n_items:,} items", "RecoGym", rates[n_items], theirs, bar=bar, **told)
         )
-        found.append(
-            Row(
-                f"simulate --out, files included, {n_items:,} items",
-                "RecoGym",
-                median_of(files, "rate"),
-                theirs,
-                bar=bar,
-                note=f"{median_of(files, 'bytes'):.2f} bytes a row",
-                **told,
+        for form, runs in files.items():
+            found.append(
+                Row(
+                    f"simulate --out --format {form}, {n_items:,} items",
+                    "RecoGym",
+                    median_of(runs, "rate"),
+                    theirs,
+                    bar=FILE_BARS[form],
+                    note=f"{median_of(runs, 'bytes'):.2f} bytes a row",
+                    **told,
+                )
             )
-        )
         found.append(
-            Row(f"writing Parquet, {n_items:,} items", "", median_of(files, "own_ns"), None, "ns a row", MOST_WRITING,
-                at_least=False, note=f"pyarrow's plain writer {median_of(files, 'plain_ns'):.0f}")
+            Row(f"writing Parquet, {n_items:,} items", "", median_of(files["parquet"], "ns"), None, "ns a row",
+                MOST_WRITING, at_least=False, note=f"Arrow {median_of(files['arrow'], 'ns'):.0f}")
         )  # fmt: skip
     if quick:
         return found
@@ -160,14 +154,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
     rows = []
-    head = ("events/CPU s", "with files", "RecoGym", "ratio", "with files", "bar")
-    head += ("writing, ns", "pyarrow plain", "bytes a row")
+    head = ("events/CPU s", "RecoGym", "ratio", "bar")
+    head += tuple(f"{form} {what}" for form in FILE_BARS for what in ("ratio", "bar", "ns", "bytes"))
     print(f"{'items':>8} " + " ".join(f"{name:>13}" for name in head))
     for n_items in options.items:
-        runs, files, peers = [], [], []
+        runs, peers = [], []
+        files: dict[str, list[dict[str, float]]] = {form: [] for form in FILE_BARS}
         for _ in range(options.rounds):
             runs.append(ours(n_items, int(options.events / 101)))
-            files.append(to_files(n_items, int(options.events / 101)))
+            for form, found in files.items():
+                found.append(to_files(n_items, int(options.events / 101), form))
             other = recogym(n_items, options.seconds)
             if other is not None:
                 peers.append(rate_of(other))
@@ -176,8 +172,17 @@ def main() -> None:
         ratio = rate / peer_rate if peer_rate else None
         bar = BARS.get(n_items)
         met = None if ratio is None or bar is None else ratio >= bar
-        with_files = median_of(files, "rate")
-        ratio_with_files = with_files / peer_rate if peer_rate else None
+        written = {
+            form: {
+                "rate": median_of(found, "rate"),
+                "rates": [each["rate"] for each in found],
+                "ratio": median_of(found, "rate") / peer_rate if peer_rate else None,
+                "bar": FILE_BARS[form],
+                "writing_ns": median_of(found, "ns"),
+                "bytes_a_row": median_of(found, "bytes"),
+            }
+            for form, found in files.items()
+        }
         rows.append(
             {
                 "items": n_items,
@@ -188,17 +193,19 @@ def main() -> None:
                 "ratio": ratio,
                 "bar": bar,
                 "met": met,
-                "with_files": with_files,
-                "with_files_rates": [r["rate"] for r in files],
-                "ratio_with_files": ratio_with_files,
-                "writing_ns": median_of(files, "own_ns"),
-                "plain_writing_ns": median_of(files, "plain_ns"),
-                "bytes_a_row": median_of(files, "bytes"),
+                "files": written,
             }
         )
-        measured = (rate, with_files, peer_rate, ratio, ratio_with_files, bar)
+        measured = [rate, peer_rate, ratio, bar]
         shown = [f"{'-' if value is None else f'{value:,.0f}':>13}" for value in measured]
-        shown += [f"{median_of(files, key):>13.2f}" for key in ("own_ns", "plain_ns", "bytes")]
+        for each in written.values():
+            ratio = "-" if each["ratio"] is None else f"{each['ratio']:,.0f}"
+            shown += [
+                f"{ratio:>13}",
+                f"{each['bar']:>13}",
+                f"{each['writing_ns']:>13.1f}",
+                f"{each['bytes_a_row']:>13.2f}",
+            ]
         print(f"{n_items:>8,} " + " ".join(shown), flush=True)
     if options.json:
         write_json(options.json, {"rows": rows, "unit": "events a CPU second, median of the rounds, in turn"})

@@ -36,7 +36,7 @@ def destination_of(out: str, resume: bool) -> Destination:
     Raises:
         UserError: it is neither a file of a known kind nor a folder, or there already.
     """
-    from recsim_mnar.log.packing import FORMATS
+    from recsim_mnar.log.writing import FORMATS
 
     path = Path(out)
     forms = {ending: form for form, ending in FORMATS.items()} | {".csv": "csv"}
@@ -108,8 +108,8 @@ def replay_at_once(
     data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
 ) -> None:
     """Write the replayed log from all of its rows; its provenance says the story of what policies were fitted on."""
-    from recsim_mnar.log.packing import packed, write_part
     from recsim_mnar.log.parts import write_file
+    from recsim_mnar.log.writing import write_part
     from recsim_mnar.replays.probabilities import UNSUPPORTED, replay_with_support
     from recsim_mnar.replays.probabilities import replay as replay_policy
 
@@ -128,8 +128,8 @@ def replay_at_once(
     if target.form == "csv":
         result.write_csv(target.path)
     else:
-        rows = [packed(result.columns, target.form)]
-        write_file(target.path, len(result), lambda path: write_part(path, rows, {**result.provenance, **story}))
+        made = {**result.provenance, **story}
+        write_file(target.path, len(result), lambda path: write_part(path, [result.columns], made))
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ _PLATFORM_USER_BYTES = 4096
     type=click.Choice(["parquet", "arrow"]),
     default="parquet",
     show_default=True,
-    help="Format of the parts: arrow is some fifteen times larger and is read without decoding.",
+    help="Format of the parts: arrow takes more than twice the space and is sooner written.",
 )
 @click.option("--report", is_flag=True, help="Write OUT/report.html too: what the log holds, with figures.")
 @click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")

@@ -14,7 +14,7 @@ from typing import Any
 
 from recsim_mnar.datasets.table_rows import MISSING_WORDS, Rows
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.arrow import mapped, schema_of
+from recsim_mnar.log.arrow import batches_of, schema_of
 from recsim_mnar.log.files import ARROW, PARQUET, check_utf8
 from recsim_mnar.log.parts import Parts, read_table
 
@@ -122,12 +122,14 @@ class TableFile:
             whole = [row for row in rows if len(row) == len(self.names)]
             return {name: [row[place].strip() for row in whole] for place, name in enumerate(self.names)}
         if kind_of(self.parts[0]) in ARROW:
-            first: dict[str, list[Any]] = mapped(self.parts[0]).slice(0, _HEAD).to_pydict()
-            return first
-        import pyarrow.parquet as pq
+            reader = batches_of(self.parts[0])
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+        else:
+            import pyarrow.parquet as pq
 
-        batch = next(pq.ParquetFile(self.parts[0]).iter_batches(batch_size=_HEAD), None)
-        return {} if batch is None else batch.to_pydict()
+            batches = pq.ParquetFile(self.parts[0]).iter_batches(batch_size=_HEAD)
+        batch = next((each for each in batches if len(each)), None)
+        return {} if batch is None else batch.slice(0, _HEAD).to_pydict()
 
     def how_written(self) -> list[str]:
         """What was made of a text file, where it is not commas, points and UTF-8."""

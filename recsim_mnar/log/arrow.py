@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +45,37 @@ def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes
     return pa.table(arrays, names=list(columns)).replace_schema_metadata(dict(metadata))
 
 
-def mapped(path: Path, names: Sequence[str] | None = None) -> Any:
-    """Columns of an Arrow file (IPC), all unless named, in memory that is mapped to it: read when they are used.
+def batches_of(path: Path, names: Sequence[str] | None = None) -> Any:
+    """The reader of an Arrow file's batches, of all columns unless named; what is not compressed is mapped.
 
     Raises:
         OSError: no such file.
         pyarrow.ArrowException: it is damaged.
-        KeyError: it has no column of that name.
+        KeyError: it has no column of that name, or several.
     """
     import pyarrow as pa
 
-    with pa.memory_map(str(path)) as file:
-        table = pa.ipc.open_file(file).read_all()
+    file = pa.memory_map(str(path))
+    reader = pa.ipc.open_file(file)
+    if not names:
+        return reader
+    places = [reader.schema.get_field_index(name) for name in names]
+    if -1 in places:
+        raise KeyError(f"no one column {names[places.index(-1)]!r}")
+    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))
+
+
+def table_of(path: Path, names: Sequence[str] | None = None, numbers: Iterable[int] | None = None) -> Any:
+    """Columns of an Arrow file, all unless named, from all its batches or those of these numbers.
+
+    Raises:
+        As :func:`batches_of`.
+    """
+    import pyarrow as pa
+
+    reader = batches_of(path, names)
+    found = [reader.get_batch(k) for k in (range(reader.num_record_batches) if numbers is None else numbers)]
+    table = pa.Table.from_batches(found) if found else reader.schema.empty_table()
     return table if names is None else table.select(list(names))
 
 

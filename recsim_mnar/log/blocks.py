@@ -268,6 +268,6 @@ def _highest(table: Any, name: str) -> int:
 
 def _any_organic(table: Any) -> bool:
     """Whether a table may hold rows that are no recommendations."""
-    from recsim_mnar.log.event_column import bandit_rows
+    from recsim_mnar.log.column_values import bandit_rows
 
     return not ("event" in table.column_names and bool(bandit_rows(table.column("event")).all()))

@@ -12,9 +12,16 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.arrow import schema_of
-from recsim_mnar.log.column_values import clusters_of, numbers_of, whole_ids, whole_where_possible
+from recsim_mnar.log.column_values import (
+    EventWords,
+    bandit_rows,
+    clusters_of,
+    events_held,
+    numbers_of,
+    whole_ids,
+    whole_where_possible,
+)
 from recsim_mnar.log.columns import Clusters
-from recsim_mnar.log.event_column import EventWords, bandit_rows, events_held
 from recsim_mnar.log.files import SEPARATORS
 from recsim_mnar.log.parts import Parts, read_blocks, read_table, rows_in
 

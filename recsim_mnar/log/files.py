@@ -23,9 +23,11 @@ except ImportError:  # not a POSIX system
 PARQUET = (".parquet", ".pq")
 """Endings of Parquet files."""
 ARROW = (".arrow", ".feather")
-"""Endings of Arrow's own files (IPC), which are mapped and not decoded."""
+"""Endings of Arrow's own files (IPC)."""
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
+PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
+"""Options of pyarrow's writer of Parquet, for all of ours."""
 
 MOST_TOLD = 1 << 28
 """Bytes of an index, a journal or a manifest: room for a million parts. A larger file is none of ours."""
@@ -306,7 +308,7 @@ def write_table(table: Any, path: Path) -> None:
     import pyarrow.parquet as pq
 
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", compression_level=1, write_page_checksum=True)
+        pq.write_table(table, temporary, **PACKED)
 
 
 def is_table(path: Path) -> bool:

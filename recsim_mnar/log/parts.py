@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.arrow import mapped, schema_of
+from recsim_mnar.log.arrow import batches_of, schema_of, table_of
 from recsim_mnar.log.files import ARROW, PARQUET, listed, part_files, part_path, recorded, sweep
 from recsim_mnar.log.filled_folder import is_filled_here
 from recsim_mnar.log.made_with import made_with
@@ -269,7 +270,7 @@ def _is_marked(file: Path) -> bool:
 
 
 def read_table(file: Path, columns: list[str] | None = None, *, held: bool = False) -> Any:
-    """The pyarrow Table of a Parquet file, or of an Arrow file, which is mapped.
+    """The pyarrow Table of a Parquet file or an Arrow file.
 
     Args:
         file: where it lies.
@@ -284,60 +285,34 @@ def read_table(file: Path, columns: list[str] | None = None, *, held: bool = Fal
 
     with _readable(file):
         if file.suffix.lower() in ARROW:
-            table = mapped(file, columns)
-            if not held:
-                table.validate(full=True)  # codes within their words, buffers as long as they say
-            return table
+            return _sound(table_of(file, columns), held)
         return pq.read_table(file, columns=columns, partitioning=None, page_checksum_verification=not held)
 
 
 def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held: bool = False) -> Iterator[Any]:
     """As :func:`read_table`, in tables of some ``rows`` rows at most, one after another.
 
-    Of a Parquet file whole row groups where they are small enough; an Arrow file is mapped anew for every table, so
-    that what was read before takes no memory.
+    They are whole row groups or batches where these are small enough.
     """
-    if file.suffix.lower() in ARROW:
-        done, total = 0, 1
-        while done < total:
-            with _readable(file):
-                table = mapped(file, columns)
-                total = len(table)
-                block = table.slice(done, rows)
-                if not held:
-                    block.validate(full=True)
-            yield block
-            done += rows
-        return
-    import pyarrow.parquet as pq
-
-    with _readable(file), pq.ParquetFile(file, page_checksum_verification=not held) as opened:
-        for groups in _runs_of_groups(opened.metadata, rows):
-            if len(groups) == 1 and opened.metadata.row_group(groups[0]).num_rows > rows:
-                for batch in opened.iter_batches(rows, row_groups=groups, columns=columns):
-                    yield _table_of(batch)
+    with _readable(file), _opened(file, columns, held) as groups:
+        for run in _runs(groups.sizes, rows):
+            if len(run) == 1 and groups.sizes[run[0]] > rows:
+                yield from groups.divided(run[0], rows)
             else:
-                yield opened.read_row_groups(groups, columns=columns)
-        if opened.metadata.num_row_groups == 0:
-            yield opened.read(columns=columns)
+                yield groups.read(run)
+        if not groups.sizes:
+            yield groups.read([])
 
 
 def read_rows(file: Path, first: int, n: int) -> Any:
-    """Rows ``first`` (from 0) to ``first + n - 1`` of a file, as :func:`read_table`; of Parquet their row groups.
+    """Rows ``first`` (from 0) to ``first + n - 1`` of a file, as :func:`read_table`, of their groups or batches alone.
 
     Raises:
         UserError: it cannot be read.
     """
-    import pyarrow.parquet as pq
-
-    with _readable(file):
-        if file.suffix.lower() in ARROW:
-            rows = mapped(file).slice(first, n)
-            rows.validate(full=True)
-            return rows
-        with pq.ParquetFile(file, page_checksum_verification=True) as opened:
-            groups, before = _groups_of(opened.metadata, first, n)
-            return opened.read_row_groups(groups).slice(first - before, n)
+    with _readable(file), _opened(file) as groups:
+        numbers = _groups_of(groups.sizes, first, n)
+        return groups.read(numbers).slice(first - sum(groups.sizes[: numbers[0]]), n)
 
 
 def rows_to_read(file: Path, first: int, n: int) -> int:
@@ -346,47 +321,8 @@ def rows_to_read(file: Path, first: int, n: int) -> int:
     Raises:
         UserError: it cannot be read.
     """
-    import pyarrow.parquet as pq
-
-    if file.suffix.lower() in ARROW:
-        return n
-    with _readable(file):
-        metadata = pq.read_metadata(file)
-        return sum(metadata.row_group(k).num_rows for k in _groups_of(metadata, first, n)[0])
-
-
-def _groups_of(metadata: Any, first: int, n: int) -> tuple[list[int], int]:
-    """The row groups in which rows lie, and how many rows lie before them."""
-    groups: list[int] = []
-    done = before = 0
-    for number in range(metadata.num_row_groups):
-        size = metadata.row_group(number).num_rows
-        if done < first + n and done + size > first:
-            before = before if groups else done
-            groups.append(number)
-        done += size
-    return groups, before
-
-
-def _runs_of_groups(metadata: Any, rows: int) -> Iterator[list[int]]:
-    """Row groups one after another that hold at most ``rows`` rows together, at least one each time."""
-    run: list[int] = []
-    held = 0
-    for number in range(metadata.num_row_groups):
-        n = metadata.row_group(number).num_rows
-        if run and held + n > rows:
-            yield run
-            run, held = [], 0
-        run.append(number)
-        held += n
-    if run:
-        yield run
-
-
-def _table_of(batch: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch])
+    with _readable(file), _opened(file) as groups:
+        return sum(groups.sizes[k] for k in _groups_of(groups.sizes, first, n))
 
 
 def rows_in(file: Path) -> int:
@@ -395,12 +331,80 @@ def rows_in(file: Path) -> int:
     Raises:
         UserError: it cannot be read.
     """
+    with _readable(file), _opened(file) as groups:
+        return sum(groups.sizes)
+
+
+@contextlib.contextmanager
+def _opened(file: Path, columns: list[str] | None = None, held: bool = False) -> Iterator[_RowGroups | _Batches]:
+    if file.suffix.lower() in ARROW:
+        yield _Batches(file, columns, held)
+        return
     import pyarrow.parquet as pq
 
-    with _readable(file):
-        if file.suffix.lower() in ARROW:
-            return len(mapped(file))
-        return int(pq.read_metadata(file).num_rows)
+    with pq.ParquetFile(file, page_checksum_verification=not held) as opened:
+        yield _RowGroups(opened, columns)
+
+
+class _RowGroups:
+    """The row groups of a Parquet file: how many rows each has, and tables of them."""
+
+    def __init__(self, file: Any, columns: list[str] | None) -> None:
+        self._file, self._columns = file, columns
+        self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+
+    def read(self, numbers: list[int]) -> Any:
+        return self._file.read_row_groups(numbers, columns=self._columns)
+
+    def divided(self, number: int, rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in self._file.iter_batches(rows, row_groups=[number], columns=self._columns):
+            yield pa.Table.from_batches([batch])
+
+
+class _Batches:
+    """The batches of an Arrow file; it is mapped anew for every table: what was read before takes no memory."""
+
+    def __init__(self, file: Path, columns: list[str] | None, held: bool) -> None:
+        self._file, self._columns, self._held = file, columns, held
+        reader = batches_of(file, schema_of(file).names[:1])
+        self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
+
+    def read(self, numbers: list[int]) -> Any:
+        return _sound(table_of(self._file, self._columns, numbers), self._held)
+
+    def divided(self, number: int, rows: int) -> Iterator[Any]:
+        table = self.read([number])
+        for first in range(0, len(table), rows):
+            yield table.slice(first, rows)
+
+
+def _sound(table: Any, held: bool) -> Any:
+    """The table of an Arrow file, its codes within their words and its buffers as long as they say."""
+    if not held:
+        table.validate(full=True)
+    return table
+
+
+def _groups_of(sizes: list[int], first: int, n: int) -> list[int]:
+    """The groups in which rows lie."""
+    ends = list(itertools.accumulate(sizes))
+    return [k for k, end in enumerate(ends) if end > first and end - sizes[k] < first + n]
+
+
+def _runs(sizes: list[int], rows: int) -> Iterator[list[int]]:
+    """Groups one after another that hold at most ``rows`` rows together, at least one each time."""
+    run: list[int] = []
+    held = 0
+    for number, size in enumerate(sizes):
+        if run and held + size > rows:
+            yield run
+            run, held = [], 0
+        run.append(number)
+        held += size
+    if run:
+        yield run
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +17,67 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
-from recsim_mnar.log.columns_when_read import ColumnsWhenRead, FixedColumns
-from recsim_mnar.log.files import SEPARATORS, replacing
+from recsim_mnar.log.files import SEPARATORS
 from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.packing import packed, record_part
 from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.schema import read_only
+from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.numerics.checks import refuse_first
 
 ROWS_PER_PART = 4_000_000
 """Of a folder that :meth:`Log.write` writes, about."""
+
+
+class FixedColumns(dict[str, NDArray[Any]]):
+    """Arrays by name, read-only each and together; :meth:`recsim_mnar.log.Log.with_column` makes another log."""
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        super().__init__({name: read_only(values) for name, values in columns.items()})
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return super().__getitem__(name).view()  # its shape and type can be set, whatever is read-only
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise TypeError: a log is read-only."""
+        raise TypeError("a log is read-only: log.with_column(name, values) makes another")
+
+    __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
+
+    def __reduce__(self) -> Any:
+        return FixedColumns, (dict(self),)
+
+
+class ColumnsWhenRead(Mapping[str, NDArray[Any]]):
+    """What ``{name: values[rows] for name, values in columns.items()}`` holds; what nobody reads takes no memory.
+
+    Args:
+        columns: (n,) each; not changed.
+        rows: a boolean mask or indices.
+    """
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]], rows: NDArray[Any]) -> None:
+        self._whole, self._rows = dict(columns), rows
+        self._read: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._read:
+            self._read[name] = read_only(np.asarray(self._whole[name])[self._rows])
+        return self._read[name].view()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole)
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._whole  # as it stands in the mixin it would read the column
+
+    def __reduce__(self) -> Any:
+        return FixedColumns, (dict(self),)  # who is sent them gets these rows alone
 
 
 @dataclass(frozen=True)
@@ -266,7 +315,7 @@ class Log:
 
     def write_part(self, into: FilledFolder, index: int) -> None:
         """Write this log as part ``index`` of a folder that is being filled."""
-        record_part(into, index, [packed(self.columns)], self.provenance)
+        record_part(into, index, [self.columns], self.provenance)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
@@ -297,15 +346,7 @@ class Log:
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write as one CSV file (the provenance is left out: CSV has no place for it)."""
-        import pyarrow as pa
-        import pyarrow.csv as pacsv
-
-        table = self.to_arrow()
-        text = table.column("event").cast(pa.string())
-        table = table.set_column(table.column_names.index("event"), "event", text)
-        target = Path(path)
-        with replacing(target) as temporary:
-            pacsv.write_csv(table, temporary)
+        write_stream(Path(path), [self.columns], {}, "csv")
 
 
 def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from recsim_mnar.datasets.faults import MISSING
 from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.column_values import events_held
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.log.event_column import events_held
 from recsim_mnar.own_log.events import events_of
 
 HIGHEST = 1.0 + 1e-6

@@ -15,9 +15,9 @@ from recsim_mnar.log.blocks import Columns, LogBlocks, Place, Survey, read_place
 from recsim_mnar.log.files import part_path
 from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.packing import Packed, packed, record_part, write_stream
 from recsim_mnar.log.parts import REPLAY_MANIFEST, Parts, write_file
 from recsim_mnar.log.receipts import INDEX, digest_of, file_digest
+from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.replays.probabilities import UNSUPPORTED, Replayed, replay_blocks
 from recsim_mnar.simulation.executor import SHARD_USERS
 from recsim_mnar.simulation.origin import origin_of
@@ -69,7 +69,7 @@ class ReplayRun:
 
         Args:
             out: the file.
-            form: as :func:`recsim_mnar.log.packing.write_stream`.
+            form: as :func:`recsim_mnar.log.writing.write_stream`.
 
         Raises:
             UserError: the log cannot be read, or is none, or a policy answers with what is no probability.
@@ -137,12 +137,12 @@ class ReplayRun:
     def _fill(self, parts: FilledFolder, n_parts: int) -> int:
         lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]
         blocks = (block for i, block in enumerate(self._to_read()) if lacks[i // PART_SHARDS])
-        found = replay_blocks(blocks, self.replayed, _packed, self.executor)
+        found = replay_blocks(blocks, self.replayed, dict, self.executor)
         n_blocks = -(-self.survey.n_users // SHARD_USERS)
         for i in (i for i in range(n_parts) if lacks[i]):
             rows = list(itertools.islice(found, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
             record_part(parts, i, rows, self.provenance, _FORM)
-            self.progress(sum(each.n_rows for each in rows))
+            self.progress(sum(len(each["user"]) for each in rows))
         return n_parts - sum(lacks)
 
 
@@ -153,10 +153,6 @@ def _read(place: Place, with_gaps: frozenset[str]) -> Columns:
 def _added(names: frozenset[str], columns: Columns) -> Columns:
     """The columns of the policies alone."""
     return {name: values for name, values in columns.items() if name.removesuffix(UNSUPPORTED) in names}
-
-
-def _packed(columns: Columns) -> Packed:
-    return packed(columns, _FORM)
 
 
 def digest_of_files(parts: Parts) -> str:

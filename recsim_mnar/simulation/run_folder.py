@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import listed, part_path, replacing, told_in, write_json, write_table
+from recsim_mnar.log.files import PACKED, listed, part_path, replacing, told_in, write_json, write_table
 from recsim_mnar.log.filled_folder import FilledFolder, filling, refuse_occupied
 from recsim_mnar.log.made_with import differences, made_with
 from recsim_mnar.log.owned_folder import holder_of
-from recsim_mnar.log.packing import FORMATS, Packed, check_format, packed, record_part
 from recsim_mnar.log.parts import MANIFEST, REPLAY_MANIFEST, read_table
 from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.log.table import Log
+from recsim_mnar.log.writing import FORMATS, Columns, check_format, record_part
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.slates import SlatePolicy
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order, user_shards
@@ -104,7 +104,7 @@ def simulate_to(
         seed: of the users and of the policy's uniforms.
         training: what the policy was fitted on, for the provenance; JSON types only.
         keep_truth: write the truth too.
-        form: of the parts, ``parquet`` or ``arrow`` (larger, and read without decoding).
+        form: of the parts, ``parquet`` or ``arrow`` (larger, and sooner written).
         resume: keep what is there.
         lane_bytes: what the users of one shard who live side by side may take; None for what is usual.
         executor: to spread shards over.
@@ -274,7 +274,7 @@ class _Run:
         config = self.run_config
         options = {"keep_truth": self.keep_truth, "lane_bytes": self.lane_bytes}
         run_shard = carrying(
-            *(_packed_shard, self.world, self.policy, config["seed"], config["format"], options),
+            *(_shard, self.world, self.policy, config["seed"], options),
             in_python=acts_in_python(self.policy),
         )
         jobs = (
@@ -307,17 +307,15 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Shard:
-    """What a worker hands back of a few users: rows packed for the file, and the truth of those that were shown."""
+    """What a worker hands back of a few users: rows for the file, and the truth of those that were shown."""
 
     n_users: int
-    rows: Packed
+    rows: Columns
     truth: dict[str, Any]
 
 
-def _packed_shard(
-    world: World, policy: Any, seed: int, form: str, options: dict[str, Any], first_user: int, n_users: int
-) -> _Shard:
-    """Simulate a few users, and pack their rows while they are in the caches."""
+def _shard(world: World, policy: Any, seed: int, options: dict[str, Any], first_user: int, n_users: int) -> _Shard:
+    """Simulate a few users."""
     log = Log(simulate_shard(world, policy, seed, first_user, n_users, **options))
     columns: dict[str, Any] = dict(log.columns)
     truth: dict[str, Any] = {}
@@ -325,7 +323,7 @@ def _packed_shard(
         shown = log.is_bandit
         truth = {name: log[name][shown] for name in ("user", "step", world.truth_column)}
         del columns[world.truth_column]
-    return _Shard(n_users, packed(columns, form), truth)
+    return _Shard(n_users, columns, truth)
 
 
 def _counted(shards: Iterable[_Shard], progress: Callable[[int], None]) -> list[_Shard]:
@@ -352,9 +350,7 @@ def _merge_truth(path: Path, pieces: list[Path]) -> None:
     columns = pq.read_schema(pieces[0])
     with (
         replacing(path) as temporary,
-        pq.ParquetWriter(
-            temporary, columns, compression="zstd", compression_level=1, write_page_checksum=True
-        ) as writer,
+        pq.ParquetWriter(temporary, columns, **PACKED) as writer,
     ):
         for piece in pieces:
             writer.write_table(read_table(piece))

@@ -295,7 +295,7 @@ class _Patient:
         return len(set(viewed.ids.astype(str)) | set(what.ids.astype(str)))
 
     def _times(self) -> dict[str, Any]:
-        from recsim_mnar.log.times import shown_time
+        from recsim_mnar.log.rows import shown_time
 
         name = self.columns.get("time")
         if name is None:

@@ -254,7 +254,7 @@ def _heading(protocol: str, metric: str) -> str:
 
 
 def _notes(facts: dict[str, Any], unseen: bool, split: dict[str, Any] | None) -> list[str]:
-    from recsim_mnar.log.times import shown_time
+    from recsim_mnar.log.rows import shown_time
 
     notes = []
     share = facts["repeats"] / facts["rows"]

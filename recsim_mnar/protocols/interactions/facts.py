@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.datasets.interactions import Interactions
-from recsim_mnar.log.times import shown_time
+from recsim_mnar.log.rows import shown_time
 
 Facts = dict[str, Any]
 
