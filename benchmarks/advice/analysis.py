@@ -199,8 +199,8 @@ def _share(of: int, count: int, low: float, high: float) -> str:
     return f"{count} of {of}, {count / of:.3f} [{low:.3f}, {high:.3f}]" if of else "none"
 
 
-def markdown(found: Mapping[str, Any]) -> str:
-    """The page of results."""
+def markdown(found: Mapping[str, Any], title: str) -> str:
+    """A section of the page of results."""
     n, paired, limit = found["decided"], found["less_always_ab"], found["limit_median"]
     worst = max(found["families"].items(), key=lambda item: item[1]["less_always_ab"])
     limits = "[{low:+.4f}, {high:+.4f}], {worlds} worlds".format(**paired)
@@ -215,7 +215,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         ("users tested per log, median: advice, always A/B", "{:,}, {:,}".format(*found["users"])),
         ("CPU seconds of a call, median and most", "{:.1f}, {:.1f}".format(*found["seconds"])),
     ]
-    lines = ["# Results", "", f"{found['worlds']} hidden worlds, {found['logs']} logs: " + ", ".join(
+    lines = [f"## {title}", "", f"{found['worlds']} hidden worlds, {found['logs']} logs: " + ", ".join(
         f"{name.replace('_', ' ')} {count}" for name, count in found["answers"].items()) + ".", "",
         "| bar | figure |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows), "",
         "| choosing by | mean cost, tests and exploration paid | of the pick alone |", "|---|---|---|",

@@ -2,7 +2,7 @@
 
     python benchmarks/advice/run.py truth [--worlds FILE ...] [--only NAME ...]     # what every agent earns; resumes
     python benchmarks/advice/run.py judge [--logs 4] [--worlds FILE ...]            # advice on logs of each; resumes
-    python benchmarks/advice/run.py table [--worlds FILE ...]                       # results.json and results.md
+    python benchmarks/advice/run.py table                                           # results.json and results.md
     python benchmarks/advice/run.py --quick                                         # one world, small; nothing is kept
 
 A hidden world makes a log under its logging policy. ``advise`` reads that log and nothing else. What the agents,
@@ -40,6 +40,8 @@ from recsim_mnar.simulation import simulate
 
 HERE = Path(__file__).parent
 RUNS = HERE.parents[1] / "runs" / "advice"
+JUDGED, SEEN = [str(HERE / "unseen_3.py")], [str(HERE / f"{name}.py") for name in ("seen", "unseen", "unseen_2")]
+"""Files of worlds by which the present rules were judged, once, and of those that had been seen by then."""
 ARM_USERS = 12_000
 """Users of each agent's arm: its truth, and the users from whom an A/B test's are drawn."""
 TRAIN_USERS = 1000
@@ -206,7 +208,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=["truth", "judge", "table"])
-    parser.add_argument("--worlds", nargs="+", default=[str(HERE / "seen.py"), str(HERE / "unseen.py")])
+    parser.add_argument("--worlds", nargs="+", default=SEEN)
     parser.add_argument("--only", nargs="+", default=None)
     parser.add_argument("--logs", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="one world, small, nothing kept")
@@ -225,7 +227,7 @@ def main() -> None:
         for hidden in worlds:
             _judged(hidden, given.logs)
     else:
-        _tabled(worlds)
+        _tabled(hidden_worlds(JUDGED), worlds)
 
 
 def _made_true(hidden: Any, number: int) -> Truth:
@@ -253,17 +255,23 @@ def _judged(hidden: Any, logs: int) -> None:
         print(f"{hidden.name} {number}: {found['advice']['answer']} {said}, {found['seconds']:.1f} CPU s", flush=True)
 
 
-def _tabled(worlds: list[Any]) -> None:
+def _tabled(judged: list[Any], seen: list[Any]) -> None:
+    found, rest = summary(_rows(judged)), summary(_rows(seen))
+    del rest["rows"]
+    write_json(HERE / "results.json", {"judged": found, "seen": rest})
+    page = "\n".join([markdown(found, "Judged once"), markdown(rest, "The same rules on worlds that had been seen")])
+    (HERE / "results.md").write_text(f"# Results\n\n{page}")
+    print(page)
+
+
+def _rows(worlds: list[Any]) -> list[dict[str, Any]]:
     rows = []
     for hidden in worlds:
         for path in sorted(_path(hidden.name, "").glob("log-*.json")):
             row = json.loads(path.read_text())
             known = _made_true(hidden, row["number"])
             rows.append(row | cost_of_testing(row, known, list(hidden.agents), hidden.users))
-    found = summary(rows)
-    write_json(HERE / "results.json", found)
-    (HERE / "results.md").write_text(markdown(found))
-    print(markdown(found))
+    return rows
 
 
 if __name__ == "__main__":
