@@ -149,7 +149,7 @@ def test_another_word_is_refused(base, world):
 @pytest.mark.parametrize("policy", [Undeclared(), Plain(), EpsilonMixture(Undeclared(), 0.2)], ids=lambda p: p.name)
 def test_learners_from_all_users_are_refused_where_users_are_taken_apart(world, run, policy):
     log = simulate(world, Uniform(P), 3)
-    with pytest.raises(UserError, match=r"learns from all users, .*simulate\.online\.simulate_online") as refused:
+    with pytest.raises(UserError, match=r"learns from all users, .*recsim_mnar\.simulate_online") as refused:
         run(world, policy, log)
     assert "\n" not in str(refused.value)
 
