@@ -49,7 +49,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.protocols.records import Record as Record
     from recsim_mnar.replays.probabilities import replay as replay
     from recsim_mnar.replays.truth import value_on_log as value_on_log
-    from recsim_mnar.resuming import resumable as resumable
+    from recsim_mnar.runs.stages import resumable as resumable
     from recsim_mnar.simulation import simulate as simulate
     from recsim_mnar.simulation.online import OnlineRun as OnlineRun
     from recsim_mnar.simulation.online import simulate_online as simulate_online
@@ -111,7 +111,7 @@ _DEFINED_IN = {
     "plan_logging": "own_log.plan",
     "read_log": "log:Log.read",
     "replay": "replays.probabilities",
-    "resumable": "resuming",
+    "resumable": "runs.stages",
     "run_study": "studies",
     "simulate": "simulation",
     "simulate_online": "simulation.online",

@@ -21,7 +21,7 @@ CORE = Path(recsim_mnar.__file__).parent
 AGENTS = Path(recsim_mnar.agents.__file__).parent
 ROOT = "recsim_mnar"
 
-GROUND = {"errors", "progress", "numerics", "rng"}
+GROUND = {"errors", "progress", "numerics", "rng", "runs"}
 # What each place may import, from the ground up: a folder, a module of the root, or one module of a folder. A place may
 # always import itself; what is not named here is a breach, and so is a module that belongs to no place.
 MAY = {
@@ -29,10 +29,9 @@ MAY = {
     "plugins": {"errors"},
     "progress": set(),
     "numerics": {"errors"},
+    "runs": {"errors"},
     "rng": {"errors", "numerics"},
     "log": GROUND,
-    # Keeps what is done of long work in a folder, as logs are kept.
-    "resuming": GROUND | {"log"},
     "policy": GROUND | {"plugins", "log"},
     "estimators": GROUND | {"plugins", "log"},
     "datasets": GROUND | {"log"},
@@ -79,7 +78,6 @@ MAY = {
     # Above the files that people bring, which it reads.
     "fitting": GROUND
     | {
-        "resuming",
         "log",
         "datasets",
         "policy",
@@ -96,7 +94,7 @@ MAY = {
     | {"log", "policy", "estimators", "datasets", "worlds", "simulation", "replays"}
     | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "warming", "installation"}
     | {"cluster"}
-    | {"_start", "resuming", "fitting"},
+    | {"_start", "fitting"},
     "agents": GROUND | {"log", "policy", "models", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
@@ -112,7 +110,7 @@ MAY = {
         "policy",
         "protocols",
     }
-    | {"replays", "resuming", "simulation", "studies", "testing", "worlds"},
+    | {"replays", "runs", "simulation", "studies", "testing", "worlds"},
 }
 # What must not be reached by any way round, whatever stands between.
 NEVER = {

@@ -19,7 +19,7 @@ from recsim_mnar import cli
 from recsim_mnar.cluster import connection, greeting, modules
 from recsim_mnar.cluster.greeting import Greeting, RefusedError, answer, read_back
 from recsim_mnar.cluster.modules import Source, install, sources_of
-from recsim_mnar.log.files import sweep
+from recsim_mnar.runs.files import sweep
 from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation.executor import Carried, run_in_order
 

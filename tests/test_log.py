@@ -242,7 +242,7 @@ def test_a_frame_has_the_columns_and_pandas_own_nulls():
 def test_json_takes_numpy_numbers_and_refuses_the_rest(tmp_path):
     import json
 
-    from recsim_mnar.log.files import write_json
+    from recsim_mnar.runs.files import write_json
 
     write_json(tmp_path / "x.json", {"a": np.float64(0.5), "b": np.bool_(True), "c": [np.int32(3)]})
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": 0.5, "b": True, "c": [3]}

@@ -1,8 +1,8 @@
-"""Who may write into a folder: locks, leases, and what dead owners leave."""
+"""Who may write into a folder: locks, and what dead owners leave."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import signal
 import socket
@@ -14,18 +14,29 @@ import time
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import files, owned_folder
-from recsim_mnar.log.files import replacing, sweep
-from recsim_mnar.log.owned_folder import LEASE, LOCK, TakenError, holder_of, owned
+from recsim_mnar.runs import files, lock
+from recsim_mnar.runs.files import replacing, sweep
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.lock import LEASE, LOCK, Lock, TakenError, holder_of
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from recsim_mnar.log.owned_folder import owned
-with owned(Path(sys.argv[1])):
+from recsim_mnar.runs.lock import Lock
+held = Lock.of(Path(sys.argv[1]))
+if held:
     print("mine", flush=True)
     time.sleep(100)
 """
+
+
+@contextlib.contextmanager
+def owned(folder):
+    held = Lock.of(folder)
+    try:
+        yield held
+    finally:
+        held.release()
 
 
 @pytest.fixture
@@ -70,20 +81,41 @@ def test_a_thread_of_the_same_process_is_refused_too(tmp_path):
 
 def test_the_lock_of_a_file_that_was_removed_is_nobodys(tmp_path, monkeypatch):
     """Between opening the file and locking it the owner before removes it: what is locked is not the folder's."""
-    lock, removed = owned_folder.lock_file, []
+    lock_file, removed = lock.lock_file, []
 
     def removes_first(file, **more):
         if not removed:
             removed.append(os.fstat(file).st_ino)
             (tmp_path / LOCK).unlink()
-        return lock(file, **more)
+        return lock_file(file)
 
-    monkeypatch.setattr(owned_folder, "lock_file", removes_first)
+    monkeypatch.setattr(lock, "lock_file", removes_first)
     with owned(tmp_path) as held:
         assert not held.lost()
         assert os.stat(tmp_path / LOCK).st_ino == os.fstat(held.file).st_ino
         (tmp_path / LOCK).unlink()
         assert held.lost()
+
+
+def test_who_asks_for_the_holder_turns_no_owner_away(tmp_path):
+    """It holds the lock for an instant, and an owner tries again; a lock that a killed run left has no holder."""
+    (tmp_path / LOCK).write_text('{"host": "elsewhere", "pid": 1}')
+    ended = threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            holder_of(tmp_path)
+
+    thread = threading.Thread(target=ask)
+    assert holder_of(tmp_path) is None
+    thread.start()
+    try:
+        for _ in range(200):
+            with owned(tmp_path):
+                assert str(os.getpid()) in (holder_of(tmp_path) or "")
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_two_who_count_under_the_lock_lose_nothing(tmp_path):
@@ -130,60 +162,28 @@ def test_a_lock_that_goes_and_comes_while_it_is_opened_is_taken(tmp_path, monkey
 
 @pytest.fixture
 def no_locks(monkeypatch):
-    monkeypatch.setattr(owned_folder, "lock_file", lambda file, **more: False)
-    monkeypatch.setattr(owned_folder, "RENEWED_EVERY", 0.02)
+    monkeypatch.setattr(lock, "lock_file", lambda file, **more: False)
 
 
-def lease_of(folder, **more):
-    told = {"host": "elsewhere", "pid": 1, "since": "then", "token": "t", **more}
-    (folder / LEASE).write_text(json.dumps(told))
-
-
-def test_a_lease_is_held_renewed_and_given_back(tmp_path, no_locks):
+def test_a_file_is_the_lock_where_there_are_none(tmp_path, no_locks):
     with owned(tmp_path) as held:
         assert not (tmp_path / LOCK).exists()
-        with pytest.raises(TakenError, match=str(os.getpid())), owned(tmp_path):
+        assert str(os.getpid()) in holder_of(tmp_path)
+        with pytest.raises(TakenError, match=rf"{os.getpid()}.*; if it has ended, remove .*\.lease"), owned(tmp_path):
             pytest.fail("it is taken")
-        os.utime(tmp_path / LEASE, (1.0, 1.0))
-        deadline = time.monotonic() + 30
-        while (tmp_path / LEASE).stat().st_mtime == 1.0 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert (tmp_path / LEASE).stat().st_mtime > 1.0
-        lease_of(tmp_path)
-        while not held.lost() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert held.lost()
-    assert json.loads((tmp_path / LEASE).read_text())["host"] == "elsewhere"  # not ours to remove
-
-
-def test_a_lease_of_another_host_is_taken_over_when_it_was_not_renewed(tmp_path, no_locks):
-    lease_of(tmp_path)
-    with pytest.raises(TakenError, match="process 1 on elsewhere since then"), owned(tmp_path):
-        pytest.fail("it is taken")
-    old = time.time() - 2 * owned_folder.DEAD_AFTER
-    os.utime(tmp_path / LEASE, (old, old))
-    with owned(tmp_path):
-        assert json.loads((tmp_path / LEASE).read_text())["pid"] == os.getpid()
+        assert not held.lost()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lease_of_a_process_that_has_ended_is_taken_over_at_once(tmp_path, no_locks):
-    here = socket.gethostname()
-    lease_of(tmp_path, host=here, pid=os.getpid(), started="long ago")  # the number is another process's today
-    with owned(tmp_path):
-        pass
-    lease_of(tmp_path, host=here, pid=2**22 + 1)
-    with owned(tmp_path):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_of_two_who_take_a_dead_lease_over_one_gets_it(tmp_path, no_locks):
-    """The second moved aside what the first had put there since: it puts it back."""
-    lease_of(tmp_path, token="alive")
-    owned_folder._Lease(tmp_path)._take_away({"host": "elsewhere", "token": "dead"})
-    assert json.loads((tmp_path / LEASE).read_text())["token"] == "alive"
-    assert [path.name for path in tmp_path.iterdir()] == [LEASE]
+def test_a_lock_of_a_killed_process_is_removed_by_hand_where_there_are_none(tmp_path, no_locks):
+    """And who is alive and lost its lock so writes nothing more, and leaves that of the other."""
+    with RunFolder.fill(tmp_path) as first:
+        first.begin("made")
+        (tmp_path / LEASE).unlink()
+        with owned(tmp_path), pytest.raises(UserError, match="was taken over by another process"):
+            first.record("a")
+        (tmp_path / LEASE).write_text("of another host")
+    assert (tmp_path / LEASE).read_text() == "of another host"
 
 
 # ----------------------------------------------------------------------------------------------------- temporary files
@@ -211,13 +211,13 @@ def test_a_sweep_for_one_file_leaves_the_others(tmp_path):
 
 
 def test_a_writer_whose_file_is_swept_before_it_is_locked_takes_another(tmp_path, monkeypatch):
-    lock, swept = files.lock_file, []
+    lock_file, swept = files.lock_file, []
 
     def swept_first(file, **more):
         if not swept:
             swept.extend(tmp_path.glob(".*.tmp"))
             swept[0].unlink()
-        return lock(file, **more)
+        return lock_file(file)
 
     monkeypatch.setattr(files, "lock_file", swept_first)
     with replacing(tmp_path / "a") as temporary:

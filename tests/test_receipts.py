@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -19,11 +20,11 @@ from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.files import write_table
-from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.log.parts import Parts, write_file
-from recsim_mnar.log.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
 from recsim_mnar.log.verifying import verify
 from recsim_mnar.policy import registry
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 
@@ -108,8 +109,8 @@ def test_an_index_of_another_program_is_none_of_ours(log, tmp_path):
     (own / INDEX).write_text('{"files": ["a.parquet"], "by": "another program"}')
     assert Parts.of(own).index is None
     assert len(Log.read(own)) > 0
-    with pytest.raises(UserError, match="another program"), filling(own, resume=True) as into:
-        into.take_up()
+    with pytest.raises(UserError, match="another program"), RunFolder.fill(own, resume=True):
+        pytest.fail("it is not ours")
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b"])
@@ -247,6 +248,62 @@ def test_a_single_file_has_its_receipt_beside_it(tmp_path):
     log = made(2)
     write_file(file, len(log), lambda path: write_table(log.to_arrow(), path))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["replayed.parquet", "replayed.parquet.index.json"]
+
+
+def _replayed(file):
+    log = made(1)
+    write_file(file, len(log), lambda path: write_table(log.to_arrow(), path))
+    return file
+
+
+def _flip(file, at=2000):
+    whole = file.read_bytes()
+    file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+
+
+@pytest.mark.parametrize("others", [[], ["own.parquet"]], ids=["alone", "beside a file without"])
+def test_a_files_receipt_counts_where_its_folder_is_named(others, tmp_path):
+    file = _replayed(tmp_path / "replayed.parquet")
+    for name in others:
+        write_table(made(2).to_arrow(), tmp_path / name)
+    assert not verify(tmp_path).faults
+    assert (verify(tmp_path).n_files, verify(tmp_path).n_read) == ((0, 2) if others else (1, 0))
+    _flip(file)
+    all_say(tmp_path, "replayed.parquet is not what was written")
+
+
+def test_a_receipt_that_was_renamed_with_its_file_counts(tmp_path):
+    _replayed(tmp_path / "replayed.parquet")
+    for name in ("replayed.parquet", "replayed.parquet.index.json"):
+        (tmp_path / name).rename(tmp_path / name.replace("replayed", "mine"))
+    assert verify(tmp_path / "mine.parquet").n_rows == len(made(1))
+    _flip(tmp_path / "mine.parquet")
+    all_say(tmp_path / "mine.parquet", "mine.parquet is not what was written")
+
+
+def test_a_folder_of_two_formats_is_refused_and_none_is_dropped(tmp_path):
+    write_table(made(1).to_arrow(), tmp_path / "a.parquet")
+    made(2).write_csv(tmp_path / "b.csv")
+    all_say(tmp_path, "holds a.parquet and b.csv: the parts of a log have one format")
+    (tmp_path / "a.parquet").unlink()
+    assert verify(tmp_path).n_rows == len(made(2))  # a text's rows are counted, too
+
+
+def test_rows_that_a_receipt_has_too_many_are_a_fault(log):
+    index = Index.read(log)
+    name = "part-00001.parquet"
+    wrong = dataclasses.replace(index.receipts[name], rows=10**9)
+    dataclasses.replace(index, receipts=index.receipts | {name: wrong}).write(log)
+    (fault,) = verify(log).faults
+    assert f"{name} has {index.receipts[name].rows:,} rows, its receipt says 1,000,000,000" in fault
+
+
+@pytest.mark.parametrize("version", [999, -1, 4, 5.0, True, None, "../../etc", [5]], ids=str)
+def test_another_version_of_the_schema_is_refused(version, tmp_path):
+    meta = json.dumps({"schema_version": version}).encode()
+    pq.write_table(made(1).to_arrow().replace_schema_metadata({b"recsim_mnar": meta}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a.parquet: schema version .*: this package reads version 5. Read the file"):
+        Log.read(tmp_path / "a.parquet")
 
 
 def test_exposures_are_held_against_their_receipts(tmp_path):

@@ -17,9 +17,12 @@ import pytest
 import recsim_mnar.simulation.run_folder as run_folder
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.receipts import INDEX, JOURNAL, Index
 from recsim_mnar.log.verifying import verify
 from recsim_mnar.policy import registry
+from recsim_mnar.runs import versions
+from recsim_mnar.runs.files import write_json
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.receipts import INDEX, JOURNAL, Index
 from recsim_mnar.simulation.origin import origin_named, origin_of
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds import make_world
@@ -173,6 +176,39 @@ def test_a_run_that_fails_before_its_first_part_leaves_nothing(tmp_path, world, 
     assert [p.name for p in tmp_path.rglob("*")] == ["mine"]
 
 
+def test_what_a_killed_page_left_is_made_anew_and_nothing_of_the_users_is_lost(tmp_path):
+    """As ``estimate --out`` leaves it, which has no --resume."""
+
+    def work(folder, manifests):
+        with RunFolder.fill(folder) as into:
+            for name in manifests:
+                into.begin_run(name, {"code": {}}, "made")
+            with into.recording("results.json") as path:
+                write_json(path, {})
+            raise KeyboardInterrupt
+
+    def cut(folder, *manifests):
+        with pytest.raises(KeyboardInterrupt):
+            work(folder, manifests)
+        return folder
+
+    out = cut(tmp_path / "page")
+    assert {path.name for path in out.iterdir()} == {JOURNAL, "results.json"}
+    with RunFolder.fill(out):
+        assert not (out / "results.json").exists()
+    assert list(out.iterdir()) == []
+    changed = cut(tmp_path / "changed")
+    (changed / "results.json").write_text("mine")
+    beside = cut(tmp_path / "beside")
+    (beside / "notes.txt").write_text("mine")
+    run = cut(tmp_path / "run", "simulation.json")
+    for folder in (changed, beside, run):
+        before = bytes_of(folder)
+        with pytest.raises(UserError, match="exists and is not empty"), RunFolder.fill(folder):
+            pytest.fail("it holds something")
+        assert bytes_of(folder) == before
+
+
 # --------------------------------------------------------------------------------------------------- made otherwise
 
 
@@ -189,8 +225,8 @@ def test_other_parameters_versions_and_strangers_are_refused_by_name(run, world,
     with pytest.raises(UserError, match=r"part-00005.parquet is no part of this run: move it away"):
         simulated(run, world, resume=True)
     (run / "log/part-00005.parquet").unlink()
-    here = run_folder.made_with()
-    monkeypatch.setattr(run_folder, "made_with", lambda: {**here, "numpy": "99.0"})
+    here = versions.made_with()
+    monkeypatch.setattr(versions, "made_with", lambda: {**here, "numpy": "99.0"})
     with pytest.raises(UserError, match=rf"other versions: numpy \({here['numpy']} there, 99.0 here\)"):
         simulated(run, world, resume=True)
     assert bytes_of(run) == wanted

@@ -18,14 +18,14 @@ from scipy import stats
 from test_cli import fails, run
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.filled_folder import filling
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.receipts import Index
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.rng import derive_seed
-from recsim_mnar.studies import Study, run_study, running
+from recsim_mnar.runs import versions
+from recsim_mnar.runs.folder import RunFolder, differences
+from recsim_mnar.runs.receipts import Index
+from recsim_mnar.runs.versions import made_with
+from recsim_mnar.studies import Study, run_study
 from recsim_mnar.studies.result import mean, share
-from recsim_mnar.studies.running import differences
 from recsim_mnar.studies.settings import read_settings
 from recsim_mnar.studies.tasks import setup_of, tasks_of
 
@@ -168,11 +168,11 @@ def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_pat
         assert {
             path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != "run.json"
         } == wanted
-    monkeypatch.setattr(running, "made_with", lambda: {**made_with(), "scipy": "0.1"})
+    monkeypatch.setattr(versions, "made_with", lambda: {**made_with(), "scipy": "0.1"})
     with pytest.raises(UserError, match=rf"other versions: scipy \({made_with()['scipy']} there, 0.1 here\)"):
         run_study([WORLD], folder=out, resume=True, **given)
     monkeypatch.undo()
-    with filling(out, resume=True), ThreadPoolExecutor(1) as other:
+    with RunFolder.fill(out, resume=True), ThreadPoolExecutor(1) as other:
         refused = other.submit(run_study, [WORLD], folder=out, resume=True, **given).exception()
     assert f"{out} is being written by process {os.getpid()}" in str(refused)
     (out / "index.json").unlink()

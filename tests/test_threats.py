@@ -23,20 +23,19 @@ from recsim_mnar import plugins
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.log.files import opened, replacing, sweep
-from recsim_mnar.log.filled_folder import filling
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.owned_folder import LEASE, LOCK, holder_of, owned
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.base import Learner
 from recsim_mnar.policy.storage import Stored
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
-from recsim_mnar.resuming import making, resumable
-from recsim_mnar.simulation.run_folder import claimed
+from recsim_mnar.runs.files import opened, replacing, sweep
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.lock import LEASE, LOCK, holder_of
+from recsim_mnar.runs.receipts import INDEX, JOURNAL, digest_of
+from recsim_mnar.runs.stages import making, resumable
+from recsim_mnar.runs.versions import made_with
 from recsim_mnar.worlds import make_world
 
 # ------------------------------------------------------------------------------------------------- a folder, its links
@@ -99,10 +98,16 @@ def test_what_lies_where_a_lock_is_to_be_is_left_alone(kind, folder, outside):
     prepare, said = STRANGE[kind]
     prepare(folder / LOCK, outside)
     before = os.lstat(folder / LOCK)
-    with pytest.raises(UserError, match=rf"\.lock {said}.*; nothing is written into it: "), owned(folder):
+    with pytest.raises(UserError, match=rf"\.lock {said}.*; nothing is written into it: "), RunFolder.fill(folder):
         pytest.fail("it is not ours")
     assert os.lstat(folder / LOCK) == before
     assert holder_of(folder) is None  # nor read, where that would never end
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "link to a device", "pipe", "socket", "folder"])
+def test_a_strange_lease_names_no_holder(kind, folder, outside):
+    STRANGE[kind][0](folder / LEASE, outside)
+    assert holder_of(folder) is None
 
 
 def test_a_command_says_so_in_one_line(folder, outside, capsys):
@@ -138,9 +143,8 @@ def test_what_an_earlier_run_is_to_have_left_is_no_link_to_follow(name, kind, fo
     STRANGE[kind][0](folder / name, outside)
     began = time.monotonic()
     try:
-        with claimed(folder, resume=True) as into:
-            into.take_up()
-            into.begin("made", {})
+        with RunFolder.fill(folder, resume=True) as into:
+            into.begin("made")
     except UserError:
         pass
     assert time.monotonic() - began < 10
@@ -171,22 +175,22 @@ def test_a_receipt_removes_no_file_behind_a_link(name, folder, outside):
     (folder / "deep" / "sub").symlink_to(outside)
     _left_by_an_interrupted_run(folder, name)
     refused = pytest.raises(UserError, match="sub is a symbolic link; nothing is written or removed behind it: remove")
-    with filling(folder, resume=True) if ".." in name else refused, resumable(folder, resume=True):
+    with RunFolder.fill(folder, resume=True) if ".." in name else refused, resumable(folder, resume=True):
         pass
 
 
 @pytest.mark.parametrize("sub", ["log", "made.toml.unfinished"])
 def test_folders_that_we_name_are_no_links(sub, folder, tmp_path):
     finished = tmp_path / "finished"
-    with filling(finished) as into:
+    with RunFolder.fill(finished) as into:
         (finished / "part-00000.csv").write_text("x")
-        into.begin("made", {})
+        into.begin("made")
         into.record("part-00000.csv")
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     (folder / sub).symlink_to(finished)
     refused = pytest.raises(UserError, match=f"{sub} is a symbolic link; nothing is written or removed behind it")
     if sub == "log":
-        with filling(folder, resume=True), refused, filling(folder / sub, resume=True):
+        with RunFolder.fill(folder, beside=True), refused, RunFolder.fill(folder / sub, beside=True):
             pytest.fail("it is a link")
     else:
         with refused, making(folder / "made.toml", resume=True):
@@ -196,31 +200,31 @@ def test_folders_that_we_name_are_no_links(sub, folder, tmp_path):
 
 def test_a_folder_that_the_user_names_may_be_a_link(tmp_path, folder):
     (tmp_path / "disk").symlink_to(folder)
-    with filling(tmp_path / "disk") as into:
-        into.begin("made", {})
+    with RunFolder.fill(tmp_path / "disk") as into:
+        into.begin("made")
     assert (folder / INDEX).is_file()
 
 
 def test_a_lock_that_a_killed_run_left_is_taken(folder):
     """The rule is no hindrance where all is as it should be; what was made here is ours, whoever it is said to be."""
     (folder / LOCK).write_text('{"host": "elsewhere", "pid": 1}' * 9)
-    with owned(folder):
+    with RunFolder.fill(folder):
         assert json.loads((folder / LOCK).read_text())["pid"] == os.getpid()
     assert list(folder.iterdir()) == []
 
 
 def test_what_was_made_here_is_ours_where_the_file_system_names_another_owner(folder, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 54321)  # as the superuser on NFS
-    with filling(folder) as into:
-        into.begin("made", {})
+    with RunFolder.fill(folder) as into:
+        into.begin("made")
         with into.recording("a") as path, replacing(path) as temporary:
             temporary.write_text("a")
     assert sorted(path.name for path in folder.iterdir()) == ["a", INDEX]
 
 
 WRITERS = {
-    "log/files.py": {"os.open(path)", "open(file)"},  # the one place
-    "log/receipts.py": {"os.open(temporary)"},
+    "runs/files.py": {"os.open(path)", "open(file)"},  # the one place
+    "runs/receipts.py": {"os.open(temporary)"},
     "simulation/executor.py": {"path.write_bytes()"},  # in a folder of mkdtemp's
     "cluster/greeting.py": {"open(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))"},
     "cli/json_output.py": {"open(os.open(self.path, os.O_WRONLY))", "os.open(self.path)"},  # a device, not truncated
@@ -238,7 +242,7 @@ def test_one_function_opens_what_we_write():
                 said = _writes(call)
                 if (said and "temporary" not in said) or said == "os.open(temporary)":
                     found.setdefault(path.relative_to(root).as_posix(), set()).add(said)
-    found["log/files.py"] -= {"os.open(folder)"}  # to be synchronised
+    found["runs/files.py"] -= {"os.open(folder)"}  # to be synchronised
     assert found == WRITERS
 
 

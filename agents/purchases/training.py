@@ -189,7 +189,7 @@ class Trainer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what is needed to go on: tables, moments, count (a temporary name, then renamed)."""
-        from recsim_mnar.log.files import replacing
+        from recsim_mnar.runs.files import replacing
 
         arrays = {f"moments{k}": array for k, array in enumerate(self._moments)}
         with replacing(path) as temporary, open(temporary, "wb") as file:

@@ -27,7 +27,6 @@ from analysis import Truth, cost_of_testing, markdown, summary
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.fitting.advice import advise_on
 from recsim_mnar.fitting.advice.advising import Question
-from recsim_mnar.log.files import write_json
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.mixture import MixturePolicy
@@ -36,6 +35,7 @@ from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import derive_seed
+from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
 
 HERE = Path(__file__).parent

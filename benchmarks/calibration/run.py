@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.calibration.functionals import functionals
-from recsim_mnar.log.files import write_json
+from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).parent
 KEPT = HERE / "runs" / "sbc.jsonl"

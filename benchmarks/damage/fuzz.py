@@ -20,9 +20,9 @@ from faults import SIMULATE, runs
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.log.receipts import Index, Journal
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.storage import Stored
+from recsim_mnar.runs.receipts import Index, Journal
 
 PURCHASES = ("simulate", "--world", "purchases", "--preset", "quick", "--policy", "popularity", "--users", 30,
              "--train-users", 50, "--truth", "--workers", 1)  # fmt: skip

@@ -18,7 +18,7 @@ import fuzz
 import kills
 from children import small_parts
 
-from recsim_mnar.log.files import write_json
+from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).resolve().parent
 SIZES = {

@@ -35,14 +35,14 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
-from recsim_mnar.log.files import write_json
-from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.report.files import untimed
+from recsim_mnar.runs.files import write_json
+from recsim_mnar.runs.versions import made_with
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.studies import run_study

@@ -21,9 +21,9 @@ from typing import Any
 
 import faces
 
-from recsim_mnar.log.files import write_json
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
+from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world

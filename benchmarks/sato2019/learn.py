@@ -23,7 +23,7 @@ from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import top_items
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.log.files import write_json
+from recsim_mnar.runs.files import write_json
 
 FACTOR_LEARNERS = {k.name: k for k in (RMF, BPR, RecResp, CausE, CausEProd, ULRMF, ULBPR, DLCE)}
 ACCURACY = {"rmf-accuracy": "rmf", "bpr-accuracy": "bpr"}  # the same learners, tuned on precision

@@ -37,7 +37,7 @@ from recsim_mnar import rng
 from recsim_mnar.agents.purchases.training import Loss, Settings, Trainer
 from recsim_mnar.datasets.rating_studies import load_ml100k
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import write_json
+from recsim_mnar.runs.files import write_json
 from recsim_mnar.worlds.purchases import PurchasesWorld
 
 METHODS = ("bpr", "ulbpr", "dlce")

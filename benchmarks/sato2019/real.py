@@ -16,7 +16,7 @@ from recsim_mnar import rng
 from recsim_mnar.estimators.uplift import EMPTY, top_items
 from recsim_mnar.log import replacing
 from recsim_mnar.log.exposure_index import CLASSES
-from recsim_mnar.log.files import write_json
+from recsim_mnar.runs.files import write_json
 
 CURVES = ("rmf", "bpr", "ulrmf", "ulbpr")
 KEPT = ("training", "stages", "own")  # of the settings, with a log's results

@@ -24,7 +24,7 @@ from typing import Any
 import parts
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import write_json
+from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).resolve().parent
 

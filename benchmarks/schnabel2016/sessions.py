@@ -31,9 +31,9 @@ from _study import save_picture
 from recsim_mnar import rng
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
-from recsim_mnar.log.files import write_json
 from recsim_mnar.policy import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
+from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 

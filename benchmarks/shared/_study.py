@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import stdtrit
 from scipy.stats import beta
 
-from recsim_mnar.log.files import replacing
+from recsim_mnar.runs.files import replacing
 
 WIDTH = 140  # of a line of results.json
 

@@ -22,8 +22,8 @@ from scipy.stats import beta
 
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.validation import Validation, validate_world
-from recsim_mnar.log.files import write_json
 from recsim_mnar.protocols.records import plain
+from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).parent
 DEVELOPMENT = 1_000_000

@@ -39,14 +39,15 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     """
     from recsim_mnar.fitting.advice import advise_on
     from recsim_mnar.fitting.calibration.reading import read_to_fit
-    from recsim_mnar.log.files import write_json
     from recsim_mnar.protocols.records import plain
     from recsim_mnar.report.advice_page import write_advice
-    from recsim_mnar.simulation.run_folder import new_folder
+    from recsim_mnar.runs.files import write_json
+    from recsim_mnar.runs.folder import new_folder, refuse_occupied
     from recsim_mnar.studies import processes
 
     json_output.check(log)
-    folder = new_folder(options["out"], "advise", what="--out")
+    folder = new_folder(options["out"], "advise")
+    refuse_occupied(folder, "--out")
     columns = columns_of(options)
     with progress() as report:
         report(f"read {log}")

@@ -219,12 +219,12 @@ def _in_folder(
 ) -> None:
     """Run a comparison, write its folder and print what it says."""
     from recsim_mnar.report.files import results_of, write_comparison
-    from recsim_mnar.simulation.run_folder import claimed, new_folder
+    from recsim_mnar.runs.folder import RunFolder, new_folder
 
-    folder = new_folder(options["out"], "compare", what="--out")
+    folder = new_folder(options["out"], "compare")
     elapsed = clock()
     record = RunRecord("compare")
-    with claimed(folder, what="--out"), progress() as report:
+    with RunFolder.fill(folder, what="--out"), progress() as report:
         comparison, run_config = job({**options, "out": folder, "record": record}, report)
         report("write the report")
         write_comparison(folder, comparison, run_config, elapsed())

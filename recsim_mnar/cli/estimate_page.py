@@ -59,11 +59,11 @@ def claimed_outside(out: Path, log: Path) -> Iterator[None]:
     Raises:
         UserError: it exists and holds something, cannot be made, or lies in the log.
     """
-    from recsim_mnar.simulation.run_folder import claimed
+    from recsim_mnar.runs.folder import RunFolder
 
     if log.is_dir() and (out.resolve() == log.resolve() or log.resolve() in out.resolve().parents):
         raise UserError(f"--out {out} would lie in the log: name another folder")
-    with claimed(out, what="--out"):
+    with RunFolder.fill(out, what="--out"):
         yield
 
 

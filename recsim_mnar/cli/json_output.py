@@ -83,8 +83,8 @@ class JsonOutput:
 
     def write(self, content: Any) -> None:
         """Write it, as plain JSON types."""
-        from recsim_mnar.log.files import write_json
         from recsim_mnar.protocols.records import plain
+        from recsim_mnar.runs.files import write_json
 
         if self.path is None:
             return

@@ -85,7 +85,7 @@ def resumably(path: Path, flag: str, *, resume: bool, beside: Sequence[Path] = (
         resume: take up what an interrupted run left.
         beside: other files that are written with it.
     """
-    from recsim_mnar.resuming import making, unfinished
+    from recsim_mnar.runs.stages import making, unfinished
 
     for each in (path, *beside):
         said = flag if each == path else f"{flag} {path}: its"
@@ -201,7 +201,7 @@ class NewPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See :meth:`click.ParamType.convert`."""
-        from recsim_mnar.log.files import check_utf8
+        from recsim_mnar.runs.files import check_utf8
 
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         check_utf8(path)

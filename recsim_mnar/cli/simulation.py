@@ -68,9 +68,9 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     The campaigns world is one platform; its policy is the recommender of the campaigns, fitted before each of them on
     what users hold then, or "deployed" for the platform's own weights.
     """
+    from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.simulation.executor import checked_users
     from recsim_mnar.simulation.named import Request
-    from recsim_mnar.simulation.run_folder import claimed
 
     json_output.check(options["out"])
     workers, scheduler = options["workers"], options["scheduler"]
@@ -84,7 +84,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     if options["form"] != "parquet" and not entry.world_class().in_parts:
         raise UserError(f"--format: the {entry.name} world is written as Parquet; omit --format")
     record = RunRecord("simulate")
-    with claimed(options["out"], resume=options["resume"], what="--out"):
+    with RunFolder.fill(options["out"], resume=options["resume"], what="--out"):
         world = make_world(options["world"], options["preset"], options["settings"])
         n, lane_bytes = _fitting(options["max_memory"], n_workers(workers), world, options["users"])
         named = [options["world"], options["policy"]]

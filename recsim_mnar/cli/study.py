@@ -62,14 +62,13 @@ def run_to_folder(
         **who: ``workers`` and ``scheduler``, see :func:`recsim_mnar.cli.workers.worker_options`.
     """
     from recsim_mnar.errors import UserError
-    from recsim_mnar.simulation.run_folder import new_folder
+    from recsim_mnar.runs.folder import new_folder
     from recsim_mnar.studies.settings import seeds_from
 
     if resume and out is None:
         raise UserError("--resume: name the study's folder with --out")
-    folder = Path(out) if out is not None and resume else new_folder(out, "study", what="--out")
     given = {"worlds": list(setups), "seeds": seeds_from(n_catalogues, first_seed), "seed": seed}
-    _run("compare", given, folder, resume, json_output, **who)
+    _run("compare", given, new_folder(out, "study"), resume, json_output, **who)
 
 
 def _run(
@@ -85,14 +84,14 @@ def _run(
     from recsim_mnar.protocols.records import plain
     from recsim_mnar.protocols.setup import Setup
     from recsim_mnar.report.study_page import study_table, write_study
+    from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.studies import run_study
-    from recsim_mnar.studies.running import study_folder
 
     elapsed, record = clock(), RunRecord(command)
     named = [plain(asdict(each) if isinstance(each, Setup) else each) for each in arguments["worlds"]]
     # Each catalogue is compared by one worker, which meets agents by their names.
     of_all = plain([arguments.get(key) for key in ("agents", "protocols", "estimators", "options")])
-    with study_folder(folder, resume), progress() as report:
+    with RunFolder.fill(folder, resume=resume, what="--out"), progress() as report:
         with executor(
             *(workers, scheduler, record), folder=folder, named=[*named, *of_all], read_by_name=True, in_processes=True
         ) as workers_found:

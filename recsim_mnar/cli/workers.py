@@ -54,8 +54,8 @@ class RunRecord:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        from recsim_mnar.log.files import write_json
-        from recsim_mnar.log.made_with import made_with, peak_memory, peak_memory_of_a_child
+        from recsim_mnar.runs.files import write_json
+        from recsim_mnar.runs.versions import made_with, peak_memory, peak_memory_of_a_child
 
         write_json(
             path,
@@ -132,8 +132,8 @@ def executor(
 
 def _seen(log: Path) -> dict[str, str]:
     """A file by which workers can be asked whether they see a log: its receipts or, without, its first part."""
-    from recsim_mnar.log.parts import SIDECAR, Parts
-    from recsim_mnar.log.receipts import INDEX, file_digest
+    from recsim_mnar.log.parts import Parts
+    from recsim_mnar.runs.receipts import INDEX, SIDECAR, file_digest
 
     first = Parts.of(log).files[0].absolute()
     known = (first.parent / INDEX, first.with_name(first.name + SIDECAR), first)

@@ -50,7 +50,7 @@ class ClusterExecutor(Executor):
 
     def peaks(self) -> dict[str, int]:
         """Bytes of memory that each worker has held at most since it was started."""
-        from recsim_mnar.log.made_with import peak_memory
+        from recsim_mnar.runs.versions import peak_memory
 
         found: dict[str, int] = self._client.run(peak_memory)
         return found

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from recsim_mnar.cluster.modules import Source, digests_here, install, installed_digests, sources_of
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import opened, private_temporary
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.receipts import digest_of, file_digest
+from recsim_mnar.runs.files import opened, private_temporary
+from recsim_mnar.runs.receipts import digest_of, file_digest
+from recsim_mnar.runs.versions import made_with
 from recsim_mnar.simulation.executor import Carried, forget_loaded
 from recsim_mnar.simulation.pools import said_here
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recsim_mnar.log.receipts import file_digest
+from recsim_mnar.runs.receipts import file_digest
 from recsim_mnar.simulation.origin import files_of, is_installed
 
 

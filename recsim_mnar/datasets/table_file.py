@@ -15,8 +15,9 @@ from typing import Any
 from recsim_mnar.datasets.table_rows import MISSING_WORDS, Rows
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.arrow import batches_of, schema_of
-from recsim_mnar.log.files import ARROW, PARQUET, check_utf8
+from recsim_mnar.log.files import ARROW, PARQUET
 from recsim_mnar.log.parts import Parts, read_table
+from recsim_mnar.runs.files import check_utf8
 
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 BINARY = (*PARQUET, *ARROW)

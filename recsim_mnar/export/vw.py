@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import Decisions, from_arrays
-from recsim_mnar.log.files import replacing
+from recsim_mnar.runs.files import replacing
 
 
 def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> list[str]:

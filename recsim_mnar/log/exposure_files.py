@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.files import check_utf8, replacing, write_table
-from recsim_mnar.log.filled_folder import filling
+from recsim_mnar.log.files import write_table
 from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.table import parsed_metadata
 from recsim_mnar.numerics.archives import read_arrays
+from recsim_mnar.runs.files import check_utf8, replacing
+from recsim_mnar.runs.folder import RunFolder
 
 FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
 _META_KEY = b"recsim_mnar_exposures"
@@ -31,9 +32,7 @@ def write(
     table = pa.table(dict(columns))
     run_config = {**known, "schema_version": schema.SCHEMA_VERSION}
     table = table.replace_schema_metadata({_META_KEY: json.dumps(run_config)})
-    with filling(folder, resume=True) as into:
-        if not into.index.receipts:
-            into.take_up()
+    with RunFolder.fill(folder, beside=True) as into:
         if propensities is not None:
             with into.recording(TABLE_FILE) as to, replacing(to) as temporary, temporary.open("wb") as file:
                 np.savez(file, propensities=propensities)
@@ -61,7 +60,6 @@ def read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{file} is not a readable table: {str(error).splitlines()[0]}") from None
     known = parsed_metadata(table.schema.metadata, _META_KEY)
-    known.pop("schema_version", None)
     beside = file.with_name(TABLE_FILE)
     if known and beside.is_file():
         known["propensities"] = read_arrays(parts.held(beside), ("propensities",))["propensities"]

@@ -1,4 +1,4 @@
-"""The files of a log as a reader meets them: held against their receipts, before anything in them is believed."""
+"""The files of a log, checked against their receipts before anything in them is believed."""
 
 from __future__ import annotations
 
@@ -9,24 +9,21 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.arrow import batches_of, schema_of, table_of
-from recsim_mnar.log.files import ARROW, PARQUET, listed, part_files, part_path, recorded, sweep
-from recsim_mnar.log.filled_folder import is_filled_here
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.owned_folder import holder_of
-from recsim_mnar.log.receipts import INDEX, JOURNAL, Index, Receipt, file_digest, is_as, receipt_of
+from recsim_mnar.log.files import ARROW, PARQUET, listed, part_files, part_path
+from recsim_mnar.runs.files import recorded, sweep
+from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
+from recsim_mnar.runs.lock import holder_of
+from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest
+from recsim_mnar.runs.versions import made_with
 
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
-MANIFEST = "simulation.json"
-REPLAY_MANIFEST = "replay.json"
-SIDECAR = ".index.json"
-"""Behind the name of a single file: its receipt."""
 _AHEAD = 3
 """Parts that are hashed beyond the one that is read."""
 
@@ -35,7 +32,7 @@ MEND = "restore it, or make it again with the command that wrote it (simulate: a
 
 @dataclass(frozen=True)
 class Parts:
-    """The files of a log, in the order of their names; iterating hands each out after it was held against its receipt.
+    """The files of a log, in the order of their names; iterating checks each against its receipt.
 
     Attributes:
         path: what the user named.
@@ -61,16 +58,16 @@ class Parts:
         folder = path / "log" if (path / "log").is_dir() else path
         if not path.is_dir():
             files = part_files(path)
-            return cls(path, files, _index_beside(path), path.parent)
+            return cls(path, files, _index_of(path), path.parent)
         _check_run(path if folder != path else path.parent, folder)
         index = Index.read(folder)
-        if index is None:
-            files = part_files(path)
-            _refuse_unfinished(folder, files)
-            _refuse_two_runs(folder, files)
-            return cls(path, files, None, folder)
-        _check_names(folder, index)
-        return cls(path, part_files(path), index, folder)
+        if index is not None:
+            _check_names(folder, index)
+            return cls(path, part_files(path), index, folder)
+        files = part_files(path)
+        _refuse_unfinished(folder, files)
+        _refuse_two_runs(folder, files)
+        return cls(path, files, _index_beside(files), folder)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -102,7 +99,7 @@ class Parts:
         return self.held(self.files[0])
 
     def held(self, file: Path) -> Path:
-        """A file of the folder, held against its receipt where it has one.
+        """A file of the folder, checked against its receipt where it has one.
 
         Raises:
             UserError: it is not what its receipt says.
@@ -126,9 +123,8 @@ class Parts:
 
     def fault_of(self, file: Path, found: str) -> str:
         """What is wrong with a file whose bytes are not those of its receipt."""
-        index, receipt = self.index, self._receipt(file)
-        assert index is not None
-        assert receipt is not None
+        index = self.index or Index()
+        receipt = index.receipts[file.name]
         if (file.parent / (file.name + SIDECAR)).exists():
             return f"{file} is not what was written: restore it, or, if you wrote it anew, remove {file.name}{SIDECAR}"
         others = [each.file for each in index.receipts.values() if each.sha256 == found]
@@ -180,16 +176,16 @@ def _check_run(run: Path, log: Path) -> None:
         return
     index = Index.read(run)
     if index is None:
-        if any((run / name).exists() for name in (MANIFEST, REPLAY_MANIFEST)):
+        if any((run / name).exists() for name in MANIFESTS):
             _refuse_unfinished(run, listed(log))
         return
-    for name in (MANIFEST, REPLAY_MANIFEST, f"{log.name}/{INDEX}"):
+    for name in (*MANIFESTS, f"{log.name}/{INDEX}"):
         receipt = index.receipts.get(name)
         if receipt is None:
             continue
         if not (run / name).is_file():
             raise UserError(f"{run / name} is missing; {MEND}")
-        if not is_as(run, receipt):
+        if not receipt.fits(run):
             Index.read(log)  # where it is damaged this says so
             raise UserError(f"{run / name} is damaged or of another run: {run / INDEX} lists another; {MEND}")
 
@@ -207,16 +203,33 @@ def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
     )
 
 
-def _index_beside(file: Path) -> Index | None:
-    """The index that lists a single file: one of its own, or that of its folder."""
-    index = Index.read(file.parent, file.name + SIDECAR)
-    if index is None and file.suffix.lower() in (*PARQUET, *ARROW):
-        index = Index.read(file.parent)
+def _index_beside(files: list[Path]) -> Index | None:
+    """The receipts of files that each have their own; None where one has none.
+
+    Then the others are held against theirs here, and all are read as files without receipts.
+
+    Raises:
+        UserError: one is not what its receipt says.
+    """
+    found = {file: index for file in files if (index := _index_of(file)) is not None}
+    if len(found) == len(files):
+        return Index({file.name: index.receipts[file.name] for file, index in found.items()})
+    for file, index in found.items():
+        Parts(file, [file], index, file.parent).held(file)
+    return None
+
+
+def _index_of(file: Path) -> Index | None:
+    """The index that lists a single file: its own, whatever both are called today, or that of its folder."""
+    own = Index.read(file.parent, file.name + SIDECAR)
+    for receipt in [] if own is None else own.receipts.values():
+        return Index({file.name: replace(receipt, file=file.name)})
+    index = Index.read(file.parent) if file.suffix.lower() in (*PARQUET, *ARROW) else None
     return index if index is not None and file.name in index.receipts else None
 
 
 def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
-    """Let ``write(file)`` write a table of so many rows as a file of its own, and put its receipt beside it."""
+    """Let ``write(file)`` write a table of ``rows`` rows as a file of its own, and put its receipt beside it."""
     sidecar = file.with_name(file.name + SIDECAR)
     sweep(file.parent, file.name)
     sidecar.unlink(missing_ok=True)  # of a file that was removed
@@ -224,7 +237,7 @@ def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
 
     def take_down(temporary: Path, target: Path) -> bool:
         if target == file:
-            found.receipts[file.name] = receipt_of(temporary, file.name, rows=rows)
+            found.receipts[file.name] = Receipt.of(temporary, file.name, rows=rows)
             found.write(file.parent, sidecar.name)  # a file under its own name has its receipt
         return False
 

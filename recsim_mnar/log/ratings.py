@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.receipts import arrays_digest
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.schema import as_type, read_only
 from recsim_mnar.log.table import Log
+from recsim_mnar.runs.receipts import arrays_digest
 
 Floats = NDArray[np.float64]
 

@@ -18,14 +18,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
 from recsim_mnar.log.files import SEPARATORS
-from recsim_mnar.log.filled_folder import FilledFolder, filling
-from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.parts import Parts, read_table
-from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.numerics.checks import refuse_first
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.receipts import digest_of
 
 ROWS_PER_PART = 4_000_000
 """Of a folder that :meth:`Log.write` writes, about."""
@@ -306,14 +305,14 @@ class Log:
         Raises:
             UserError: the folder exists and holds something, or another process writes it.
         """
-        with filling(Path(folder)) as into:
-            into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}), made_with())
+        with RunFolder.fill(Path(folder)) as into:
+            into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}))
             for i, (first, last) in enumerate(self._ranges(max(1, -(-len(self) // rows_per_part)))):
                 # A view: a log that is written has no need to be in memory twice.
                 part = Log({name: values[first:last] for name, values in self.columns.items()}, self.provenance)
                 part.write_part(into, i)
 
-    def write_part(self, into: FilledFolder, index: int) -> None:
+    def write_part(self, into: RunFolder, index: int) -> None:
         """Write this log as part ``index`` of a folder that is being filled."""
         record_part(into, index, [self.columns], self.provenance)
 
@@ -351,16 +350,14 @@ class Log:
 
 def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
-    provenance = parsed_metadata(metadata, META_KEY)
-    provenance.pop("schema_version", None)
-    return provenance
+    return parsed_metadata(metadata, META_KEY)
 
 
 def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
     """A table of JSON in the metadata of a Parquet file's schema; empty where there is none.
 
     Raises:
-        UserError: something else stands there.
+        UserError: something else stands there, or what another version of the schema wrote.
     """
     meta = (metadata or {}).get(key)
     try:
@@ -369,6 +366,12 @@ def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[
         found = None
     if not isinstance(found, dict):
         raise UserError(f"the metadata {key.decode()!r} is no table of JSON: the file was changed; write it anew")
+    version = found.pop("schema_version", schema.SCHEMA_VERSION)
+    if type(version) is not int or version != schema.SCHEMA_VERSION:
+        raise UserError(
+            f"schema version {json.dumps(version)[:20]}: this package reads version {schema.SCHEMA_VERSION}. Read the "
+            "file with the package that wrote it, or write it anew"
+        )
     return found
 
 

@@ -7,20 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import SEPARATORS, check_utf8, is_table, part_files
-from recsim_mnar.log.parts import MEND, Parts, read_table
-from recsim_mnar.log.receipts import INDEX, Index, is_as
+from recsim_mnar.log.files import SEPARATORS, is_table, part_files
+from recsim_mnar.log.parts import MEND, Parts, read_table, rows_in
+from recsim_mnar.runs.files import check_utf8
+from recsim_mnar.runs.receipts import INDEX, Index, Receipt
 
 
 @dataclass
 class Verified:
-    """What was found.
+    """The outcome of :func:`verify`.
 
     Attributes:
-        n_files: that were held against receipts.
-        n_read: that have none, and were read through.
-        n_rows: of the tables among them.
-        faults: a line each.
+        n_files: files with receipts.
+        n_read: files without, which were read through.
+        n_rows: rows of the tables among both.
+        faults: one line per fault.
     """
 
     n_files: int = 0
@@ -29,7 +30,7 @@ class Verified:
     faults: list[str] = field(default_factory=list)
 
     def sentence(self) -> str:
-        """In a line."""
+        """The outcome in one line."""
         if self.n_files:
             return f"{_files(self.n_files)}, {self.n_rows:,} rows: all are what their receipts say"
         return (
@@ -43,9 +44,9 @@ def _files(n: int) -> str:
 
 
 def verify(path: str | Path) -> Verified:
-    """Hold what lies at a path against its receipts: a run's folder with all its files, a log, a part, a single file.
+    """Check what is at a path against its receipts: a run's folder with all its files, a log, a part, a single file.
 
-    Files without receipts are read through, and their pages held against the checksums that they bear.
+    Files without receipts are read through; their pages are checked against the checksums that they bear.
 
     Raises:
         UserError: nothing there.
@@ -55,38 +56,39 @@ def verify(path: str | Path) -> Verified:
     if not path.exists():
         raise UserError(f"{path} does not exist: name a folder or a file")
     found = Verified()
-    for folder in _folders(path):
-        _verify_folder(folder, found)
-    found.faults += list(_faults_of_parts(path, found))
+    folders = [each for each in (path, path / "log") if each.is_dir()]
+    for folder in folders:
+        found.faults += _faults_of_folder(folder, found)
+    found.faults += _faults_of_parts(path, found)
     found.faults[:] = list(dict.fromkeys(found.faults))
     return found
 
 
-def _folders(path: Path) -> list[Path]:
-    """The folders with an index of their own: a run's and its log's."""
-    if not path.is_dir():
-        return []
-    return [path, path / "log"] if (path / "log").is_dir() else [path]
-
-
-def _verify_folder(folder: Path, found: Verified) -> None:
-    """The files that the index of a folder lists beside the parts of a log."""
+def _faults_of_folder(folder: Path, found: Verified) -> Iterator[str]:
+    """The faults of the files that the index of a folder lists."""
     try:
-        index = Index.read(folder)
+        index = Index.read(folder) or Index()
     except UserError as error:
-        found.faults.append(str(error))
+        yield str(error)
         return
-    for receipt in index.receipts.values() if index is not None else ():
-        found.n_files += 1
-        found.n_rows += receipt.rows or 0
-        if not (folder / receipt.file).is_file():
-            found.faults.append(f"{folder / receipt.file} is missing; {MEND}")
-        elif not is_as(folder, receipt):
-            found.faults.append(_fault_of(folder / receipt.file))
+    for receipt in index.receipts.values():
+        yield from _faults_of_file(folder, receipt, found)
+
+
+def _faults_of_file(folder: Path, receipt: Receipt, found: Verified) -> Iterator[str]:
+    file = folder / receipt.file
+    found.n_files += 1
+    found.n_rows += receipt.rows or 0
+    if not file.is_file():
+        yield f"{file} is missing; {MEND}"
+    elif not receipt.fits(folder):
+        yield _fault_of(file)
+    elif receipt.rows is not None and is_table(file) and _rows_of(file) != receipt.rows:
+        yield f"{file} has {_rows_of(file):,} rows, its receipt says {receipt.rows:,}: the receipt was changed; {MEND}"
 
 
 def _fault_of(file: Path) -> str:
-    """What is wrong with a file that is not what the index lists."""
+    """The fault of a file that does not fit its receipt."""
     if is_table(file):
         try:
             Parts.of(file).held(file)  # it knows more of parts
@@ -96,7 +98,7 @@ def _fault_of(file: Path) -> str:
 
 
 def _faults_of_parts(path: Path, found: Verified) -> Iterator[str]:
-    """What a reader would find, and what reading files without receipts finds."""
+    """The faults that a reader would find, and those of files that no index of a folder lists."""
     try:
         parts = Parts.of(path)
     except UserError as error:
@@ -104,17 +106,15 @@ def _faults_of_parts(path: Path, found: Verified) -> Iterator[str]:
         if not (path.is_dir() and found.n_files and not _holds_parts(path)):
             yield str(error)
         return
-    if parts.index is not None and path.is_dir():
+    if path.is_dir() and Index.read(parts.files[0].parent) is not None:
         return
     for file in parts.files:
+        if parts.index is not None:
+            yield from _faults_of_file(file.parent, parts.index.receipts[file.name], found)
+            continue
         try:
-            parts.held(file)
-            if parts.index is None:
-                found.n_read += 1
-                found.n_rows += 0 if file.suffix.lower() in SEPARATORS else read_table(file).num_rows
-            else:
-                found.n_files += 1
-                found.n_rows += parts.index.receipts[file.name].rows or 0
+            found.n_read += 1
+            found.n_rows += _rows_of(file, through=True)
         except UserError as error:
             yield str(error)
 
@@ -125,3 +125,21 @@ def _holds_parts(path: Path) -> bool:
         return bool(part_files(path))
     except UserError:
         return False
+
+
+def _rows_of(file: Path, *, through: bool = False) -> int:
+    """How many rows a table holds; with ``through`` all of them are read.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    if file.suffix.lower() not in SEPARATORS:
+        return read_table(file).num_rows if through else rows_in(file)
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    try:
+        options = pacsv.ParseOptions(delimiter=SEPARATORS[file.suffix.lower()], newlines_in_values=True)
+        return sum(len(batch) for batch in pacsv.open_csv(file, parse_options=options))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"{file} is not a readable table: {str(error).splitlines()[0]}") from None

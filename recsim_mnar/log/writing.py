@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.arrow import arrow_of, metadata_of
-from recsim_mnar.log.files import ARROW, PACKED, PARQUET, part_path, replacing
-from recsim_mnar.log.filled_folder import FilledFolder
+from recsim_mnar.log.files import ARROW, PACKED, PARQUET, part_path
 from recsim_mnar.log.parts import mark_of_part
+from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.folder import RunFolder
 
 FORMATS = {"parquet": PARQUET[0], "arrow": ARROW[0]}
 """Formats of parts, and the endings of their files."""
@@ -77,7 +78,7 @@ def write_stream(path: Path, blocks: Iterable[Columns], provenance: Mapping[str,
 
 
 def record_part(
-    into: FilledFolder, number: int, pieces: Sequence[Columns], provenance: Mapping[str, Any], form: str = "parquet"
+    into: RunFolder, number: int, pieces: Sequence[Columns], provenance: Mapping[str, Any], form: str = "parquet"
 ) -> None:
     """Write one part of a log into a folder that is being filled, and take it down in a receipt."""
     users = [each["user"] for each in pieces if len(each["user"])]

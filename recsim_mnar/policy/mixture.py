@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import write_json
 from recsim_mnar.policy.answers import checked_decisions, checked_propensities, spot_check_probabilities
 from recsim_mnar.policy.base import Floats, Ints, Learner, Policy
 from recsim_mnar.policy.door import PolicyWrapper, as_policy
+from recsim_mnar.runs.files import write_json
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log

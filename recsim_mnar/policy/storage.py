@@ -57,7 +57,7 @@ class Stored:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted policy, not its users' states, as an ``.npz`` file (a temporary name, then renamed)."""
-        from recsim_mnar.log.files import replacing
+        from recsim_mnar.runs.files import replacing
 
         arrays, parameters = self.fitted()
         # NumPy would pickle them; its own `allow_pickle` is an argument of `savez` from version 2.2 on only.

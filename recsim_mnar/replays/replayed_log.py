@@ -13,15 +13,14 @@ from typing import Any
 
 from recsim_mnar.log.blocks import Columns, LogBlocks, Place, Survey, read_place
 from recsim_mnar.log.files import part_path
-from recsim_mnar.log.filled_folder import FilledFolder, filling
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.parts import REPLAY_MANIFEST, Parts, write_file
-from recsim_mnar.log.receipts import INDEX, digest_of, file_digest
+from recsim_mnar.log.parts import Parts, write_file
 from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.replays.probabilities import UNSUPPORTED, Replayed, replay_blocks
+from recsim_mnar.runs.folder import REPLAY, RunFolder
+from recsim_mnar.runs.receipts import digest_of, file_digest
 from recsim_mnar.simulation.executor import SHARD_USERS
 from recsim_mnar.simulation.origin import origin_of
-from recsim_mnar.simulation.run_folder import PART_SHARDS, begin_run, claimed
+from recsim_mnar.simulation.run_folder import PART_SHARDS, parts_of
 
 _FORM = "parquet"
 
@@ -115,16 +114,12 @@ class ReplayRun:
         """
         n_parts = -(-self.survey.n_users // (SHARD_USERS * PART_SHARDS))
         run_config = {**asked, "log": digest_of_files(self.log.parts), "format": _FORM}
-        code = origin_of(*(each.policy for each in self.replayed))
-        with claimed(out, resume=resume, what="--out") as into:
-            made = begin_run(into, run_config, code, n_parts, resume=resume, name=REPLAY_MANIFEST)
-            with filling(out / "log", resume=resume) as parts:
-                if resume:
-                    parts.take_up()
-                parts.begin(made, made_with())
-                kept = self._fill(parts, n_parts)
-            into.record(f"log/{INDEX}")
-        return kept
+        settings = {**run_config, "code": origin_of(*(each.policy for each in self.replayed))}
+        with (
+            RunFolder.fill(out, resume=resume, what="--out") as into,
+            parts_of(into, REPLAY, settings, n_parts) as parts,
+        ):
+            return self._fill(parts, n_parts)
 
     def _to_read(self) -> Iterator[Columns | Callable[[], Columns]]:
         """The blocks or, for workers, where they lie: then rows are decoded side by side, and cross to nobody."""
@@ -134,7 +129,7 @@ class ReplayRun:
         else:
             yield from (functools.partial(_read, place, self.survey.with_gaps) for place in places)
 
-    def _fill(self, parts: FilledFolder, n_parts: int) -> int:
+    def _fill(self, parts: RunFolder, n_parts: int) -> int:
         lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]
         blocks = (block for i, block in enumerate(self._to_read()) if lacks[i // PART_SHARDS])
         found = replay_blocks(blocks, self.replayed, dict, self.executor)

@@ -11,10 +11,6 @@ from typing import Any
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, weight_distribution
 from recsim_mnar.estimators.off_policy.written import Amounts, Record, cells, label, lacks, partly_covered, reasons
-from recsim_mnar.log.files import write_json
-from recsim_mnar.log.filled_folder import filling
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.receipts import digest_of
 from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.experiment import Picture
@@ -25,6 +21,9 @@ from recsim_mnar.report.figures import Figure, draw
 from recsim_mnar.report.files import SCHEMA
 from recsim_mnar.report.template import write_from
 from recsim_mnar.report.weights import weight_figures
+from recsim_mnar.runs.files import write_json
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.receipts import digest_of
 
 _COUNTED = {
     "organic_rows": "rows that are no recommendations, not used",
@@ -66,12 +65,12 @@ def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> 
         found: what they tell.
         made_by: what was asked, shown at the page's foot; JSON types.
     """
-    with filling(folder, resume=True) as into:
-        into.begin(digest_of(made_by), made_with())
-        write_json(folder / "results.json", plain(_results(found)))
-        _write_page(folder / "report.html", found, made_by)
-        for name in ("results.json", "report.html"):
-            into.record(name)
+    with RunFolder.fill(folder, beside=True) as into:
+        into.begin(digest_of(made_by))
+        with into.recording("results.json") as path:
+            write_json(path, plain(_results(found)))
+        with into.recording("report.html") as path:
+            _write_page(path, found, made_by)
 
 
 def _results(found: Estimates) -> dict[str, Any]:

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.log.files import write_json
-from recsim_mnar.log.filled_folder import filling
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.receipts import INDEX, digest_of
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.page import write_page
+from recsim_mnar.runs.files import write_json
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.receipts import INDEX, digest_of
 
 SCHEMA = 1
 """Of results.json."""
@@ -27,8 +26,8 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str,
         run_config: what suffices to make it again; JSON types.
         seconds: wall time of the whole.
     """
-    with filling(folder, resume=True) as into:
-        into.begin(digest_of(run_config), made_with())
+    with RunFolder.fill(folder, beside=True) as into:
+        into.begin(digest_of(run_config))
         if comparison.log is not None:
             comparison.log.write(folder / "log")
             into.record(f"log/{INDEX}")

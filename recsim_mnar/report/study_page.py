@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import printable
-from recsim_mnar.log.files import write_json
-from recsim_mnar.log.filled_folder import filling
 from recsim_mnar.protocols.judgement import BEST, COSTS, INDISTINGUISHABLE
 from recsim_mnar.report.downloads import downloads_of
 from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
 from recsim_mnar.report.files import write_results
 from recsim_mnar.report.style import BEST_COLOUR, COSTS_COLOUR, LEVEL_COLOUR, TRUTH
 from recsim_mnar.report.template import write_from
+from recsim_mnar.runs.files import write_json
+from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.result import Study, percent
 
 OUTCOMES = {
@@ -31,9 +31,7 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
         study: what was found.
         seconds: wall time of this run.
     """
-    with filling(folder, resume=True) as into:
-        if not into.index.receipts:
-            into.take_up()
+    with RunFolder.fill(folder, beside=True) as into:
         write_results(folder / "results.json", study.rows())
         write_json(
             folder / "summary.json",

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import visible
-from recsim_mnar.log.files import replacing
 from recsim_mnar.report.downloads import Download
 from recsim_mnar.report.figures import Figure
 from recsim_mnar.report.finding import shade, state
 from recsim_mnar.report.svg import inside_page
 from recsim_mnar.report.tables import has_interval, number
+from recsim_mnar.runs.files import replacing
 
 
 def write_from(

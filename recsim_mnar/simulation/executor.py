@@ -21,8 +21,8 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import private_temporary
 from recsim_mnar.plugins import own_folder
+from recsim_mnar.runs.files import private_temporary
 
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
-import importlib
+import importlib.util
 import inspect
 import json
 import re
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.log.receipts import file_digest
 from recsim_mnar.plugins import own_folder
 from recsim_mnar.policy.storage import Stored
+from recsim_mnar.runs.receipts import file_digest
 
 _DEEP = 4
 """How far objects within objects are looked at: a policy in a policy that softens it in one that adapts it."""
@@ -47,11 +47,6 @@ def origin_of(*things: Any) -> dict[str, str]:
             if isinstance(value, str) and _is_file(value):
                 found[f"file {name}"] = file_digest(value)
     return dict(sorted(found.items()))
-
-
-def code_of(modules: Iterable[str]) -> dict[str, str]:
-    """A digest of each of these modules, where they are loaded and not this package's, and of what they import."""
-    return {name: file_digest(file) for name, file in files_of(modules).items()}
 
 
 def files_of(modules: Iterable[str]) -> dict[str, Path]:
@@ -92,7 +87,8 @@ def files_named(settings: Any) -> dict[str, str]:
 
 def origin_named(settings: Any) -> dict[str, str]:
     """As :func:`origin_of`, of the modules (``package.module:Name``) and files that settings of JSON types name."""
-    return code_of(modules_named(settings)) | {f"file {name}": digest for name, digest in files_named(settings).items()}
+    files = {f"file {name}": digest for name, digest in files_named(settings).items()}
+    return _digests(modules_named(settings)) | files
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -140,7 +136,11 @@ def _code(kind: Any) -> dict[str, str]:
             return {f"__main__ {kind.__qualname__}": hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()}
         except (OSError, TypeError):
             return {}
-    return code_of([kind.__module__])
+    return _digests([kind.__module__])
+
+
+def _digests(modules: Iterable[str]) -> dict[str, str]:
+    return {name: file_digest(file) for name, file in files_of(modules).items()}
 
 
 def _own_file(name: str) -> Path | None:
@@ -169,19 +169,19 @@ def _imported(file: Path, name: str) -> dict[str, Path]:
 
 
 def _names_in(file: Path, module: str) -> Iterator[str]:
-    """Names of the modules that a source may import."""
+    """Names of the modules that a source may import, wherever in it."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     try:
-        tree = ast.parse(file.read_bytes())
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError):
         return
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*filter(None, above), *([node.module] if node.module else [])])
-            yield from (name for name in (base, *(f"{base}.{a.name}".lstrip(".") for a in node.names)) if name)
+            with contextlib.suppress(ImportError):  # from above all packages
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
 
 
 def _fitted(policy: Stored) -> str:

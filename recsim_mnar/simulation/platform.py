@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import replacing, write_table
-from recsim_mnar.log.filled_folder import FilledFolder, filling
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.receipts import INDEX, digest_of
+from recsim_mnar.log.files import write_table
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Learner, Policy
 from recsim_mnar.policy.door import as_policy, fitted
 from recsim_mnar.policy.slates import DEPLOYED
 from recsim_mnar.rng import check_seed, derive_seed
+from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.runs.receipts import INDEX, digest_of
 from recsim_mnar.simulation.items import made_by
 from recsim_mnar.worlds.base import PLATFORM, PlatformWorld
 from recsim_mnar.worlds.checks import as_world
@@ -179,13 +179,13 @@ def platform_to(
     Raises:
         UserError: the folder holds something.
     """
-    with filling(folder) as into:
+    with RunFolder.fill(folder) as into:
         if keep_truth:
             opened(world, seed, ("acceptance",))
         platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
         log = platform_log(platform)
         log.provenance["recommender"] = DEPLOYED if recommender is None else recommender.name
-        into.begin(digest_of({"provenance": log.provenance}), made_with())
+        into.begin(digest_of({"provenance": log.provenance}))
         if keep_truth:
             _write_truth(into, platform, log)
         log.write(folder / "log")
@@ -193,7 +193,7 @@ def platform_to(
     return len(log)
 
 
-def _write_truth(into: FilledFolder, platform: Platform, log: Log) -> None:
+def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
     import pyarrow as pa
 
     shown = np.flatnonzero(log.is_bandit)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -16,22 +14,19 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import PACKED, listed, part_path, replacing, told_in, write_json, write_table
-from recsim_mnar.log.filled_folder import FilledFolder, filling, refuse_occupied
-from recsim_mnar.log.made_with import differences, made_with
-from recsim_mnar.log.owned_folder import holder_of
-from recsim_mnar.log.parts import MANIFEST, REPLAY_MANIFEST, read_table
-from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
+from recsim_mnar.log.files import PACKED, listed, part_path, write_table
+from recsim_mnar.log.parts import read_table
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.writing import FORMATS, Columns, check_format, record_part
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.slates import SlatePolicy
+from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.folder import SIMULATION, RunFolder
+from recsim_mnar.runs.receipts import INDEX
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order, user_shards
 from recsim_mnar.simulation.items import acts_in_python, as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.simulation.origin import origin_of
 from recsim_mnar.worlds.base import World
-
-__all__ = ["MANIFEST", "PART_SHARDS", "begin_run", "claimed", "new_folder", "refuse_occupied", "simulate_to"]
 
 PART_SHARDS = 8
 """Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
@@ -40,39 +35,6 @@ TRUTH = "truth.parquet"
 CATALOGUE = "catalogue.npz"
 _NOT_OF_THE_LOG = ("truth", "format")
 """Of the manifest: what says nothing of how the log was made."""
-
-
-def new_folder(out: str | Path | None, kind: str, *, what: str = "folder") -> Path:
-    """The folder to write: ``out`` (errors call it ``what``), or a new one under ``./runs`` named after the time.
-
-    Raises:
-        UserError: it exists and holds something.
-    """
-    if out is None:
-        stamp = time.strftime(f"{kind}-%Y%m%d-%H%M%S")
-        for suffix in itertools.chain([""], (f"-{i}" for i in itertools.count(2))):
-            folder = Path("runs") / (stamp + suffix)
-            if not folder.exists():
-                break
-    else:
-        folder = Path(out)
-        if holder_of(folder) is None:
-            refuse_occupied(folder, what)
-    return folder
-
-
-@contextlib.contextmanager
-def claimed(folder: Path, *, resume: bool = False, what: str = "folder") -> Iterator[FilledFolder]:
-    """Own ``folder`` before the work that fills it, see :func:`recsim_mnar.log.filled_folder.filling`.
-
-    With ``resume`` a folder that holds a run may be filled further. ``what`` is what the user knows the folder by.
-
-    Raises:
-        UserError: it is a file, holds something, cannot be made or written, or another process owns it.
-    """
-    held = any((folder / name).exists() for name in (MANIFEST, REPLAY_MANIFEST, INDEX, JOURNAL))
-    with filling(folder, resume=resume and held, what=what) as into:
-        yield into
 
 
 def simulate_to(
@@ -123,92 +85,34 @@ def simulate_to(
         raise UserError(f"the {world.name} world has no truth column: it says no expected reward; ask for no truth")
     run_config = {**provenance(world, policy, n_users, seed), "training": training, "truth": keep_truth}
     run_config["format"] = check_format(form)
-    with claimed(folder, resume=resume) as into:
-        made = begin_run(into, run_config, origin_of(world, policy), len(_firsts(n_users)), resume=resume)
-        with filling(folder / "log", resume=resume) as parts:
-            if resume:
-                parts.take_up()
-            parts.begin(made, made_with())
-            counts = _Run(into, parts, world, policy, run_config, executor, progress, lane_bytes).fill()
-        into.record(f"log/{INDEX}")
-        return counts
+    settings = {**run_config, "code": origin_of(world, policy)}
+    with (
+        RunFolder.fill(folder, resume=resume) as into,
+        parts_of(into, SIMULATION, settings, len(_firsts(n_users))) as parts,
+    ):
+        return _Run(into, parts, world, policy, run_config, executor, progress, lane_bytes).fill()
 
 
-def begin_run(
-    into: FilledFolder,
-    run_config: dict[str, Any],
-    code: dict[str, str],
-    n_parts: int,
-    *,
-    resume: bool,
-    name: str = MANIFEST,
-) -> str:
-    """Write the manifest of a run, or find that the folder holds this one; returns the digest of what makes it.
+@contextlib.contextmanager
+def parts_of(into: RunFolder, manifest: str, settings: dict[str, Any], n_parts: int) -> Iterator[RunFolder]:
+    """The folder ``log`` of a run's folder, filled within the block, and then recorded in that one.
 
     Args:
-        into: the folder, whose parts lie in its folder ``log``.
-        run_config: what makes the run, JSON types only; ``format`` is that of the parts.
-        code: digests of the code and files that have part in it.
-        n_parts: how many parts it makes.
-        resume: it may hold this run.
-        name: of the manifest.
+        into: the folder of the run.
+        manifest: its name.
+        settings: of the run, see :meth:`recsim_mnar.runs.folder.RunFolder.refuse_other_run`; ``format`` of its parts.
+        n_parts: number of them.
 
     Raises:
-        UserError: the folder holds a run that was made otherwise.
+        UserError: the folder holds another run, or a table that is none of its parts is among them.
     """
-    wanted = {**json.loads(json.dumps(run_config)), "code": code}
-    made = digest_of(wanted)
-    manifest = into.path / name
-    if resume:
-        before = _manifest(manifest)
-        versions = before.pop("made_with", None) if before is not None else None
-        found = into.take_up()
-        # Receipts say what made the files: a manifest that says otherwise was changed since, and is written anew.
-        if found.made == made:
-            versions = found.made_with
-        elif before is None:
-            if found.made is not None or (into.path / INDEX).exists() or manifest.exists():
-                raise UserError(f"cannot resume: {manifest} is missing or damaged: restore it, or name another folder")
-        elif before != wanted:
-            _refuse_other(into.path, before, wanted)
-        if versions is not None:
-            _refuse_versions(into.path, versions)
-        _refuse_strangers(into.path / "log", n_parts, run_config["format"])
-    into.begin(made, made_with())
-    if not manifest.exists():
-        into.made_here(manifest)
-    write_json(manifest, {**wanted, "made_with": made_with()})
-    into.at_the_end(name)
-    return made
-
-
-def _manifest(path: Path) -> dict[str, Any] | None:
-    """What a manifest says; None where there is none, or none that can be read."""
-    try:
-        found = json.loads(told_in(path))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _refuse_other(folder: Path, before: dict[str, Any], wanted: dict[str, Any]) -> None:
-    changed = sorted(key for key in {**before, **wanted} if before.get(key) != wanted.get(key))
-    if changed == ["code"]:
-        if "code" not in before:
-            changed = ["what it says of itself (a version of this package that kept no receipts made it)"]
-        else:
-            names = sorted({**before["code"], **wanted["code"]})
-            changed = [f"the code of {n}" for n in names if before["code"].get(n) != wanted["code"].get(n)]
-    raise UserError(f"cannot resume: {folder} holds a run that differs in {', '.join(changed)}: name another folder")
-
-
-def _refuse_versions(folder: Path, before: Any) -> None:
-    changed = differences(before if isinstance(before, dict) else {}, made_with())
-    if changed:
-        raise UserError(
-            f"cannot resume: {folder} holds a run that was made with other versions: {', '.join(changed)}; "
-            "restore them, or name another folder"
-        )
+    made = into.refuse_other_run(manifest, settings)
+    _refuse_strangers(into.path / "log", n_parts, settings["format"])
+    into.begin_run(manifest, settings, made)
+    with RunFolder.fill(into.path / "log", beside=True) as parts:
+        parts.begin(made)
+        yield parts
+    into.record(f"log/{INDEX}")
 
 
 def _refuse_strangers(log: Path, n_parts: int, form: str) -> None:
@@ -229,8 +133,8 @@ def _firsts(n_users: int) -> range:
 class _Run:
     """A run and the folders that it fills."""
 
-    into: FilledFolder
-    parts: FilledFolder
+    into: RunFolder
+    parts: RunFolder
     world: World
     policy: Policy | SlatePolicy
     run_config: dict[str, Any]

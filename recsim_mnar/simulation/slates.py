@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.log.files import replacing
-from recsim_mnar.log.filled_folder import FilledFolder, filling
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.slates import as_slate_policy, draw
+from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from recsim_mnar.worlds.base import ExposureWorld
@@ -98,12 +98,12 @@ def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: in
 
     That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
     """
-    with filling(folder, resume=True) as into:
+    with RunFolder.fill(folder, beside=True) as into:
         _write_exposures(into, world, policy, n_users, seed, keep_truth)
 
 
 def _write_exposures(
-    into: FilledFolder, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool
+    into: RunFolder, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool
 ) -> None:
     folder = into.path
     exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)

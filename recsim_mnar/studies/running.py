@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,23 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import refuse_link, sweep, told_in, write_json
-from recsim_mnar.log.filled_folder import FilledFolder, filling, is_filled_here
-from recsim_mnar.log.made_with import differences as version_differences
-from recsim_mnar.log.made_with import made_with
-from recsim_mnar.log.owned_folder import holder_of
-from recsim_mnar.log.receipts import INDEX, JOURNAL, digest_of
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
+from recsim_mnar.runs.files import refuse_link, sweep, write_json
+from recsim_mnar.runs.folder import STUDY, RunFolder
+from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.origin import origin_named
 from recsim_mnar.simulation.own_code import of_own_code
 from recsim_mnar.simulation.pools import processes
 from recsim_mnar.studies.result import Study
 from recsim_mnar.studies.tasks import Task, filled, labels_of, tasks_of
 
-__all__ = ["MANIFEST", "TASKS", "differences", "processes", "run_study", "study_folder"]
+__all__ = ["TASKS", "processes", "run_study"]
 
-MANIFEST = "study.json"
 TASKS = "tasks"
 _NAMED = 6
 """Studies that are named one by one where work begins."""
@@ -86,13 +82,13 @@ def run_study(
         setup.resolved()
     if folder is None:
         return _run(tasks, settings, None, executor, report)
-    with study_folder(Path(folder), resume) as into:
-        _begin(into, settings, resume)
+    with RunFolder.fill(Path(folder), resume=resume, what="--out") as into:
+        _begin(into, settings)
         return _run(tasks, settings, into, executor, report)
 
 
 def _run(
-    tasks: list[Task], settings: dict[str, Any], into: FilledFolder | None, executor: Executor | None, report: Report
+    tasks: list[Task], settings: dict[str, Any], into: RunFolder | None, executor: Executor | None, report: Report
 ) -> Study:
     kept = {} if into is None else {t.label: found for t in tasks if (found := _kept(into, t)) is not None}
     missing = [t for t in tasks if t.label not in kept]
@@ -118,7 +114,7 @@ def _left(began: float, done: int, total: int) -> str:
     return f", about {minutes:,.0f} min left" if minutes >= 1 else ""
 
 
-def _kept(into: FilledFolder, task: Task) -> dict[str, Any] | None:
+def _kept(into: RunFolder, task: Task) -> dict[str, Any] | None:
     """The result of a task that an earlier run has left; None where there is none, or none that is whole."""
     if into.whole(_name(task)) is None:
         return None
@@ -162,90 +158,38 @@ def _name(task: Task) -> str:
     return f"{TASKS}/{task.label}.json"
 
 
-@contextlib.contextmanager
-def study_folder(folder: Path, resume: bool) -> Iterator[FilledFolder]:
-    """Own the folder of a study while it is filled: a new one, or with ``resume`` one that holds a study.
+def _begin(into: RunFolder, settings: dict[str, Any]) -> None:
+    """Write the manifest of a study, or find that the folder holds this one."""
+    wanted = {**settings, "code": origin_named(settings["studies"])}
+    made = digest_of({name: value for name, value in wanted.items() if name != "seeds"})
+    into.refuse_other_run(STUDY, wanted, made=made, alike=functools.partial(_of_the_first, into.path))
+    refuse_link(into.path / TASKS)
+    sweep(into.path / TASKS)
+    into.begin_run(STUDY, wanted, made)
+
+
+def _of_the_first(folder: Path, before: Any, wanted: Any) -> tuple[Any, Any]:
+    """The settings there and here, of the catalogues that both have: they do not depend on how many follow.
 
     Raises:
-        UserError: it holds something else, cannot be written, or another process owns it.
+        UserError: there are more of them there.
     """
-    holds = any((folder / name).exists() for name in (MANIFEST, INDEX, JOURNAL))
-    if (folder / MANIFEST).exists() and not resume and holder_of(folder) is None and not is_filled_here(folder):
+    there, here = (_count(settings.get("seeds")) for settings in (before, wanted))
+    if there is None or here is None:
+        return None, wanted
+    first_before, first_wanted = (_first(settings, min(there, here)) for settings in (before, wanted))
+    if here < there and first_before == first_wanted:
         raise UserError(
-            f"--out {folder} exists and is not empty: name another folder, or remove it first (--resume takes up the "
-            "study that it holds)"
-        )
-    with filling(folder, resume=resume and holds, what="--out") as into:
-        yield into
-
-
-def _begin(into: FilledFolder, settings: dict[str, Any], resume: bool) -> None:
-    """Write the manifest of a study, or find that the folder holds this one."""
-    wanted = json.loads(json.dumps(settings))
-    code = origin_named(wanted["studies"])
-    made = digest_of({"studies": wanted["studies"], "seed": wanted["seed"], "code": code})
-    manifest = into.path / MANIFEST
-    if resume:
-        _check_before(into, wanted, code, made)
-        refuse_link(into.path / TASKS)
-        sweep(into.path / TASKS)
-    into.begin(made, made_with())
-    if not manifest.exists():
-        into.made_here(manifest)
-    write_json(manifest, {**wanted, "code": code, "made_with": made_with()})
-    into.at_the_end(MANIFEST)
-
-
-def _check_before(into: FilledFolder, wanted: dict[str, Any], code: dict[str, str], made: str) -> None:
-    """Raise UserError where the folder holds a study that is not this one, or the first catalogues of it."""
-    folder, manifest = into.path, into.path / MANIFEST
-    found = into.take_up()
-    try:
-        before = json.loads(told_in(manifest)) if manifest.exists() else None
-        there = None if before is None else _count(before["seeds"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        before = there = None
-    if before is None or there is None:
-        if found.made != made and (manifest.exists() or found.made is not None):
-            raise UserError(f"--resume: {manifest} is missing or damaged: restore it, or name another folder")
-        return
-    versions = before.pop("made_with", None)
-    if versions is None:
-        raise UserError(f"--resume: {folder} holds a study of a version that kept no receipts: name another folder")
-    here = _count(wanted["seeds"])
-    wanted = {**wanted, "code": code}
-    changed = differences(_first(before, min(there, here)), _first(wanted, min(there, here)))
-    if not changed and here < there:
-        raise UserError(
-            f"--resume: {folder} holds a study of {there} catalogues, of which {here} are asked for: ask for at "
+            f"cannot resume: {folder} holds a study of {there} catalogues, of which {here} are asked for: ask for at "
             "least as many, or name another folder"
         )
-    if changed:
-        raise UserError(f"--resume: {folder} holds a study that differs in {', '.join(changed)}: name another folder")
-    others = version_differences(versions if isinstance(versions, dict) else {}, made_with())
-    if others:
-        raise UserError(
-            f"--resume: {folder} holds a study that was made with other versions: {', '.join(others)}; restore them, "
-            "or name another folder"
-        )
+    return first_before, first_wanted
 
 
-def _count(seeds: int | list[int]) -> int:
-    return seeds if isinstance(seeds, int) else len(seeds)
+def _count(seeds: Any) -> int | None:
+    return len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else None
 
 
 def _first(settings: dict[str, Any], count: int) -> dict[str, Any]:
-    """The settings of a study of the first catalogues alone; they do not depend on how many follow."""
     seeds = settings["seeds"]
-    return {**settings, "seeds": count if isinstance(seeds, int) else seeds[:count]}
-
-
-def differences(before: Any, wanted: Any, path: str = "") -> list[str]:
-    """Where two JSON values differ, as paths with both values."""
-    if isinstance(before, dict) and isinstance(wanted, dict):
-        keys = sorted({*before, *wanted})
-        return [d for k in keys for d in differences(before.get(k), wanted.get(k), f"{path}.{k}" if path else k)]
-    if isinstance(before, list) and isinstance(wanted, list) and len(before) == len(wanted):
-        pairs = enumerate(zip(before, wanted, strict=True))
-        return [d for i, (a, b) in pairs for d in differences(a, b, f"{path}[{i}]")]
-    return [] if before == wanted else [f"{path} ({json.dumps(before)} there, {json.dumps(wanted)} here)"]
+    return {**settings, "seeds": seeds[:count] if isinstance(seeds, list) else count}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_mnar.log.files import write_json
+from recsim_mnar.runs.files import write_json
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "damage"
 NAMES = ("children", "kills", "faults", "fuzz", "disks", "costs", "run")

@@ -21,8 +21,8 @@ from recsim_mnar.fitting.calibration.viewing import CELLS, Views, counted_views,
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
-from recsim_mnar.resuming import work
 from recsim_mnar.rng import check_seed, derive_seed
+from recsim_mnar.runs.stages import work
 from recsim_mnar.worlds.registry import entry_of
 from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
@@ -42,7 +42,7 @@ def calibrate_world(
     assume: Mapping[str, Any] | None = None,
     report: Callable[[str], None] = lambda stage: None,
 ) -> FittedWorld:
-    """Fit a world to a log, and say what the log identifies; :func:`recsim_mnar.resuming.resumable` takes it up.
+    """Fit a world to a log, and say what the log identifies; :func:`recsim_mnar.runs.stages.resumable` takes it up.
 
     Args:
         log: views and recommendations, or either; revealed ratings for the ratings world; or a file's or folder's path.

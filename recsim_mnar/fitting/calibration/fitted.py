@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import replacing
-from recsim_mnar.log.receipts import arrays_digest, digest_of
+from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.receipts import arrays_digest, digest_of
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.registry import entry_of, make_world
 from recsim_mnar.worlds.sessions.catalogue import Catalogue

@@ -21,7 +21,7 @@ from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
-from recsim_mnar.resuming import Form, stage
+from recsim_mnar.runs.stages import Form, stage
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.params import RatingsParams
 from recsim_mnar.worlds.ratings.world import RatingsWorld

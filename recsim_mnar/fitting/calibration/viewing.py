@@ -19,8 +19,8 @@ from recsim_mnar.fitting.calibration.view_model import Cells, ViewModel, fit_vie
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.table import Log
-from recsim_mnar.resuming import fields_of, stage
 from recsim_mnar.rng import Stream
+from recsim_mnar.runs.stages import fields_of, stage
 
 FACTORS = 5
 """As RecoGym's; those of which the log shows no sign fade."""

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.resuming import Form, in_json
 from recsim_mnar.rng import Stream, derive_seed, uniforms
+from recsim_mnar.runs.stages import Form, in_json
 
 Floats = NDArray[np.float64]
 

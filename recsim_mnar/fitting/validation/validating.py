@@ -24,13 +24,13 @@ from recsim_mnar.fitting.validation.checks import (
 from recsim_mnar.fitting.validation.lives import Ints, Lives
 from recsim_mnar.fitting.validation.logging_policy import Shown, shown_in
 from recsim_mnar.fitting.validation.statistics import TABLE, Material, Row
-from recsim_mnar.log.receipts import arrays_digest
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.registry import uniform_policy
 from recsim_mnar.progress import counting
-from recsim_mnar.resuming import stage, work
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
+from recsim_mnar.runs.receipts import arrays_digest
+from recsim_mnar.runs.stages import stage, work
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.named import names_catalogue
 from recsim_mnar.worlds.base import DecisionWorld
@@ -66,7 +66,7 @@ def validate_world(
     most_users: int = MOST_USERS,
     report: Callable[[str], None] = lambda stage: None,
 ) -> Validation:
-    """Hold a world against a log. Within :func:`recsim_mnar.resuming.resumable` it can be taken up.
+    """Hold a world against a log. Within :func:`recsim_mnar.runs.stages.resumable` it can be taken up.
 
     Args:
         world: a :class:`~recsim_mnar.worlds.base.DecisionWorld` with its parameters; a fitted world (what has

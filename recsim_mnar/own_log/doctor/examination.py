@@ -18,12 +18,12 @@ from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.log.parts import SIDECAR
 from recsim_mnar.log.verifying import verify
 from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
 from recsim_mnar.own_log.doctor.propensities import HIGHEST, impossible, mean_weight, propensity_facts, weight_problem
 from recsim_mnar.own_log.events import events_of
 from recsim_mnar.own_log.own_schema import OWN
+from recsim_mnar.runs.receipts import SIDECAR
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 """What a file can be: recommendations with what came of them; who met what; neither."""

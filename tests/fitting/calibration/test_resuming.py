@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from recsim_mnar import resuming
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.validation import validate_world
-from recsim_mnar.log.made_with import made_with
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy import registry
-from recsim_mnar.resuming import fields_of, in_json, resumable, stage, work
 from recsim_mnar.rng import Stream, uniforms
+from recsim_mnar.runs import versions
+from recsim_mnar.runs.stages import fields_of, in_json, resumable, stage, work
+from recsim_mnar.runs.versions import made_with
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -134,7 +134,7 @@ def test_an_interrupted_run_is_not_lost_and_not_mixed_with_another(tmp_path):
     with pytest.raises(UserError, match="left by a run that was interrupted: --resume takes it up"), resumable(folder):
         pass
     with (
-        pytest.raises(UserError, match="a run that differs in seed: remove it"),
+        pytest.raises(UserError, match=r"a run that differs in seed \(0 there, 1 here\): remove it"),
         resumable(folder, resume=True),
         work("sum", lambda: {"of": 2, "seed": 1}),
     ):
@@ -146,7 +146,7 @@ def test_an_interrupted_run_is_not_lost_and_not_mixed_with_another(tmp_path):
 def test_what_another_state_of_the_package_made_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "kept"
     left_at(folder)
-    monkeypatch.setattr(resuming, "made_with", lambda: {**made_with(), "numpy": "0.1"})
+    monkeypatch.setattr(versions, "made_with", lambda: {**made_with(), "numpy": "0.1"})
     with (
         pytest.raises(UserError, match=r"other versions: numpy \(.* there, 0.1 here\)"),
         resumable(folder, resume=True),

@@ -1,8 +1,8 @@
 """Receipts: what a folder's files should be, so that one that is missing, damaged or of another run is noticed.
 
 ``index.json`` lists the files of a folder with their sizes and sha256. It is written last, so a folder without it was
-not finished. While a folder is filled its receipts lie in a journal, a line a file, from which an interrupted run
-learns which of its files are whole.
+not finished. Until then the receipts stand in a journal, one line per file, from which an interrupted run learns which
+of its files are whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import MOST_TOLD, replacing, told_in
+from recsim_mnar.runs.files import LARGEST, read_ours, replacing
 
 INDEX = "index.json"
 JOURNAL = ".receipts.jsonl"
+SIDECAR = ".index.json"
+"""Behind the name of a single file: its receipt."""
 FORMAT = "recsim-mnar index 1"
 _NO_RECEIPTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What bytes that hold no receipts raise."""
@@ -50,6 +52,41 @@ class Receipt:
     rows: int | None = None
     users: tuple[int, int] | None = None
 
+    @classmethod
+    def of(cls, path: Path, name: str, *, rows: int | None = None, users: tuple[int, int] | None = None) -> Receipt:
+        """The receipt, under ``name``, of a file that was just written."""
+        return cls(name, path.stat().st_size, file_digest(path), rows, users)
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> Receipt:
+        """A receipt of what JSON holds.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError, OverflowError: it is none.
+        """
+        rows, users, name = known.get("rows"), known.get("users"), Path(known["file"])
+        if name.is_absolute() or ".." in name.parts or len(known["sha256"]) != 64:
+            raise ValueError("no receipt of a file in this folder")
+        return cls(
+            known["file"],
+            int(known["bytes"]),
+            str(known["sha256"]),
+            None if rows is None else int(rows),
+            None if users is None else (int(users[0]), int(users[1])),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What :meth:`from_json` reads."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def fits(self, folder: Path) -> bool:
+        """Whether the file in this folder is what was written."""
+        path = folder / self.file
+        try:
+            return path.is_file() and path.stat().st_size == self.bytes and file_digest(path) == self.sha256
+        except OSError:
+            return False
+
 
 @dataclass
 class Index:
@@ -57,7 +94,7 @@ class Index:
 
     Attributes:
         receipts: by file.
-        made: digest of what made them: world, policy with its code, seed; None where nobody said.
+        made: digest of what made them: world, policy with its code, seed; None where it is not known.
         made_with: versions of the package and of the libraries, which have no part in ``made``.
     """
 
@@ -67,7 +104,7 @@ class Index:
 
     def text(self) -> str:
         """The one text of this index, with a digest of itself."""
-        files = [_plain(self.receipts[name]) for name in sorted(self.receipts)]
+        files = [self.receipts[name].to_json() for name in sorted(self.receipts)]
         known = {"format": FORMAT, "made": self.made, "made_with": self.made_with, "files": files}
         return json.dumps({**known, "sha256": digest_of(known)}, indent=1, sort_keys=True) + "\n"
 
@@ -88,7 +125,7 @@ class Index:
         try:
             if not path.is_file():
                 return None
-            raw = path.read_bytes() if path.stat().st_size <= MOST_TOLD else b""
+            raw = path.read_bytes() if path.stat().st_size <= LARGEST else b""
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}") from None
         index = cls._parsed(raw)
@@ -105,34 +142,83 @@ class Index:
     def _parsed(cls, raw: bytes) -> Index | None:
         try:
             known = json.loads(raw)
-            receipts = [_receipt(each) for each in known["files"]]
-            index = cls({each.file: each for each in receipts}, known["made"], known["made_with"])
+            receipts = [Receipt.from_json(each) for each in known["files"]]
+            index = cls({each.file: each for each in receipts}, *_made(known))
             return index if index.text().encode() == raw else None
         except _NO_RECEIPTS:
             return None
 
 
-def _plain(receipt: Receipt) -> dict[str, Any]:
-    return {name: value for name, value in asdict(receipt).items() if value is not None}
+class Journal:
+    """The receipts of a folder that is being filled: one line per file, written before the file has its name.
 
-
-def _receipt(known: Mapping[str, Any]) -> Receipt:
-    """A receipt of what JSON holds.
-
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError, OverflowError: it is none.
+    The disk is not waited for. After a loss of power lines may lack, and their files are made again.
     """
-    users = known.get("users")
-    name = Path(known["file"])
-    if name.is_absolute() or ".." in name.parts or len(known["sha256"]) != 64:
-        raise ValueError("no receipt of a file in this folder")
-    return Receipt(
-        known["file"],
-        int(known["bytes"]),
-        str(known["sha256"]),
-        None if known.get("rows") is None else int(known["rows"]),
-        None if users is None else (int(users[0]), int(users[1])),
-    )
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / JOURNAL
+        self._file: int | None = None
+
+    def read(self) -> Index:
+        """Its receipts; lines that were cut off or changed do not count."""
+        found = Index()
+        try:
+            lines = read_ours(self.path).splitlines()
+        except OSError:
+            return found
+        for known in _entries(lines):
+            try:
+                if "made" in known:
+                    found = Index({}, *_made(known))
+                else:
+                    receipt = Receipt.from_json(known)
+                    found.receipts[receipt.file] = receipt
+            except _NO_RECEIPTS:
+                continue
+        return found
+
+    def begin(self, index: Index) -> None:
+        """Start anew, with what is known."""
+        entries = [{"made": index.made, "made_with": index.made_with}]
+        entries += [each.to_json() for each in index.receipts.values()]
+        self.close(remove=False)
+        with replacing(self.path) as temporary:
+            temporary.write_bytes(b"".join(map(_line, entries)))
+            self._file = os.open(temporary, os.O_WRONLY | os.O_APPEND)  # not by a name that others know
+
+    def add(self, receipt: Receipt) -> None:
+        """Append a receipt."""
+        if self._file is None:
+            raise RuntimeError("a receipt before the journal was begun")
+        os.write(self._file, _line(receipt.to_json()))
+
+    def close(self, *, remove: bool) -> None:
+        """Stop writing; with ``remove`` take the file away."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        if remove:
+            self.path.unlink(missing_ok=True)
+
+
+def _made(known: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
+    made = known["made"]
+    return None if made is None else str(made), dict(known["made_with"])
+
+
+def _entries(lines: list[bytes]) -> Iterator[Any]:
+    """What whole lines of a journal hold."""
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            if digest_of(entry["entry"]) == entry["sha256"]:
+                yield entry["entry"]
+        except _NO_RECEIPTS:
+            continue
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return json.dumps({"entry": entry, "sha256": digest_of(entry)}, sort_keys=True).encode() + b"\n"
 
 
 def digest_of(value: Any) -> str:
@@ -153,79 +239,3 @@ def file_digest(path: str | os.PathLike[str]) -> str:
     """Sha256 of a file; other threads run meanwhile."""
     with open(path, "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def receipt_of(path: Path, name: str, *, rows: int | None = None, users: tuple[int, int] | None = None) -> Receipt:
-    """The receipt, under ``name``, of a file that was just written."""
-    return Receipt(name, path.stat().st_size, file_digest(path), rows, users)
-
-
-def is_as(folder: Path, receipt: Receipt) -> bool:
-    """Whether a file is what its receipt says."""
-    path = folder / receipt.file
-    try:
-        return path.is_file() and path.stat().st_size == receipt.bytes and file_digest(path) == receipt.sha256
-    except OSError:
-        return False
-
-
-class Journal:
-    """The receipts of a folder that is being filled: a line a file, written before the file has its name.
-
-    The disk is not waited for. After a loss of power lines may lack, and the files that they told of are made again.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / JOURNAL
-        self._file: int | None = None
-
-    def read(self) -> Index:
-        """What it holds; lines that were cut off or changed do not count."""
-        found = Index()
-        try:
-            lines = told_in(self.path).splitlines()
-        except OSError:
-            return found
-        for line in lines:
-            try:
-                entry = json.loads(line)
-                if digest_of(entry["entry"]) != entry["sha256"]:
-                    continue
-                known = entry["entry"]
-                if "made" in known:
-                    found = Index({}, known["made"], known["made_with"])
-                else:
-                    receipt = _receipt(known)
-                    found.receipts[receipt.file] = receipt
-            except _NO_RECEIPTS:
-                continue
-        return found
-
-    def begin(self, index: Index) -> None:
-        """Start anew, with what is known."""
-        with replacing(self.path) as temporary:
-            temporary.write_bytes(b"".join(_lines(index)))
-            self._file = os.open(temporary, os.O_WRONLY | os.O_APPEND)  # not by a name that others know
-
-    def add(self, receipt: Receipt) -> None:
-        """Append a receipt."""
-        assert self._file is not None
-        os.write(self._file, _line(_plain(receipt)))
-
-    def close(self, *, remove: bool) -> None:
-        """Stop writing; with ``remove`` take the file away."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-        if remove:
-            self.path.unlink(missing_ok=True)
-
-
-def _lines(index: Index) -> Iterable[bytes]:
-    yield _line({"made": index.made, "made_with": index.made_with})
-    for receipt in index.receipts.values():
-        yield _line(_plain(receipt))
-
-
-def _line(entry: dict[str, Any]) -> bytes:
-    return json.dumps({"entry": entry, "sha256": digest_of(entry)}, sort_keys=True).encode() + b"\n"

@@ -7,8 +7,11 @@ import functools
 import hashlib
 import platform
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from recsim_mnar.errors import UserError
 
 _LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "pyarrow")
 _NO_PART = ("cli", "testing", "export", "report", "warming.py")
@@ -70,7 +73,12 @@ def _sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def differences(before: dict[str, str], here: dict[str, str]) -> list[str]:
-    """What differs, in words."""
+def refuse_other_versions(what: str, before: Mapping[str, str]) -> None:
+    """Raise UserError where an earlier run, of which ``what`` says where it is, was made with other versions."""
+    here = made_with() if before else {}
     names = [name for name in {**before, **here} if before.get(name) != here.get(name)]
-    return [f"{name} ({before.get(name, 'none')} there, {here.get(name, 'none')} here)" for name in names]
+    if names:
+        changed = [f"{name} ({before.get(name, 'none')} there, {here.get(name, 'none')} here)" for name in names]
+        raise UserError(
+            f"cannot resume: {what} with other versions: {', '.join(changed)}; restore them, or name another folder"
+        )

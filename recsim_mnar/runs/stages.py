@@ -1,8 +1,8 @@
-"""What is done of long work: the values of its stages, kept in a folder until the whole is done.
+"""Stages of long work, whose values are kept in a folder until the whole is done.
 
 ``with resumable(folder): ...`` keeps them, and with ``resume`` takes up those that an interrupted run left. The work
-itself says what it is (:func:`work`) and names its stages (:func:`stage`); outside such a block a stage is simply made.
-A stage's value is the same bits whether it was made now, was kept, or nothing is kept at all.
+names itself (:func:`work`) and its stages (:func:`stage`); outside such a block a stage is simply made. A stage's value
+is the same bits whether it was made now, was kept, or nothing is kept at all.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import refuse_link, replacing, sweep, write_json
-from recsim_mnar.log.filled_folder import FilledFolder, filling
-from recsim_mnar.log.made_with import differences, made_with
-from recsim_mnar.log.owned_folder import holder_of
-from recsim_mnar.log.receipts import INDEX, JOURNAL
+from recsim_mnar.runs.files import refuse_link, replacing, sweep, write_json
+from recsim_mnar.runs.folder import RunFolder, refuse_differences
+from recsim_mnar.runs.lock import holder_of
+from recsim_mnar.runs.receipts import INDEX, JOURNAL
+from recsim_mnar.runs.versions import refuse_other_versions
 
 Value = TypeVar("Value")
 Arrays = Mapping[str, NDArray[Any]]
@@ -87,7 +87,7 @@ class OtherWorkError(UserError):
 class _Kept:
     """The folder that stages are kept in, and within which work one is."""
 
-    def __init__(self, into: FilledFolder, within: str = "") -> None:
+    def __init__(self, into: RunFolder, within: str = "") -> None:
         self.into, self.within = into, within
         self.taken: set[str] = set()
 
@@ -111,18 +111,12 @@ def resumable(folder: str | Path, *, resume: bool = False) -> Iterator[None]:
             the package or its libraries, it cannot be written, or another process fills it.
     """
     folder = Path(folder)
-    holds = any((folder / name).exists() for name in (INDEX, JOURNAL))
-    if holds and not resume and holder_of(folder) is None:
-        raise OtherWorkError(f"{folder} was left by a run that was interrupted: --resume takes it up; or remove it")
-    with filling(folder, resume=resume and holds) as into:
-        versions = into.take_up().made_with
-        others = differences(versions, made_with()) if versions else []
-        if others:
-            raise OtherWorkError(
-                f"cannot resume: {folder} was begun with other versions: {', '.join(others)}; restore them, or remove "
-                "the folder"
-            )
-        into.begin(_STAGES, made_with())
+    left = any((folder / name).exists() for name in (INDEX, JOURNAL))
+    if left and not resume and holder_of(folder) is None:
+        raise UserError(f"{folder} was left by a run that was interrupted: --resume takes it up; or remove it")
+    with RunFolder.fill(folder, resume=resume) as into:
+        refuse_other_versions(f"{folder} holds work that was begun", into.index.made_with)
+        into.begin(_STAGES)
         before = _kept.set(_Kept(into))
         try:
             yield
@@ -135,11 +129,11 @@ def resumable(folder: str | Path, *, resume: bool = False) -> Iterator[None]:
             _kept.reset(before)
         _drop_all(into)
     (folder / INDEX).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # somebody else's file lies in it
+    with contextlib.suppress(OSError):  # somebody else's file is in it
         folder.rmdir()
 
 
-def _drop_all(into: FilledFolder) -> None:
+def _drop_all(into: RunFolder) -> None:
     for name in [*into.index.receipts]:
         into.drop(name)
 
@@ -177,7 +171,7 @@ def work(name: str, of: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         yield
         return
     inner = _Kept(outer.into, f"{outer.within}{name}.")
-    _hold_against(inner, json.loads(json.dumps(dict(of()), default=str)))
+    _begin(inner, json.loads(json.dumps(dict(of()), default=str)))
     before = _kept.set(inner)
     try:
         yield
@@ -185,17 +179,16 @@ def work(name: str, of: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         _kept.reset(before)
 
 
-def _hold_against(kept: _Kept, wanted: dict[str, Any]) -> None:
+def _begin(kept: _Kept, wanted: dict[str, Any]) -> None:
+    """Write what the work is of, or find that what is kept is of the same."""
     name = f"{kept.within}json"
     path = kept.into.path / name
     if kept.into.whole(name) is not None:
-        there = json.loads(path.read_text())
-        changed = sorted(key for key in {**there, **wanted} if there.get(key) != wanted.get(key))
-        if changed:
-            raise OtherWorkError(
-                f"cannot resume: {kept.into.path} is of a run that differs in {', '.join(changed)}: remove it, or give "
-                "the command as it was"
-            )
+        remedy = "remove it, or give the command as it was"
+        try:
+            refuse_differences(f"{kept.into.path} is of a run", json.loads(path.read_text()), wanted, remedy)
+        except UserError as error:
+            raise OtherWorkError(str(error)) from None
         return
     kept.into.made_here(path)
     with kept.into.recording(name):
