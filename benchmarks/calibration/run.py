@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
-from recsim_mnar.fitting.calibration.functionals import functionals
 from recsim_mnar.runs.files import write_json
+from recsim_mnar.worlds.sessions.invariants import functionals
 
 HERE = Path(__file__).parent
 KEPT = HERE / "runs" / "sbc.jsonl"

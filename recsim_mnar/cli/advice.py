@@ -38,7 +38,7 @@ def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
     and a page into a folder.
     """
     from recsim_mnar.fitting.advice import advise_on
-    from recsim_mnar.fitting.calibration.reading import read_to_fit
+    from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.protocols.records import plain
     from recsim_mnar.report.advice_page import write_advice
     from recsim_mnar.runs.files import write_json

@@ -41,7 +41,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     LOG's; a link or a log that no world is like is refused.
     """
     from recsim_mnar.fitting.calibration import calibrate_world
-    from recsim_mnar.fitting.calibration.reading import read_to_fit
+    from recsim_mnar.own_log.sources import read_to_fit
 
     json_output.check(log, out)
     _check_out(out, log)

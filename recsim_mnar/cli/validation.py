@@ -47,9 +47,9 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     WORLD is a WORLD.toml of `calibrate`, which is fitted anew on half of the users and held against the others, or a
     world's name with --preset and --set.
     """
-    from recsim_mnar.fitting.calibration.reading import read_to_fit
     from recsim_mnar.fitting.validation import validate_world
     from recsim_mnar.log.ratings import Ratings, log_of_ratings
+    from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.validation_page import legend_lines, sentence_lines, table_lines, write_validation
 
     out = options.pop("out")

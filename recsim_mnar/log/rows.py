@@ -30,6 +30,11 @@ def user_starts(users: ArrayLike) -> NDArray[np.int64]:
     return np.flatnonzero(user_begins(users))
 
 
+def user_numbers(users: ArrayLike) -> NDArray[np.int64]:
+    """(n,) users numbered 0, 1, ... in their order; rows stand user by user."""
+    return np.cumsum(user_begins(users)) - 1
+
+
 def steps_within(users: ArrayLike) -> NDArray[np.int64]:
     """(n,) position of each row among those of its user, from 0; rows stand user by user."""
     given = np.asarray(users)

@@ -56,17 +56,17 @@ class OwnLogs:
     lines: list[str]
 
 
-def needs_numbering(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a table of one's own, not a log with the columns of this package's.
-
-    Raises:
-        UserError: no such file, or one that cannot be read.
-    """
-    path = Path(path)
-    required = {column.name for column in schema.COLUMNS if column.null is None}
+def names_in(path: Path) -> list[str]:
+    """The names of a table's columns; UserError where there is no such file, or one that cannot be read."""
     if path.is_dir() or kind_of(path) in BINARY:
-        return not required <= set(column_names(path))
-    return not required <= set(TableFile.open(path, "a log").names)
+        return list(column_names(path))
+    return list(TableFile.open(path, "a log").names)
+
+
+def needs_numbering(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a table of one's own, without the columns of this package's; UserError as :func:`names_in`."""
+    required = {column.name for column in schema.COLUMNS if column.null is None}
+    return not required <= set(names_in(Path(path)))
 
 
 def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | None = None) -> OwnLogs:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.log.contexts import ContextRule
-from recsim_mnar.log.rows import user_begins
+from recsim_mnar.log.rows import user_numbers
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Floats, Ints, Policy
 from recsim_mnar.policy.features import FeaturePolicy
@@ -38,7 +38,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     if n_items > MOST_ITEMS:
         return found
     organic = log.organic()
-    owner = np.cumsum(user_begins(organic["user"])) - 1
+    owner = user_numbers(organic["user"])
     views = sparse.csr_array((np.ones(len(owner)), (owner, organic["item"])), shape=(len(owner), n_items))
     like = np.asarray((views.T @ views).todense())
     norm = np.sqrt(np.maximum(np.diag(like), 1e-300))

@@ -33,10 +33,10 @@ from recsim_mnar.fitting.advice.deciding import (
     turned,
 )
 from recsim_mnar.fitting.advice.foreseeing import histories
-from recsim_mnar.fitting.calibration.reading import read_to_fit
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.plan.users import users_an_arm
+from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.policy import registry
 from recsim_mnar.policy.softening import EpsilonMixture
 from recsim_mnar.simulation.named import n_items_of

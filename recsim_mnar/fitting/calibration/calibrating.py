@@ -14,15 +14,17 @@ from recsim_mnar.fitting.calibration.clicks import Shown, fit_clicks
 from recsim_mnar.fitting.calibration.fitted import FittedWorld
 from recsim_mnar.fitting.calibration.members import LINK_SURE, Maker, identified_by
 from recsim_mnar.fitting.calibration.ratings import fit_ratings, ratings_of
-from recsim_mnar.fitting.calibration.reading import read_to_fit
 from recsim_mnar.fitting.calibration.transitions import clock_of, transitions_of
 from recsim_mnar.fitting.calibration.view_model import interests_of
-from recsim_mnar.fitting.calibration.viewing import CELLS, Views, counted_views, steps_of_users, views_of
+from recsim_mnar.fitting.calibration.viewing import CELLS, Views, counted_views, views_of
 from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.log.rows import user_numbers
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.stages import work
+from recsim_mnar.simulation.named import n_items_of
 from recsim_mnar.worlds.registry import entry_of
 from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
@@ -74,21 +76,12 @@ def calibrate_world(
         ratings = log if isinstance(log, Ratings) else ratings_of(log, n_items)
         with work("calibrate", lambda: {**asked, "n_items": ratings.n_items, "log": ratings.digest()}):
             return fit_ratings(ratings, n_members=ensemble, seed=seed, assume=assume, report=report)
-    events, n_items = log, _n_items(log) if n_items is None else n_items
+    events, n_items = log, n_items_of(log) if n_items is None else n_items
+    if n_items == 0:
+        raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
     events.validate(n_items)
     with work("calibrate", lambda: {**asked, "n_items": n_items, "log": events.digest(optional=True)}):
         return _fit_sessions(events, n_items, ensemble, seed, assume, report)
-
-
-def _n_items(log: Log) -> int:
-    told = log.provenance.get("world")
-    known = told.get("params", {}).get("n_items") if isinstance(told, dict) else None
-    if isinstance(known, int) and known > 0:
-        return known
-    largest = [int(np.max(log[name], initial=-1)) for name in ("item", "action")]
-    if max(largest) < 0:
-        raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
-    return max(largest) + 1
 
 
 def _fit_sessions(
@@ -148,7 +141,7 @@ def _refuse(log: Log, n_users: int) -> None:
 
 def _shown(log: Log, views: Views | None, n_items: int) -> Shown:
     """Recommendations with their users' interests; without views nothing is known of users."""
-    everyone = steps_of_users(log["user"])
+    everyone = user_numbers(log["user"])
     rows = np.flatnonzero(log.is_bandit)
     if len(rows) > _MOST_SHOWN:
         rows = rows[np.linspace(0, len(rows) - 1, _MOST_SHOWN).astype(np.int64)]
@@ -174,8 +167,7 @@ def _shown(log: Log, views: Views | None, n_items: int) -> Shown:
 
 
 def _method(facts: Mapping[str, Any]) -> list[str]:
-    refused = facts.get("click_links_refused", {})
-    lines = [f"click link {link} is refused: {why}" for link, why in refused.items()]
+    lines = [f"click link {link} is refused: {why}" for link, why in facts.get("click_links_refused", {}).items()]
     if len(facts.get("click_evidence", ())) < 2:
         return lines
     weight = facts["click_link_weight"]

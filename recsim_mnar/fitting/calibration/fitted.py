@@ -57,12 +57,6 @@ class FittedWorld:
         more = {} if self.catalogues is None else {"catalogue": self.catalogues[0 if i is None else i + 1]}
         return kind(params, **more)
 
-    def names(self) -> list[str]:
-        """What names each member as a world, ``WORLD.toml#1`` and so on; UserError before it is saved."""
-        if self.path is None:
-            raise UserError("a fitted world is named by its file: save it first")
-        return [f"{self.path}#{i + 1}" for i in range(len(self.ensemble))]
-
     def to_dict(self) -> dict[str, Any]:
         """All but arrays, JSON types."""
         best = self.params.to_dict()
@@ -105,10 +99,8 @@ class FittedWorld:
         return dataclasses.replace(self, path=path)
 
     def _arrays(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for i, catalogue in enumerate(self.catalogues or []):
-            found |= {f"{name}_{i}" if i else name: values for name, values in catalogue.arrays().items()}
-        return found
+        arrays = ((i, *array) for i, each in enumerate(self.catalogues or []) for array in each.arrays().items())
+        return {f"{name}_{i}" if i else name: values for i, name, values in arrays}
 
     @classmethod
     def load(cls, path: str | Path) -> FittedWorld:

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar import rng
 from recsim_mnar.fitting.calibration.clicks import PRIORS, ClickModel, Draw
-from recsim_mnar.fitting.calibration.functionals import OF_CLICKS, OF_VIEWS, SAYS, functionals, mean_square_time
 from recsim_mnar.fitting.calibration.transitions import Transitions, rows_of
 from recsim_mnar.fitting.calibration.viewing import Views, expected, match_popularity
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.progress import counting
-from recsim_mnar.rng import Stream, derive_seed
+from recsim_mnar.rng import Stream, derive_seed, normals, uniforms
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, checked_catalogue
+from recsim_mnar.worlds.sessions.invariants import OF_CLICKS, OF_VIEWS, SAYS, functionals, mean_square_time
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
@@ -63,7 +62,7 @@ class Maker:
 
     def member(self, i: int) -> Member:
         """The ensemble's i-th."""
-        u = rng.uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2)).tolist()
+        u = uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2)).tolist()
         free, turned = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}, self._turned(i)
         factors, offsets, drift, grown = self._drawn_views(i, turned)
         if self.clicks is None:
@@ -91,13 +90,11 @@ class Maker:
         return params, checked_catalogue(factors, offsets, beta, clicks.theta[:, -1], where="the fit")
 
     def _drawn_views(self, i: int, turned: Floats) -> tuple[Floats, Floats, float, float]:
-        """Factors by their curvature; shares, strength and drift as of users drawn with weights (Rubin 1981)."""
+        """Factors by their curvature; shares, strength and drift as of users with weights."""
         views = self.views
         if views is None:
             return turned, np.zeros(self.n_items), 0.0, 1.0
-        seed = derive_seed(self.seed, f"calibrate/member/{i}")
-        weights = -np.log1p(-rng.uniforms(seed, Stream.BOOTSTRAP, np.arange(len(views.lives.lengths)), 0))
-        weights /= weights.mean()
+        weights = weights_of_users(self.seed, i, len(views.lives.lengths))
         own = np.bincount(views.item, weights[views.user], self.n_items) + 0.5
         lives = replace(views.lives, log_shares=views.shares.settled(np.log(own / own.sum()) - views.shares.logs))
         offsets, scales = views.scales.offsets, views.scales
@@ -128,7 +125,7 @@ class Maker:
             mean = mean + np.einsum("pij,pj->pi", gain, theta[:, :-1] - r * mean)
             spread = spread - r * np.einsum("pij,pjk->pik", gain, spread)
             spread = (spread + np.swapaxes(spread, 1, 2)) / 2 + 1e-10 * np.eye(k)
-        noise = rng.normals(derive_seed(self.seed, f"calibrate/member/{i}"), Stream.CATALOGUE, 0, mean.shape)
+        noise = normals(derive_seed(self.seed, f"calibrate/member/{i}"), Stream.CATALOGUE, 0, mean.shape)
         return np.asarray(mean + np.einsum("pkl,pl->pk", np.linalg.cholesky(spread), noise))
 
     def _unknown_clicks(self, factors: Floats, i: int | None) -> Draw:
@@ -136,12 +133,19 @@ class Maker:
         prior, k = PRIORS[LOGISTIC], factors.shape[1]
         normal = np.zeros((self.n_items + 1, k + 4))
         if i is not None:
-            normal = rng.normals(derive_seed(self.seed, "calibrate/unknown"), Stream.BOOTSTRAP, i, normal.shape)
+            normal = normals(derive_seed(self.seed, "calibrate/unknown"), Stream.BOOTSTRAP, i, normal.shape)
         r, b0, s, s_b = normal[-1, :4] * [prior.relations, prior.levels, prior.factors, prior.offsets]
         r = prior.relations if i is None else r
         offsets = prior.level + b0 + abs(s_b) * normal[:-1, -1:]
         theta = np.concatenate([r * factors + abs(s) * normal[:-1, :k], offsets], axis=1)
         return Draw(theta, LOGISTIC, float(r), float(abs(s)))
+
+
+def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
+    """(n_users,) of mean 1, those of the i-th member's Bayesian bootstrap (Rubin 1981)."""
+    own = derive_seed(seed, f"calibrate/member/{i}")
+    weights = -np.log1p(-uniforms(own, Stream.BOOTSTRAP, np.arange(n_users), 0))
+    return np.asarray(weights / weights.mean())
 
 
 def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Table, Table]:

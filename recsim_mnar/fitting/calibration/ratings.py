@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration.fitted import FittedWorld
-from recsim_mnar.fitting.calibration.members import interval
+from recsim_mnar.fitting.calibration.members import interval, weights_of_users
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.progress import counting
 from recsim_mnar.runs.stages import Form, stage
+from recsim_mnar.simulation.named import items_told
 from recsim_mnar.worlds.ratings.observation import STARS, observe, relative_propensity
 from recsim_mnar.worlds.ratings.params import RatingsParams
 from recsim_mnar.worlds.ratings.world import RatingsWorld
@@ -49,8 +49,8 @@ def ratings_of(log: Log, n_items: int | None) -> Ratings:
         raise UserError("the log has no revealed ratings (organic rows with a reward): the ratings world needs them")
     users, user = np.unique(log["user"][rated], return_inverse=True)
     item = log["item"][rated].astype(np.int64)
-    known = log.provenance.get("world", {}).get("params", {}).get("n_items")
-    return Ratings(user, item, log["reward"][rated], len(users), int(n_items or known or item.max() + 1))
+    n_items = n_items or items_told(log.provenance, int(item.max()) + 1)
+    return Ratings(user, item, log["reward"][rated], len(users), n_items)
 
 
 def fit_ratings(
@@ -70,9 +70,7 @@ def fit_ratings(
     best = _params(point, shares, density, n_items, assume)
     members = []
     for i in counting(range(n_members), "worlds"):
-        own = rng.derive_seed(seed, f"calibrate/member/{i}")
-        by_user = -np.log1p(-rng.uniforms(own, rng.Stream.BOOTSTRAP, np.arange(ratings.n_users), 0))
-        weights = (by_user / by_user.mean())[ratings.users]
+        weights = weights_of_users(seed, i, ratings.n_users)[ratings.users]
         moved = point + np.linalg.lstsq(slope, _statistics(ratings, weights) - seen, rcond=1e-2)[0]
         moved, more = np.clip(moved, _LOW, _HIGH), {"catalogue_seed": i + 1, **assume}
         members.append(_params(moved, _shares(ratings.values, weights), density, n_items, more))
@@ -94,9 +92,8 @@ def _statistics(ratings: Ratings, w: Floats) -> Floats:
     left, grand = values - mean[items], float((w * values).sum() / w.sum())
     enough = np.bincount(items, minlength=n_items) > 1
     inner = float((w * left**2)[enough[items]].sum() / max(float((count - doubled)[enough].sum()), 1e-9))
-    between = float(
-        (count * ((mean - grand) ** 2 - inner * doubled / np.maximum(count, 1e-9)))[enough].sum() / count.sum()
-    )
+    noise = inner * doubled / np.maximum(count, 1e-9)
+    between = float((count * ((mean - grand) ** 2 - noise))[enough].sum() / count.sum())
     reveals = np.log(np.maximum(count, 0.5))
     slope = float((count * (mean - grand) * (reveals - (count * reveals).sum() / count.sum())).sum() / count.sum())
     return np.array([between, _tastes(ratings, left, w), slope])

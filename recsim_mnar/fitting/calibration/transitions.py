@@ -50,9 +50,8 @@ def rows_of(found: Transitions, seed: int, member: int | None = None) -> dict[st
     if member is not None:
         seeds = (rng.derive_seed(seed, f"transitions/{k}") for k in (0, 1))
         u = [np.maximum(rng.uniforms(own, rng.Stream.BOOTSTRAP, member, np.arange(3)), 1e-300) for own in seeds]
-        organic, bandit = (
-            np.maximum(gammaincinv(row, own), 1e-12) for row, own in zip((organic, bandit), u, strict=True)
-        )
+        rows = zip((organic, bandit), u, strict=True)
+        organic, bandit = (np.maximum(gammaincinv(row, own), 1e-12) for row, own in rows)
     if found.both:
         names = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
         values = (*organic[1:] / organic.sum(), *bandit[[0, 2]] / bandit.sum())

@@ -13,20 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recsim_mnar import rng
-from recsim_mnar.fitting.calibration.functionals import interests_at, n_points, points, softmax, views_before
 from recsim_mnar.fitting.calibration.view_model import Cells, ViewModel, fit_views
 from recsim_mnar.log.columns import Floats, Ints
-from recsim_mnar.log.rows import user_begins
+from recsim_mnar.log.rows import user_numbers
 from recsim_mnar.log.table import Log
-from recsim_mnar.rng import Stream
+from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.runs.stages import fields_of, stage
+from recsim_mnar.worlds.sessions.invariants import interests_at, n_points, points, softmax, views_before
 
 FACTORS = 5
 """As RecoGym's; those of which the log shows no sign fade."""
-CELLS = 4_000_000
+CELLS, _MOST_USERS = 4_000_000, 4000
 """Of a table of users by items that memory bears."""
-_MOST_USERS = 4000
 _NEAR, _FAR = (1, 2), (20, 10, 5)
 _PAIRS, _LONG_LIVES, _PLACES = 2000, 100, 4
 _STEPS = (0.05, 0.002)
@@ -94,14 +92,14 @@ class Views:
 def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -> Views:
     """Fit what is viewed: a log of at least one view of P = ``n_items`` items; ``report`` is told of each stage."""
     organic = log.organic()
-    user, item = steps_of_users(organic["user"]), organic["item"].astype(np.int64)
+    user, item = user_numbers(organic["user"]), organic["item"].astype(np.int64)
     lengths = np.bincount(user)
     by_item = np.bincount(item, minlength=n_items) / len(item)
     repeats = len(item) - len(np.unique(user * n_items + item))
     no_repeats = repeats == 0 and float((lengths * (lengths - 1.0)).sum() / 2 * (by_item**2).sum()) > 5.0
     shares = shares_of(user, item, n_items)
     lives = Lives(lengths, shares.settled(), no_repeats, () if no_repeats else far_lags(lengths))
-    drawn = np.argsort(rng.uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
+    drawn = np.argsort(uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
     kept = np.sort(drawn[: min(_MOST_USERS, max(CELLS // n_items, 200))])
     counts, most = counted_views(user, item, kept, n_items), min(FACTORS, n_items - 1)
     report(f"fit what is viewed, {most} factors")
@@ -132,11 +130,6 @@ def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
         centre = float((weights * logs).sum() / weights.sum())
         between = max(float((weights**2 * ((logs - centre) ** 2 - errors)).sum() / (weights**2).sum()), 1e-6)
     return Shares(logs, centre, between / (between + errors))
-
-
-def steps_of_users(user: Ints) -> Ints:
-    """Users numbered 0, 1, ... in their order of rows, (n,)."""
-    return np.cumsum(user_begins(user)) - 1
 
 
 def counted_views(user: Ints, item: Ints, wanted: Ints, n_items: int) -> Cells:

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.ratings import split_folds
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.runs.stages import Form, in_json
-
-Floats = NDArray[np.float64]
 
 MATCHES, CLOSE, OFF, CANNOT_SAY = "matches", "close", "off", "cannot say"
 LEVEL = 0.025
@@ -27,11 +27,9 @@ LEVEL = 0.025
 _WIDE = 2.0
 """A check that finds nothing must have been able to see a difference of so many tolerances, or it cannot say."""
 CUMULATIVE, SHARES, SCALED, STANDARD = "cumulative", "shares", "scaled", "standard"
-FOLDS, _RIDGE = 5, 1.0
-"""Of the classifier."""
 _CELLS = 1 << 23
 """Numbers held at once while groups are summed: 64 MB of float64."""
-_PICTURED, _NAMED = 60, 5
+FOLDS, _PICTURED, _NAMED = 5, 60, 5
 
 
 @dataclass(frozen=True)
@@ -74,14 +72,8 @@ class Check:
         """Whether its test says that the world is not the log's."""
         return self.p_adjusted is not None and self.p_adjusted <= LEVEL
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        return dataclasses.asdict(self)
 
-
-CHECKS: Form[list[Check]] = in_json(
-    lambda checks: [check.to_dict() for check in checks], lambda told: [Check(**each) for each in told]
-)
+CHECKS: Form[list[Check]] = in_json(lambda some: [vars(c) for c in some], lambda told: [Check(**c) for c in told])
 """How checks lie in a file."""
 
 
@@ -131,17 +123,15 @@ class Validation:
         return {
             "valid_for": self.valid_for, "not_valid_for": self.not_valid_for, "cannot_say": self.cannot_say,
             "not_checked": self.not_checked, "notes": self.notes, "facts": self.facts,
-            "checks": [check.to_dict() for check in self.checks],
+            "checks": [vars(check) for check in self.checks],
         }  # fmt: skip
 
 
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: rejecting those up to a level errs with at most that probability, over all of them."""
-    adjusted, running = [0.0] * len(p), 0.0
-    for place, index in enumerate(np.argsort(p, kind="stable")):
-        running = max(running, min(1.0, (len(p) - place) * p[index]))
-        adjusted[index] = running
-    return adjusted
+    order = np.argsort(p, kind="stable")
+    times = np.arange(len(p), 0, -1) * np.asarray(p, np.float64)[order]
+    return [float(each) for each in np.minimum(np.maximum.accumulate(times), 1.0)[np.argsort(order)]]
 
 
 def graded(checks: Sequence[Check]) -> list[Check]:
@@ -161,10 +151,8 @@ def _graded(check: Check, adjusted: float) -> Check:
         MATCHES: "not told apart", CLOSE: "told apart, by little", OFF: "told apart",
         CANNOT_SAY: f"too few users to tell less than {check.visible:.3g}",
     }[grade]  # fmt: skip
-    says = (
-        f"{check.what}: {check.real:.4g} real, {check.simulated:.4g} simulated; {check.distance:.3g} apart, by chance "
-        f"{check.chance:.3g}: {ending}"
-    )
+    sides = f"{check.what}: {check.real:.4g} real, {check.simulated:.4g} simulated"
+    says = f"{sides}; {check.distance:.3g} apart, by chance {check.chance:.3g}: {ending}"
     return dataclasses.replace(check, grade=grade, says=says)
 
 
@@ -172,10 +160,9 @@ def _graded(check: Check, adjusted: float) -> Check:
 class Columns:
     """Columns of each user's own, whose sums over a group are all that a statistic needs; U users.
 
-    ``values`` reduces sums of groups (P, k) to values (P, v), ``headline`` to one telling number (P,).
-
     Attributes:
         sums: (U, k) sums over each user's rows; an array or a scipy sparse array.
+        values, headline: reduce sums of groups (P, k) to values (P, v), and to one telling number (P,).
         distance: :data:`CUMULATIVE`: largest gap between cumulative shares; :data:`SHARES`: half the sum of their
             absolute differences, tested by the sum of (a - b)^2 / (a + b); :data:`SCALED`: differences relative to the
             values, root mean square with each value's precision as its weight, tested in the metric of their
@@ -222,10 +209,9 @@ class Groups:
 
 
 def compared(c: Columns, groups: Groups) -> dict[str, Any]:
-    """Simulated users held against held-out ones, and both against the same users divided by chance.
+    """What a :class:`Check` says, by name, of simulated and held-out users, and of the same users divided by chance.
 
-    What a :class:`Check` says of them, by name. ``p`` is the share of divisions as far apart, the one found among them;
-    the picture has the range that chance gives the real values (.05 to .95).
+    ``p`` is the share of divisions as far apart, the one found among them; the picture has chance's .05 to .95.
     """
     tested = c.sums[groups.n_known :]
     total = _sum(np.ones((1, tested.shape[0])), tested)
@@ -324,16 +310,13 @@ def telling_apart(columns: Sequence[Columns], groups: Groups) -> list[Check]:
 def told_apart(features: Floats, labels: Floats, seed: int) -> Floats:
     """(P,) areas under the ROC curve, mean over folds, of least squares on normal scores of features and their squares.
 
-    Of features (n, f) and divisions (P, n), 1 for users of the first group, else 0; .5 is chance. The folds and all
-    products are the same for every division of the users, so that chance is known exactly.
+    Of features (n, f) and divisions (P, n), whose folds and products are the same, so that chance is known exactly.
     """
-    x, n = _scores(features), len(features)
-    fold = np.argsort(np.argsort(uniforms(seed, Stream.PROTOCOL, np.arange(n), 0), kind="stable")) % FOLDS
-    total = np.zeros(len(labels))
+    x, fold, total = _scores(features), split_folds(len(features), FOLDS, seed), np.zeros(len(labels))
     for i in range(FOLDS):
         train, test = fold != i, fold == i
         centred = labels[:, train] - labels[:, train].mean(axis=1, keepdims=True)
-        gram = x[train].T @ x[train] + _RIDGE * np.eye(x.shape[1])
+        gram = x[train].T @ x[train] + np.eye(x.shape[1])  # a ridge of one user
         total += auc(x[test] @ np.linalg.solve(gram, x[train].T @ centred.T), labels[:, test].T)
     return total / FOLDS
 
@@ -349,17 +332,13 @@ def auc(scores: Floats, labels: Floats) -> Floats:
 
 
 def _known_again(features: Floats, groups: Groups) -> float:
-    """The area at which held-out users are told from those that a world was fitted on, drawn again with replacement.
-
-    What a world would do that knows these users by heart: it has their chance in every feature.
-    """
-    found = []
+    """The area of a world that knew the users it was fitted on by heart: of these, drawn again, and held-out ones."""
+    found, held = [], features[groups.n_known : groups.n_known + groups.n_held]
     for i in range(3):
         seed = derive_seed(groups.seed, f"known users again {i}")
         draw = uniforms(seed, Stream.PROTOCOL, np.arange(groups.n_simulated), 0)
         known = features[(draw * groups.n_known).astype(np.int64)]
-        both = np.vstack([features[groups.n_known : groups.n_known + groups.n_held], known])
-        found.append(float(told_apart(both, groups.permuted[:1], seed)[0]))
+        found.append(float(told_apart(np.vstack([held, known]), groups.permuted[:1], seed)[0]))
     return max(float(np.mean(found)), 0.5)
 
 

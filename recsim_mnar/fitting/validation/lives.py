@@ -11,27 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.log import schema
-from recsim_mnar.log.rows import steps_within, user_begins
+from recsim_mnar.log.columns import Floats, Ints
+from recsim_mnar.log.rows import steps_within, user_begins, user_numbers
 from recsim_mnar.log.table import Log
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-EPOCH = 1e8
-"""Times above this are taken for seconds since 1970."""
 _COLUMNS = ("owner", "shown", "item", "reward", "time")
 
 
 @dataclass(frozen=True)
 class Lives:
-    """Rows of users 0 .. n_users - 1, each of whom has one, a user's together and in order; n rows.
+    """Rows of users 0 .. n_users - 1, each of whom has one, a user's together and in order; columns (n,).
 
-    Attributes:
-        owner: (n,) user of each row.
-        shown: (n,) whether it is a recommendation; else a view (or a rating).
-        item: (n,) viewed, rated or shown, below n_items.
-        reward: (n,) of recommendations, or the rating; NaN where there is none.
-        time: (n,).
+    ``owner`` is a row's user; ``shown``: whether it is a recommendation, else a view or a rating, of the ``item``;
+    ``reward``: of a recommendation, or the rating; NaN where there is none.
     """
 
     n_users: int
@@ -45,11 +37,11 @@ class Lives:
     @classmethod
     def of(cls, log: Log, n_items: int) -> Lives:
         """The lives of a log, whose rows are ordered by (user, step)."""
-        new = user_begins(log["user"])
+        owner = user_numbers(log["user"])
         shown = log["event"] == schema.BANDIT
         item = np.where(shown, log["action"], log["item"]).astype(np.int64)
-        return cls(int(new.sum()), n_items, np.cumsum(new) - 1, shown, item,
-                   log["reward"].astype(np.float64), log["time"].astype(np.float64))  # fmt: skip
+        reward, time = (log[name].astype(np.float64) for name in ("reward", "time"))
+        return cls(int(owner[-1]) + 1 if len(owner) else 0, n_items, owner, shown, item, reward, time)
 
     def rows(self, which: NDArray[np.bool_]) -> Lives:
         """Some rows; users without any stay counted."""
@@ -87,10 +79,7 @@ class Lives:
         return steps_within(self.owner)
 
     def runs(self, gap: float | None = None) -> tuple[Ints, Ints]:
-        """(n,) number of each row's run, of one kind and user, and (n,) its place in it from 0.
-
-        With ``gap``, runs are cut also where more time than that passes.
-        """
+        """(n,) number of each row's run, of one kind and user and without a longer gap, and (n,) its place from 0."""
         new = user_begins(self.owner)
         new[1:] |= self.shown[1:] != self.shown[:-1]
         if gap is not None:
@@ -115,8 +104,8 @@ class Lives:
 
     @functools.cached_property
     def dated(self) -> bool:
-        """Whether times are seconds since 1970."""
-        return len(self.time) > 0 and float(self.time.min()) > EPOCH
+        """Whether times are seconds since 1970, for which those above 1e8 are taken."""
+        return len(self.time) > 0 and float(self.time.min()) > 1e8
 
     @functools.cached_property
     def ticks(self) -> bool:

@@ -25,22 +25,17 @@ from recsim_mnar.simulation.named import items_told, logging_policy, runs_nothin
 MOST_DEVIATIONS = 6.0
 """Standard deviations by which items' counts may be more uneven than uniform ones (chi square)."""
 OWN = ("random", "user-popularity", "user-popularity-greedy")
-"""Recommenders that a fitted policy is mixed of, whatever the items."""
 OF_ITEMS = ("popularity", "item-knn", "user-knn", "svd")
-"""And those that know items."""
-FAR = 0.1
-"""Standard deviations by which what a fitted policy shows may miss what the log shows, in each trait."""
-OFTEN = 0.3
-"""And in how often users were shown the same before, on which no statistic hangs."""
+"""Recommenders that a fitted policy is mixed of: whatever the items, and where items are the log's."""
+FAR, OFTEN = 0.1, 0.3
+"""Standard deviations by which what a fitted policy shows may miss what the log shows, in each trait; and in how often
+users were shown the same before, on which no statistic hangs."""
 _AGAIN = "shown before"
 _LEAST = 0.01
 
 
 class Shown(NamedTuple):
-    """What simulated users are shown: by which policy, and whether that shows what the log's would, or nearly so.
-
-    ``says`` is how it was found, a sentence, and empty where nothing is left open; ``details`` are JSON types.
-    """
+    """What simulated users are shown: by which policy, whether that shows (nearly) what the log's would, and why."""
 
     policy: Policy
     known: bool
@@ -112,11 +107,8 @@ def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, 
         policy = MixturePolicy([parts[i] for i in kept], weights, "fitted")
     if far[worst] <= most[worst]:
         return Shown(policy, True, "simulated users are shown what a policy fitted on the log shows", details)
-    says = (
-        f"no policy that was fitted shows what the log shows: it misses by {far[worst]:.2f} standard deviations of "
-        f"{worst!r}; name the policy that made the log"
-    )
-    return Shown(policy, False, says, details)
+    misses = f"it misses by {far[worst]:.2f} standard deviations of {worst!r}; name the policy that made the log"
+    return Shown(policy, False, f"no policy that was fitted shows what the log shows: {misses}", details)
 
 
 def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.fitting.validation.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Columns
-from recsim_mnar.fitting.validation.lives import Floats, Ints, Lives
+from recsim_mnar.fitting.validation.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Check, Columns, Groups, compared
+from recsim_mnar.fitting.validation.lives import Lives
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_begins
 
 BINS = 30
 """Of a distribution, at most."""
-DIRECTIONS = 6
 GAP = 1800.0
 """Seconds without a row that end a session."""
 NEAR, FAR = (1, 4), (11, 30)
@@ -34,10 +34,8 @@ _PRIOR = 3.0
 class Material:
     """What statistics are made of: the lives of all users, real and simulated.
 
-    Attributes:
-        same_items, clock: whether item numbers mean the same, and times are known, on both sides.
-        items: (n_items, d) directions of items: those that the same users meet are near each other; None without
-            ``same_items``.
+    ``same_items`` and ``clock``: whether item numbers mean the same, and times are known, on both sides. ``items`` are
+    directions (n_items, d), near each other of those that the same users meet; None without ``same_items``.
     """
 
     lives: Lives
@@ -52,7 +50,7 @@ class Material:
         return cls(lives, same_items, clock, directions_of(lives.views) if same_items else None)
 
 
-def directions_of(views: Lives, d: int = DIRECTIONS) -> Floats | None:
+def directions_of(views: Lives, d: int = 6) -> Floats | None:
     """(n_items, d) items as directions, by correspondence analysis of who met what; None where there are too few."""
     from scipy import sparse
     from scipy.sparse.linalg import svds
@@ -80,8 +78,8 @@ def by_item(rows: Lives):  # type: ignore[no-untyped-def]  # scipy has no types
 class Row:
     """A row of the table: a check, the question that it bears on ("valid for ..."), and what its headline is in words.
 
-    Distances up to ``tolerance`` above chance are small. ``shown`` says whether it hangs on what users are recommended.
-    ``columns`` are the users'; None where a log has nothing for it.
+    Distances up to ``tolerance`` above chance are small. ``shown``: whether it hangs on what users are recommended;
+    ``columns``: the users'; None where a log has nothing for it.
     """
 
     name: str
@@ -90,6 +88,11 @@ class Row:
     tolerance: float
     shown: bool
     columns: Callable[[Material], Columns | None]
+
+    def check(self, columns: Columns | None, groups: Groups) -> list[Check]:
+        """The check of its columns; none where there are none."""
+        said: dict[str, Any] = {"question": self.question, "what": self.what, "tolerance": self.tolerance}
+        return [] if columns is None else [Check(self.name, "statistic", **said, **compared(columns, groups))]
 
 
 def _shares(sums: Floats) -> Floats:
@@ -122,9 +125,8 @@ def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str)
     group = np.searchsorted(PLACES, place + 1, side="right") - 1
     flags = [np.ones(len(owner), np.bool_), *(group == i for i in range(len(PLACES)))]
     names = ["all", *(f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(PLACES))]
-    columns = [np.bincount(owner[flag], weight[flag], minlength=n_users)
-               for weight in (values, np.ones(len(owner))) for flag in flags]  # fmt: skip
-    sums, k = np.stack(columns, axis=1), len(flags)
+    weights, k = (values, np.ones(len(owner))), len(flags)
+    sums = np.stack([np.bincount(owner[f], w[f], minlength=n_users) for w in weights for f in flags], axis=1)
     return Columns(
         sums, lambda s: _ratio(s[:, :k], s[:, k:]), SCALED, lambda s: _ratio(s[:, 0], s[:, k]),
         [*names, f"{PLACES[-1]} on"], axis, {axis: _ratio(sums[:, 0], sums[:, k])},
@@ -133,14 +135,14 @@ def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str)
 
 def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
     """How recommendations with an outcome differ from all in their traits, each in standard deviations."""
-    owner, n_users, traits = m.lives.decisions.owner, m.lives.n_users, traits_of(m)
     if not outcome.any():
         return None
-    columns = [np.bincount(owner, outcome, minlength=n_users), np.bincount(owner, minlength=n_users)]
+    shown, traits = m.lives.decisions, traits_of(m)
+    columns = [shown.per_user(outcome), shown.per_user()]
     for trait in traits.values():
         z = (trait - trait.mean()) / max(float(trait.std()), 1e-300)
-        columns += [np.bincount(owner, z * outcome, minlength=n_users), np.bincount(owner, z, minlength=n_users)]
-    sums = np.stack(columns, axis=1).astype(np.float64)
+        columns += [shown.per_user(z * outcome), shown.per_user(z)]
+    sums = np.stack(columns, axis=1)
 
     def values(s: Floats) -> Floats:
         return _ratio(s[:, 2::2], s[:, :1]) - _ratio(s[:, 3::2], s[:, 1:2])
@@ -153,9 +155,7 @@ def popularity_level(views: Lives) -> Floats:
     """(n_items,) share of views that are of less popular items, and half of its own: from 0 to 1."""
     count = np.bincount(views.item, minlength=views.n_items).astype(np.float64)
     order = np.argsort(count, kind="stable")
-    level = np.empty(len(count))
-    level[order] = (np.cumsum(count[order]) - count[order] / 2) / max(count.sum(), 1.0)
-    return level
+    return ((np.cumsum(count[order]) - count[order] / 2) / max(count.sum(), 1.0))[np.argsort(order)]
 
 
 def traits_of(m: Material) -> dict[str, Floats]:
@@ -253,11 +253,11 @@ def _drift(m: Material) -> Columns | None:
         both = np.isfinite(near) & np.isfinite(far)
         if both.any():
             names.append(name)
-            columns += [np.bincount(views.owner[both], v[both], minlength=views.n_users)
-                        for v in (near - far, near, np.ones(len(near)))]  # fmt: skip
+            some, near = views.rows(both), near[both]
+            columns += [some.per_user(near - far[both]), some.per_user(near), some.per_user()]
     if not names:
         return None
-    sums = np.stack(columns, axis=1).astype(np.float64)
+    sums = np.stack(columns, axis=1)
     features = {f"drift, {name}": _ratio(sums[:, 3 * i], sums[:, 3 * i + 2]) for i, name in enumerate(names)}
     return Columns(
         sums, lambda s: _ratio(s[:, 0::3], s[:, 2::3]), SCALED, lambda s: _ratio(s[:, 0], s[:, 1]), names,

@@ -11,19 +11,11 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.fitting.validation.checks import (
-    CHECKS,
-    Check,
-    Columns,
-    Groups,
-    Validation,
-    compared,
-    graded,
-    telling_apart,
-)
-from recsim_mnar.fitting.validation.lives import Ints, Lives
+from recsim_mnar.fitting.validation.checks import CHECKS, Check, Groups, Validation, graded, telling_apart
+from recsim_mnar.fitting.validation.lives import Lives
 from recsim_mnar.fitting.validation.logging_policy import Shown, shown_in
 from recsim_mnar.fitting.validation.statistics import TABLE, Material, Row
+from recsim_mnar.log.columns import Ints
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.base import Policy
 from recsim_mnar.policy.registry import uniform_policy
@@ -36,13 +28,10 @@ from recsim_mnar.simulation.named import names_catalogue
 from recsim_mnar.worlds.base import DecisionWorld
 
 KINDS = ("statistics", "classifier")
-MOST_USERS = 4000
-"""Real users that are looked at."""
-LEAST_USERS = 20
+LEAST_USERS, MOST_USERS, _MOST_ROWS = 20, 4000, 500_000
+"""Real users, and rows, that are looked at: with three times as many simulated rows some 1.5 GB."""
 _SIMULATED = 3
 """Simulated users for each held-out one: their own error then adds a third, not as much again."""
-_MOST_ROWS = 500_000
-"""Real rows that are looked at: with three times as many simulated ones some 1.5 GB."""
 FITTED_USERS, FITTED_CLICKS = 1000, 5000
 """Held-out users, and their clicks, that are looked at where the policy is fitted: more would find its error."""
 _SAME = 0.2
@@ -126,10 +115,8 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
     """At most so many real users and :data:`_MOST_ROWS` rows, and two random halves of them."""
     users = _drawn(log, derive_seed(seed, "users"))
     if len(users) < LEAST_USERS:
-        raise UserError(
-            f"validate needs at least {LEAST_USERS} users to divide the log by user, it has {len(users)}: log more, or "
-            "name a column of users"
-        )
+        needs = f"validate needs at least {LEAST_USERS} users to divide the log by user"
+        raise UserError(f"{needs}, it has {len(users)}: log more, or name a column of users")
     users = users[: max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))]
     whole, first, second = (log.select(np.isin(log["user"], some)) for some in (users, users[::2], users[1::2]))
     return whole, first, second
@@ -185,7 +172,7 @@ def _case(
     notes = []
     if anew:
         report("fitting on half of the users")
-        world = _fit(world, n_items, seed, report)(first)
+        world = _fit(world, first, n_items, seed, report)
         n, others = len(first.users()), len(second.users())
         notes.append(f"the world was fitted anew on {n:,} users and is held against {others:,} others")
     elif fits:
@@ -211,28 +198,23 @@ def _case(
 def _refuse(made: Any, largest: int, n_items: int | None, same: bool) -> None:
     """Raise UserError for a world and a log, whose largest item is known, that do not go together."""
     if not isinstance(made, DecisionWorld):
-        raise UserError(
-            f"validate: the {made.name} world is not one whose users are recommended one item at a time (sessions, "
-            "ratings, features)"
-        )
+        wanted = "one whose users are recommended one item at a time (sessions, ratings, features)"
+        raise UserError(f"validate: the {made.name} world is not {wanted}")
     if n_items is not None and n_items <= largest:
         raise UserError(f"n_items is {n_items}, but the log has item {largest}")
     if same and made.n_items <= largest:  # its numbers could not mean the same
-        raise UserError(
-            f"validate: the log has item {largest}, the world {made.n_items} items: set n_items, or fit the world to "
-            "this log"
-        )
+        found = f"the log has item {largest}, the world {made.n_items} items"
+        raise UserError(f"validate: {found}: set n_items, or fit the world to this log")
 
 
-def _fit(world: Any, n_items: int | None, seed: int, report: Callable[[str], None]) -> Callable[[Log], Any]:
-    """What makes a world of a log: what the user brings, or calibration as the fitted world was made."""
+def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[[str], None]) -> Any:
+    """The world that is made of a log by what the user brings, or by calibration as the fitted world was made."""
     if callable(world):
-        return world
+        return world(log)
     from recsim_mnar.fitting.calibration import calibrate_world
 
-    return lambda log: calibrate_world(
-        log, world.world, derive_seed(seed, "fit"), n_items=n_items or world.make().n_items, ensemble=0, report=report
-    )
+    n_items, seed = n_items or world.make().n_items, derive_seed(seed, "fit")
+    return calibrate_world(log, world.world, seed, n_items=n_items, ensemble=0, report=report)
 
 
 def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report: Callable[[str], None]) -> list[Check]:
@@ -250,24 +232,15 @@ def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report:
     found: list[Check] = []
     report("statistics")
     for row in counting(TABLE, "checks") if "statistics" in kinds else ():
-        made = functools.partial(_check, row, columns[row], groups)
+        made = functools.partial(row.check, columns[row], groups)
         checks = stage(row.name.replace(" ", "-"), made, CHECKS)
         found += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
     if "classifier" in kinds:
         report("classifier")
-        of = [each for each in (columns[row] for row in rows) if each is not None]
-        told: list[Check] = stage("classifier", lambda: telling_apart(of, groups), CHECKS)
-        found += told
+        of = [each for row in rows if (each := columns[row]) is not None]
+        found += stage("classifier", lambda: telling_apart(of, groups), CHECKS)
     not_checked += _unseen(case, material)
     return found
-
-
-def _check(row: Row, columns: Columns | None, groups: Groups) -> list[Check]:
-    """The check of a row of the table; none where the log has nothing for it."""
-    if columns is None:
-        return []
-    return [Check(name=row.name, kind="statistic", question=row.question, what=row.what, tolerance=row.tolerance,
-                  **compared(columns, groups))]  # fmt: skip
 
 
 def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
@@ -276,7 +249,7 @@ def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
     others = case.simulated(n, uniform_policy(case.world.n_items))[:1]
     material = Material.of([simulated[0], *others], same_items=case.same_items, clock=False)
     groups = Groups(0, n, n, derive_seed(case.seed, "shown"), draws=199)
-    checks = [(row, _check(row, row.columns(material), groups)) for row in TABLE if not row.shown]
+    checks = [(row, row.check(row.columns(material), groups)) for row in TABLE if not row.shown]
     return [row for row, found in checks if all(check.p is not None and check.p > _SAME for check in found)]
 
 

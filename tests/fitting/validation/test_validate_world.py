@@ -10,8 +10,8 @@ import pytest
 from recsim_mnar import make_world
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.fitting.validation import log_of_ratings, validate_world
-from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.fitting.validation import validate_world
+from recsim_mnar.log.ratings import Ratings, log_of_ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policy.registry import learner
 from recsim_mnar.simulation import simulate

@@ -1,4 +1,4 @@
-"""A file or folder as what a world is fitted to: a log of events, or revealed ratings."""
+"""A file or folder as what questions are asked of, and worlds fitted to: a log of events, or revealed ratings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy as np
 from recsim_mnar.datasets.column_roles import find_columns
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.datasets.rating_studies import load_coat, read_ratings
-from recsim_mnar.datasets.table_file import BINARY, TableFile, kind_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.column_files import column_names
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
+from recsim_mnar.own_log.as_log import names_in, needs_numbering, read_as_logs
 from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
 from recsim_mnar.worlds.registry import entry_of
 
@@ -48,10 +46,8 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
         return _ratings(source)
     if not named and not needs_numbering(source):
         return _own(source)
-    binary = source.is_dir() or kind_of(source) in BINARY
-    names = list(column_names(source)) if binary else list(TableFile.open(source, "a log").names)
     optional = ("user", "event", "item", "action", "propensity", "reward")
-    found = find_columns(str(source), names, named=named, needed=(), optional=optional)
+    found = find_columns(str(source), names_in(source), named=named, needed=(), optional=optional)
     if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
         return _interactions(source, named)
     if "user" in found:

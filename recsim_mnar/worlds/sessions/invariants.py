@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+from numpy.typing import NDArray
 
-from recsim_mnar.log.columns import Floats
 from recsim_mnar.worlds.sessions.world import SessionsWorld
+
+Floats = NDArray[np.float64]
 
 _CELLS, _POINTS = 2_000_000, 1024
 
