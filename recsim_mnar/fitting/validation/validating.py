@@ -232,13 +232,13 @@ def _by_users(case: _Case, kinds: Sequence[str], not_checked: list[str], report:
     found: list[Check] = []
     report("statistics")
     for row in counting(TABLE, "checks") if "statistics" in kinds else ():
-        made = functools.partial(row.check, columns[row], groups)
-        checks = stage(row.name.replace(" ", "-"), made, CHECKS)
+        checks = stage(row.name.replace(" ", "-"), functools.partial(row.check, columns[row], groups), CHECKS)
         found += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
     if "classifier" in kinds:
         report("classifier")
         of = [each for row in rows if (each := columns[row]) is not None]
-        found += stage("classifier", lambda: telling_apart(of, groups), CHECKS)
+        checks = stage("classifier", lambda: telling_apart(of, groups), CHECKS)
+        found += checks
     not_checked += _unseen(case, material)
     return found
 
