@@ -38,7 +38,7 @@ MAY = {
     "models": GROUND | {"log"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
     "simulation": GROUND | {"plugins", "log", "policy", "worlds"},
-    "cluster": GROUND | {"log", "policy", "worlds", "simulation", "replays.probabilities"},
+    "cluster": GROUND | {"log", "simulation"},
     "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulation", "envs"},
     "installation": GROUND,
     "replays": set(),

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import types
+import zipfile
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from recsim_mnar import cli
-from recsim_mnar.cluster import connection, greeting, modules
-from recsim_mnar.cluster.greeting import Greeting, RefusedError, answer, read_back
-from recsim_mnar.cluster.modules import Source, install, sources_of
-from recsim_mnar.runs.files import sweep
+from recsim_mnar import cli, cluster
+from recsim_mnar.cluster import RefusedError, meet
+from recsim_mnar.errors import UserError
 from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation.executor import Carried, run_in_order
 
@@ -34,9 +36,6 @@ class Agent:
 """
 has_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask is not installed: pip install 'recsim-mnar[cluster]'"
-)
-has_counts = pytest.mark.skipif(
-    importlib.util.find_spec("threadpoolctl") is None, reason="threadpoolctl is not installed, of the extra [cluster]"
 )
 
 
@@ -72,7 +71,6 @@ def mine(tmp_path, monkeypatch):
     for name in {*sys.modules} - {*before}:
         if name in ("mine", "beside", "inner") or name.startswith("inner."):
             del sys.modules[name]
-    modules._FINDER.sources.clear()
     importlib.invalidate_caches()
 
 
@@ -88,7 +86,7 @@ def mine(tmp_path, monkeypatch):
     ],
 )
 def test_a_plain_address_off_this_host_is_warned_of(address, plain):
-    line = connection.check_address(address)
+    line = cluster.check_address(address)
     assert (line is not None) == plain
     if plain:
         assert "tls://" in line
@@ -105,128 +103,166 @@ def test_what_is_no_address_is_refused_before_any_work(capsys, tmp_path, address
     assert not (tmp_path / "out").exists()
 
 
+def test_a_password_in_an_address_is_not_shown():
+    with pytest.raises(UserError, match=r"'tcp://\.\.\.@a:1'") as refused:
+        cluster.check_address("tcp://me:secret@a:1")
+    assert "secret" not in str(refused.value)
+
+
 def test_workers_here_and_elsewhere_are_too_many(capsys, tmp_path):
     where = ("--scheduler", "tcp://127.0.0.1:1", "--workers", 2, "--out", tmp_path / "out")
     assert "one of the two" in error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, *where)
 
 
+@has_dask
 def test_without_the_extra_a_line_says_what_to_install(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(connection, "version", lambda name: (_ for _ in ()).throw(PackageNotFoundError(name)))
+    monkeypatch.setitem(sys.modules, "distributed", None)
     line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler", "tcp://127.0.0.1:1",
                     "--out", tmp_path / "out")  # fmt: skip
-    assert line.endswith("pip install 'recsim-mnar[cluster]'")
+    assert line.endswith("needs distributed, which is not installed: pip install 'recsim-mnar[cluster]'")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_module_travels_with_what_it_imports(mine):
-    (mine / "inner").mkdir()
-    (mine / "inner" / "deep.py").write_text("import mine\n")
-    importlib.import_module("inner.deep")
-    travel, installed = sources_of(["inner.deep", "numpy"])
-    assert {*travel} == {"inner", "inner.deep", "mine", "beside"}
-    assert travel["beside"].data == b"chosen = 3\n"
-    assert travel["inner"].is_package
-    assert {*installed} == {"numpy"}
+class Worker:
+    """What is asked of Dask's worker here, and of a client that uploads to it alone."""
 
+    address = "tcp://there:1"
 
-def test_workers_run_the_bytes_that_were_sent(mine):
-    """Not the file that lies there, nor one that was imported before; all that came together change together."""
-    assert importlib.import_module("mine").chosen == 3
-    sent, _ = sources_of(["mine"])
-    changed = b"chosen = 5\n"
-    sent["beside"] = Source(sent["beside"].path, changed, modules.hashlib.sha256(changed).hexdigest())
-    assert install(sent)
-    assert importlib.import_module("mine").chosen == 5
-    assert not install(sent)
-    assert importlib.import_module("mine").__spec__.loader.get_source("mine") == AGENT
-    with pytest.raises(ValueError, match="another digest"):
-        install({"beside": Source("beside.py", b"chosen = 7\n", sent["beside"].sha256)})
+    def __init__(self, folder):
+        self.local_directory = str(folder)
+
+    def upload_file(self, path, load):
+        assert not load, "Dask would load them in another order than they import each other"
+        shutil.copy(path, self.local_directory)
 
 
 @pytest.fixture
-def like_here(monkeypatch):
-    """A greeting of this process, whose little work is done already."""
-    monkeypatch.setattr(greeting, "golden", lambda blas: "bits")
-    monkeypatch.setattr(greeting, "blas_threads", lambda wanted=None: 2 if wanted is None else wanted)
-    monkeypatch.setattr(greeting, "_MET", greeting._Met())
-
-    def made(**more):
-        return Greeting(**{"versions": greeting.made_with(), "golden": "bits", "blas": 2, "process": "another", **more})
-
+def worker(tmp_path, monkeypatch):
+    """A worker that nobody has asked for anything."""
+    pytest.importorskip("distributed")
+    pytest.importorskip("threadpoolctl")
+    folder = tmp_path / "worker"
+    folder.mkdir()
+    monkeypatch.setattr(cluster, "_AT_WORK", cluster._AtWork())
+    monkeypatch.setattr("distributed.get_worker", lambda: made)
+    made = Worker(folder)
     return made
 
 
-def test_a_worker_like_this_process_is_taken(like_here, tmp_path):
-    with greeting.greeting(tmp_path) as asked:
-        found = answer(asked)
-        assert found.differences == []
-        assert read_back(asked, found) == []
-        assert len(list(tmp_path.iterdir())) == 1
-        assert (tmp_path / asked.token[0]).stat().st_mode & 0o077 == 0
-    assert list(tmp_path.iterdir()) == []
+def asked(worker, modules=(), files=None, **more):
+    """What another process, like this one, asks of a worker."""
+    return dataclasses.replace(cluster._uploaded(worker, modules, files or {}), **{"process": "another", **more})
 
 
-def test_what_a_lost_worker_wrote_is_taken_away_in_the_end(like_here, tmp_path):
-    others = tmp_path / ".token.0123456789abcdef.tmp"  # of another run in the same folder
-    others.write_bytes(b"")
-    with greeting.greeting(tmp_path) as asked:
-        answer(asked)  # and nobody hears it
-        assert len(list(tmp_path.iterdir())) == 3
-    assert list(tmp_path.iterdir()) == [others]
+def test_a_module_travels_with_what_it_imports(worker, mine):
+    (mine / "inner").mkdir()
+    (mine / "inner" / "deep.py").write_text("import mine\n")
+    importlib.import_module("inner.deep")
+    found = asked(worker, ["inner.deep", "numpy"])
+    assert {*found.sent} == {"inner", "inner.deep", "mine", "beside"}
+    assert "module numpy" in found.like
+    with zipfile.ZipFile(Path(worker.local_directory) / f"{found.archive}.zip") as archive:
+        assert archive.read("beside.py") == b"chosen = 3\n"
+        assert {*archive.namelist()} == {"inner/__init__.py", "inner/deep.py", "mine.py", "beside.py"}
+    assert meet(found, worker) == ""
+    assert importlib.import_module("inner.deep").__file__.startswith(worker.local_directory)
 
 
-def test_what_a_worker_writes_is_swept_as_temporary_files_are(like_here, tmp_path):
-    with greeting.greeting(tmp_path) as asked:
-        name, _ = answer(asked).written
-        sweep(tmp_path)  # as a run does that is taken up after a kill
-        assert not (tmp_path / name).exists()
-        assert (tmp_path / asked.token[0]).exists(), "it is locked while its run lasts"
-
-
-def test_each_difference_is_named(like_here, tmp_path, mine):
-    def said(**more):
-        found = answer(like_here(**more)).differences
-        assert len(found) == 1
-        return found[0]
-
-    assert said(versions={**greeting.made_with(), "numpy": "9.9"}).endswith("here 9.9")
-    assert said(golden="other bits").startswith("bits of the same work")
-    assert said(installed={"numpy": "0" * 64}).startswith("module numpy sha256 ")
-    assert said(installed={"nobody_has_this": "0" * 64}).startswith("module nobody_has_this sha256 none")
-    assert "is not there" in said(files={"nothing.json": "0" * 64})
-    assert said(files={"mine.py": "0" * 64}).startswith("file mine.py sha256 ")
-    assert "is not shared" in said(folder=str(tmp_path / "elsewhere"), token=("token", "0"))
-    assert "another one" in said(folder=str(mine), token=("mine.py", "0"))
-
-
-def test_what_a_worker_wrote_must_be_here(like_here, tmp_path):
-    asked = like_here(folder=str(tmp_path), token=("token", "0"), writes=True)
-    assert "is not here" in read_back(asked, greeting.Answer("w", [], ("nothing", "0")))[0]
-    (tmp_path / "other").write_bytes(b"")
-    assert "is not what" in read_back(asked, greeting.Answer("w", [], ("other", "0")))[0]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_worker_that_joins_later_is_held_against_the_greeting_too(like_here):
-    done = greeting.working(Carried(like_here()), functools.partial(max, 1, 2))
-    assert done == 2
-    with pytest.raises(RefusedError, match="differs: bits of the same work"):
-        greeting.working(Carried(like_here(golden="other bits")), functools.partial(max, 1, 2))
-
-
-def test_a_worker_does_not_run_two_modules_of_one_name(like_here, mine):
+def changed(worker, mine, modules=("mine",)):
+    """What is asked once ``beside`` was edited, and as before."""
     importlib.import_module("mine")
-    one, _ = sources_of(["mine"])
-    other = {**one, "beside": Source("beside.py", b"chosen = 4\n", modules.hashlib.sha256(b"chosen = 4\n").hexdigest())}
+    one = asked(worker, modules)
+    (mine / "beside.py").write_text("chosen = 4\n")
+    other = asked(worker, modules, process="a third")
+    (mine / "beside.py").write_text("chosen = 3\n")
+    return one, other
+
+
+def test_workers_run_the_bytes_that_were_sent(worker, mine):
+    """Not the file that lies there, nor one that was imported before; all that came together change together."""
+    assert importlib.import_module("mine").chosen == 3
+    one, other = changed(worker, mine)
+    assert meet(other, worker) == ""
+    assert importlib.import_module("mine").chosen == 4
+    assert (mine / "beside.py").read_text() == "chosen = 3\n"
+    kept = sys.modules["mine"]
+    assert meet(dataclasses.replace(other, process="a fourth"), worker) == ""
+    assert sys.modules["mine"] is kept, "the same bytes are not loaded again"
+    (Path(worker.local_directory) / f"{one.archive}.zip").write_bytes(b"others")
+    with pytest.raises(ValueError, match="another digest"):
+        meet(one, worker)
+
+
+def test_a_worker_like_this_process_is_taken(worker, mine):
+    found = asked(worker, ["numpy"], {"mine.py": cluster.file_digest(mine / "mine.py")})
+    assert meet(found, worker) == ""
+    assert {"processor", "linear algebra", "sources", "numpy", "machine", "module numpy", "file mine.py"} <= {
+        *found.like
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "said"),
+    [
+        ("numpy", "9.9", "numpy .*, here 9.9"),
+        ("sources", "0" * 16, "sources .*, here 0000"),
+        ("processor", "z80", "processor .*, here z80"),
+        ("linear algebra", "mkl 1", "linear algebra .*, here mkl 1"),
+        ("module numpy", "0" * 16, "module numpy [0-9a-f]{16}, here 0000"),
+        ("module nobody_has_this", "0" * 16, "module nobody_has_this none, here 0000"),
+        ("file nothing.json", "0" * 16, "file nothing.json is not there .*, here 0000"),
+        ("file mine.py", "0" * 16, "file mine.py [0-9a-f]{16}, here 0000"),
+    ],
+)
+def test_each_difference_is_named(worker, mine, name, there, said):
+    like = asked(worker).like | {name: there}
+    with pytest.raises(RefusedError, match=f"^worker tcp://there:1 differs: {said}[^;]*$"):  # one that joins later
+        cluster.working(asked(worker, like=like), functools.partial(max, 1, 2))
+    assert cluster.working(asked(worker), functools.partial(max, 1, 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (PackageNotFoundError("recsim-mnar"), "differs: recsim-mnar not installed, here 1"),
+        ("0", "differs: recsim-mnar 0, here 1"),
+        (ImportError("no\nlibrary"), "cannot load recsim-mnar: ImportError: no library"),
+        (TimeoutError(), "does not answer: end it, or wait until it is free"),
+    ],
+)
+def test_an_answer_is_a_line(answer, said):
+    answers = {"a": "1", "b": answer, "c": answer}
+    with pytest.raises(RefusedError) as refused:
+        cluster._refuse(answers, "recsim-mnar {}, here 1", "1")
+    assert str(refused.value) == f"worker b {said} (and 1 more of 3 workers)"
+    cluster._refuse({"a": "1"}, "recsim-mnar {}, here 1", "1")
+
+
+def test_a_worker_that_is_lost_while_it_is_asked_is_left_out():
+    def run(function, *args, workers, **how):
+        if workers == ["lost"]:
+            raise OSError
+        return {workers[0]: function(*args)}
+
+    there = [{"kept": 1, "lost": 1}, {"kept": 1}]
+    client = types.SimpleNamespace(run=run, nthreads=lambda: there.pop(0))
+    assert cluster._answers(client, 1.0, max, 1, 2) == {"kept": 2}
+
+
+def test_a_worker_does_not_run_two_modules_of_one_name(worker, mine):
+    one, other = changed(worker, mine)
 
     def within():
         assert importlib.import_module("mine").chosen == 3
         with pytest.raises(RefusedError, match="works for another run with another beside"):
-            greeting.working(Carried(like_here(modules=other)), functools.partial(max, 1, 2))
+            cluster.working(other, functools.partial(max, 1, 2))
+        threads = asked(worker, blas=one.blas + 1, process="a third")
+        with pytest.raises(RefusedError, match="another number of threads of linear algebra"):
+            cluster.working(threads, functools.partial(max, 1, 2))
         return 1
 
-    greeting.working(Carried(like_here(modules=one)), within)
-    greeting.working(Carried(like_here(modules=other)), functools.partial(max, 1, 2))
+    cluster.working(one, within)
+    cluster.working(other, functools.partial(max, 1, 2))
     assert importlib.import_module("mine").chosen == 4
 
 
@@ -234,48 +270,38 @@ def act_once(policy):
     return int(policy.act([0], [0.5])[0][0])
 
 
-def test_objects_of_modules_that_changed_are_loaded_anew(like_here, mine):
+def test_objects_of_modules_that_changed_are_loaded_anew(worker, mine):
     """The bytes of a fitted agent are the same when its module was edited; what it does is not."""
-    importlib.import_module("mine")
-    one, _ = sources_of(["mine"])
-    other = {**one, "beside": Source("beside.py", b"chosen = 4\n", modules.hashlib.sha256(b"chosen = 4\n").hexdigest())}
+    one, other = changed(worker, mine)
     agent = Carried((act_once, (sys.modules["mine"].Agent(20),)))
     job = shards.pickle.dumps(functools.partial(shards._called, agent))
-    found = []
-    for each in (one, other):
-        asked = Carried(like_here(modules=each))
-        found.append(greeting.working(asked, lambda: shards.pickle.loads(job)()))
-    assert found == [3, 4]
-
-
-@has_counts
-def test_the_little_work_is_the_same_here_each_time():
-    threads = greeting.blas_threads()
-    assert greeting.blas_threads(threads) == threads
-    assert greeting.golden(threads) == greeting.golden.__wrapped__(threads)
+    assert [cluster.working(each, lambda: shards.pickle.loads(job)()) for each in (one, other)] == [3, 4]
 
 
 @has_dask
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # Dask's own, as it closes
 class TestInThisProcess:
     def test_nobody_answers(self, capsys, tmp_path, monkeypatch):
-        monkeypatch.setattr(connection, "_ANSWER_SECONDS", 0.5)
+        monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 0.5)
         line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
                         "tcp://127.0.0.1:9", "--out", tmp_path / "out")  # fmt: skip
         assert "nobody answers" in line
         assert not (tmp_path / "out").exists()
 
-    def test_an_executor_of_a_client_does_as_any_other(self, tmp_path, monkeypatch):
+    def test_no_certificates(self, capsys, tmp_path):
+        line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
+                        "tls://127.0.0.1:9", "--out", tmp_path / "out")  # fmt: skip
+        assert "no certificates" in line
+
+    def test_an_executor_of_a_client_does_as_any_other(self, tmp_path):
         from distributed import LocalCluster
 
-        monkeypatch.setattr(connection, "_look_at_all", lambda client, asked: None)
-        monkeypatch.setattr(greeting, "golden", lambda blas: "bits")
         quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": "CRITICAL"}
         with (
             LocalCluster(
                 n_workers=2, threads_per_worker=3, processes=False, protocol="tcp", host="127.0.0.1", **quiet
             ) as local,
-            connection.cluster(local.scheduler_address, tmp_path) as executor,
+            cluster.cluster(local.scheduler_address, tmp_path) as executor,
         ):
             assert shards.executor_size(executor) == 6
             job = shards.carrying(pow, 2)
@@ -286,28 +312,79 @@ class TestInThisProcess:
         assert [path for path in tmp_path.iterdir() if "carried" not in path.name] == []
 
 
+class Processes:
+    """A scheduler, and workers in processes of their own."""
+
+    def __init__(self, folder, port):
+        self.address, self.folder, self.started = f"tcp://127.0.0.1:{port}", folder, []
+        self.scheduler = self.start("-m", "dask", "scheduler", *self.HERE, "--port", str(port))
+
+    HERE = ("--host", "127.0.0.1", "--no-dashboard")
+
+    def start(self, *words):
+        with (self.folder / "said.txt").open("a") as said:
+            started = subprocess.Popen([sys.executable, *words], cwd=self.folder, stdout=said, stderr=said)
+        self.started.append(started)
+        return started
+
+    def worker(self, fault):
+        """One in which something is wrong with the package, by a few lines of code that it runs first."""
+        words = ["dask-worker", self.address, *self.HERE, "--no-nanny", "--nthreads", "1"]
+        main = f"from distributed.cli.dask_worker import main; sys.argv = {words}; main()"
+        return self.start("-c", f"import importlib.metadata, sys\n{fault}\n{main}")
+
+    def end(self):
+        for process in reversed(self.started):
+            process.terminate()
+        for process in self.started:
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory):
-    """A scheduler and two workers in processes of their own, and how each is asked for its number."""
-    folder = tmp_path_factory.mktemp("dask")
-    port = 20_000 + os.getpid() % 20_000
-    address, here = f"tcp://127.0.0.1:{port}", ["--host", "127.0.0.1", "--no-dashboard"]
-    dask = [sys.executable, "-m", "dask"]
-    ways = [
-        [*dask, "scheduler", *here, "--port", str(port)],
-        [*dask, "worker", address, *here, "--nworkers", "2", "--nthreads", "1"],
-    ]
-    with (folder / "said.txt").open("w") as said:
-        started = [subprocess.Popen(way, cwd=folder, stdout=said, stderr=said) for way in ways]
-    yield address
-    for process in reversed(started):
-        process.terminate()
-    for process in started:
-        try:
-            process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    """The address of a scheduler and two workers."""
+    made = Processes(tmp_path_factory.mktemp("dask"), 20_000 + os.getpid() % 20_000)
+    made.start("-m", "dask", "worker", made.address, *made.HERE, "--nworkers", "2", "--nthreads", "1")
+    yield made.address
+    made.end()
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    """A scheduler without workers."""
+    made = Processes(tmp_path, 40_000 + os.getpid() % 20_000)
+    yield made
+    made.end()
+
+
+VERSION = """
+real = importlib.metadata.version
+def version(name):
+    if name == "recsim-mnar": {}
+    return real(name)
+importlib.metadata.version = version
+"""
+LOADING = """
+class Finder:
+    @staticmethod
+    def find_spec(name, *how):
+        if name.startswith("recsim_mnar"): raise ImportError("library.so: not found")
+sys.meta_path.insert(0, Finder)
+"""
+FAULTS = {
+    "without the package": (
+        VERSION.format("raise importlib.metadata.PackageNotFoundError(name)") + LOADING,
+        "differs: recsim-mnar not installed, here ",
+    ),
+    "another version": (VERSION.format("return '0.0.1'"), "differs: recsim-mnar 0.0.1, here "),
+    "a broken import": (LOADING, "cannot load recsim-mnar: ImportError('library.so: not found')"),
+    "another library": (VERSION.replace("recsim-mnar", "numpy").format("return '1.0'"), "differs: numpy 1.0, here "),
+}
+"""What is wrong with a worker, and what is said of it."""
 
 
 @has_dask
@@ -358,3 +435,35 @@ class TestInProcessesOfTheirOwn:
         killer.start()
         self.same(tmp_path, workers, *self.SIMULATE, "--policy", "item-knn+epsilon=0.1")
         killer.join()
+
+    @pytest.mark.parametrize("good", [0, 1])
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_a_fault_is_a_line(self, faulty, capsys, tmp_path, fault, good):
+        """Alone, and next to a good worker."""
+        from distributed import Client
+
+        code, said = FAULTS[fault]
+        for lines in ("", code)[1 - good :]:
+            faulty.worker(lines)
+        with Client(faulty.address, timeout=60, set_as_default=False) as client:
+            client.wait_for_workers(1 + good, timeout=60)
+        line = error_of(capsys, *self.SIMULATE, "--policy", "random", "--scheduler", faulty.address,
+                        "--out", tmp_path / "out")  # fmt: skip
+        assert line.startswith("error: worker tcp://127.0.0.1:")
+        assert said in line
+        assert not (tmp_path / "out").exists()
+
+    def test_a_scheduler_that_is_killed(self, faulty, capsys, tmp_path):
+        faulty.worker("")
+        killed = threading.Timer(6.0, faulty.scheduler.kill)
+
+        def jobs():
+            for _ in range(10_000):
+                if not killed.is_alive() and not killed.finished.is_set():
+                    killed.start()
+                yield functools.partial(time.sleep, 0.05)
+
+        refused = pytest.raises(UserError, match="was lost: start it again; --resume goes on")
+        with refused, cluster.cluster(faulty.address) as executor:
+            list(run_in_order(jobs(), executor))
+        killed.join()

@@ -335,7 +335,7 @@ def _gathering(log: Path, workers: int | None, scheduler: str | None) -> Iterato
     from recsim_mnar.simulation.executor import run_in_order
 
     folder = log if log.is_dir() else log.absolute().parent
-    with progress(), executor(workers, scheduler, RunRecord("estimate"), folder=folder) as found:
+    with progress(), executor(workers, scheduler, RunRecord("estimate"), folder=folder, log=log) as found:
         yield None if found is None else functools.partial(gather_parts, executor=found, run_in_order=run_in_order)
 
 

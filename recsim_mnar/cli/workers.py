@@ -83,7 +83,7 @@ def refuse_both(workers: int | None, scheduler: str | None) -> None:
         return
     if workers is not None:
         raise UserError("--workers is of this machine, and --scheduler has workers of its own: give one of the two")
-    from recsim_mnar.cluster.connection import check_address
+    from recsim_mnar.cluster import check_address
 
     check_address(scheduler)
 
@@ -106,7 +106,7 @@ def executor(
         workers: as given.
         scheduler: likewise.
         record: is told who.
-        folder: that workers of a cluster share with this process.
+        folder: for what jobs on a cluster have in common; best one that its workers see, too.
         named: names and settings, JSON types, whose modules travel to workers of a cluster.
         read_by_name: workers read the files that are named, too.
         log: that workers of a cluster read.

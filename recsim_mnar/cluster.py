@@ -1,0 +1,387 @@
+"""Workers of a Dask cluster as an executor: each is found to be like this process before it works."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hashlib
+import importlib.util
+import ipaddress
+import itertools
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from recsim_mnar.errors import UserError, described
+from recsim_mnar.runs.receipts import file_digest
+from recsim_mnar.runs.versions import made_with, peak_memory
+from recsim_mnar.simulation.executor import carried_by, forget_loaded
+from recsim_mnar.simulation.origin import files_of, is_installed
+from recsim_mnar.simulation.pools import said_here
+
+T = TypeVar("T")
+
+_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):(\d{1,5})")
+_ANSWER_SECONDS = 8.0
+"""Until a scheduler, its first worker, or a worker that is asked for a version must have answered."""
+_LOAD_SECONDS = 120.0
+"""Until a worker must have loaded this package: its disk may be slow."""
+_DOCS = "docs/cluster.md"
+_THIS = os.urandom(16).hex()
+"""This process; hosts may have names, and processes numbers, in common."""
+
+
+class RefusedError(UserError):
+    """A worker differs from the process that it was to work for."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a worker must be like, and what it was sent.
+
+    Attributes:
+        like: versions, processor, digests of installed modules and of files, by name.
+        blas: threads in which products of matrices are computed, which decide how their sums round.
+        sent: digests of the modules that travel, by name.
+        archive: sha256 of the file in which they do, and its name.
+        process: who asks.
+    """
+
+    like: dict[str, str]
+    blas: int
+    sent: dict[str, str] = field(default_factory=dict)
+    archive: str = ""
+    process: str = _THIS
+
+
+class ClusterExecutor(Executor):
+    """Workers of a Dask cluster; what many jobs need is a file in ``folder``, or travels where a worker sees none."""
+
+    kind = "cluster"
+
+    def __init__(self, client: Any, asked: Asked, folder: Path | None) -> None:
+        self._client = client  # whose size :func:`recsim_mnar.simulation.executor.executor_size` asks for
+        self._jobs = client.get_executor(pure=False)
+        self._asked, self._folder = asked, folder
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """See :meth:`concurrent.futures.Executor.submit`."""
+        for carried in carried_by(fn):
+            carried.store(self._folder)
+        done: Future[T] = self._jobs.submit(working, self._asked, fn, *args, **kwargs)
+        return done
+
+    def peaks(self) -> dict[str, int]:
+        """Bytes of memory that each worker has held at most since it was started."""
+        found = _answers(self._client, _ANSWER_SECONDS, peak_memory)
+        return {worker: peak for worker, peak in found.items() if isinstance(peak, int)}
+
+
+@contextlib.contextmanager
+def cluster(
+    address: str,
+    folder: str | Path | None = None,
+    *,
+    modules: Iterable[str] = (),
+    files: Mapping[str, str] | None = None,
+    warn: Callable[[str], object] = warnings.warn,
+) -> Iterator[ClusterExecutor]:
+    """Connect to a Dask scheduler whose workers do what this process would do, bit for bit.
+
+    Each worker must have the same versions of this package (its sources, too), of NumPy, SciPy, Numba and PyArrow and
+    the same kind of processor, and see ``files``. One that differs is refused, and with it the run; so is one that
+    joins later.
+
+    Args:
+        address: ``tcp://HOST:PORT`` or ``tls://HOST:PORT`` of the scheduler. Whoever reaches it can run code as the
+            workers' user.
+        folder: for what many jobs have in common; best one that workers see, too.
+        modules: of your own, by name, loaded; they and what they import travel.
+        files: sha256 of files that workers read, by name.
+        warn: called with a warning about a plain address off this host.
+
+    Raises:
+        UserError: Dask is not installed; nobody answers; there is no worker; one differs (:class:`RefusedError`); or
+            in the end, scheduler or workers were lost for good.
+    """
+    plain = check_address(address)
+    if plain:
+        warn(plain)
+    client = _connected(address)
+    try:
+        here = made_with()["recsim-mnar"]
+        # By what every worker has, whether it knows this package or not.
+        _refuse(_answers(client, _ANSWER_SECONDS, version, "recsim-mnar"), "recsim-mnar {}, here " + here, here)
+        asked = _uploaded(client, modules, files or {})
+        _refuse(_answers(client, _LOAD_SECONDS, meet, asked), "{}", "")
+        yield ClusterExecutor(client, asked, None if folder is None else Path(folder))
+    except Exception as error:
+        lost = _lost(error, client, address)
+        if lost is None:
+            raise
+        raise UserError(lost) from error
+    finally:
+        _close(client)
+
+
+def check_address(address: str) -> str | None:
+    """Return a warning about an address that is plain and off this host; None for others.
+
+    Raises:
+        UserError: it is none.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[3]) < 1 << 16:
+        shown = re.sub(r"[^/]*@", "...@", address)  # a password may stand there
+        raise UserError(f"scheduler {shown!r}: write it as tcp://HOST:PORT or tls://HOST:PORT")
+    host = found[2].strip("[]")
+    with contextlib.suppress(ValueError):
+        if found[1] == "tls" or host == "localhost" or ipaddress.ip_address(host).is_loopback:
+            return None
+    return (
+        f"scheduler {address}: plain tcp:// to another host; whoever reaches its port, or the workers', runs code as "
+        f"their user: use tls:// ({_DOCS})"
+    )
+
+
+def _connected(address: str) -> Any:
+    try:
+        import threadpoolctl  # noqa: F401
+        from distributed import Client, Security
+    except ImportError as error:
+        line = f"a scheduler needs {error.name}, which is not installed: pip install 'recsim-mnar[cluster]'"
+        raise UserError(line) from None
+    for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost is said here, in one line
+    if address.startswith("tls") and Security().get_connection_args("client").get("ssl_context") is None:
+        raise UserError(
+            f"scheduler {address}: no certificates are named for tls://. Name them in Dask's settings ({_DOCS})"
+        )
+    client = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about versions, which are compared here
+            client = Client(address, timeout=_ANSWER_SECONDS, set_as_default=False, name="recsim-mnar")
+        client.wait_for_workers(1, timeout=_ANSWER_SECONDS)
+    except Exception as error:  # OSError of nobody there, ValueError and others of certificates
+        reason = "nobody answers there" if isinstance(error, OSError) else described(error)
+        if client is not None:
+            reason = "it has no workers"
+            _close(client)
+        raise UserError(f"scheduler {address}: {reason}; start one, or some ({_DOCS})") from error
+    return client
+
+
+def _close(client: Any) -> None:
+    with contextlib.suppress(Exception):
+        client.close(timeout=2)
+
+
+def _answers(client: Any, seconds: float, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """What a function returns on each worker, or its exception; TimeoutError where there is no answer in time.
+
+    A worker that is lost meanwhile is left out: what follows it is asked before its first job.
+    """
+
+    def answer(worker: str) -> Any:
+        try:
+            # callback_timeout is an argument of the client's, and not of the function's.
+            found = client.run(function, *args, workers=[worker], on_error="return", callback_timeout=seconds)
+            return found[worker]
+        except Exception as error:
+            return error
+
+    workers = list(client.nthreads())
+    with ThreadPoolExecutor(max(1, len(workers))) as threads:
+        found = dict(zip(workers, threads.map(answer, workers), strict=True))
+    left = client.nthreads() if any(isinstance(each, Exception) for each in found.values()) else found
+    return {worker: each for worker, each in found.items() if worker in left}
+
+
+def _refuse(answers: Mapping[str, Any], differs: str, good: str) -> None:
+    """Raise RefusedError in a line that names the first worker that answers anything but ``good``, and what it does."""
+    lines = []
+    for worker, found in answers.items():
+        if isinstance(found, TimeoutError):
+            lines.append(f"worker {worker} does not answer: end it, or wait until it is free")
+        elif isinstance(found, PackageNotFoundError) or not isinstance(found, Exception):
+            there = "not installed" if isinstance(found, Exception) else found
+            lines += [f"worker {worker} differs: {differs.format(there)}"] * (found != good)
+        else:
+            lines.append(f"worker {worker} cannot load recsim-mnar: {described(found).removeprefix('Exception: ')}")
+    if lines:
+        more = f" (and {len(lines) - 1} more of {len(answers)} workers)" if len(lines) > 1 else ""
+        raise RefusedError(lines[0] + more)
+
+
+def _uploaded(client: Any, modules: Iterable[str], files: Mapping[str, str]) -> Asked:
+    """What workers must be like; they, and those that join later, are sent the modules that are not installed here."""
+    threads = max((each["num_threads"] for each in _blas()), default=1)
+    like = made_with() | processor() | {f"file {name}": digest[:16] for name, digest in files.items()}
+    travel: dict[str, tuple[str, bytes]] = {}
+    for name, file in files_of(modules).items():
+        if is_installed(file):
+            like[f"module {name}"] = file_digest(file)[:16]
+        else:
+            place = name.replace(".", "/") + ("/__init__.py" if file.name == "__init__.py" else ".py")
+            travel[name] = place, file.read_bytes()
+    for name in list(travel):  # a folder without __init__.py is a package too
+        for above in itertools.accumulate(name.split(".")[:-1], "{}.{}".format):
+            travel.setdefault(above, (above.replace(".", "/") + "/__init__.py", b""))
+    if not travel:
+        return Asked(like, threads)
+    with tempfile.TemporaryDirectory(prefix="recsim-mnar-") as folder:
+        path = Path(folder) / "modules.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for place, data in travel.values():
+                archive.writestr(zipfile.ZipInfo(place), data)  # of no date, so that the same modules are the same file
+        digest = file_digest(path)
+        client.upload_file(str(path.rename(path.with_name(f"{digest}.zip"))), load=False)
+    return Asked(like, threads, {name: hashlib.sha256(data).hexdigest() for name, (_, data) in travel.items()}, digest)
+
+
+def _lost(error: Exception, client: Any, address: str) -> str | None:
+    """What became of scheduler or workers, where an exception says that they were lost."""
+    from distributed import KilledWorker
+    from distributed.client import FutureCancelledError
+    from distributed.comm import CommClosedError
+
+    if isinstance(error, KilledWorker):
+        return (
+            f"scheduler {address}: one job ended several workers, for want of memory perhaps: give them more, or "
+            "fewer threads; --resume goes on"
+        )
+    gone = (CommClosedError, CancelledError, FutureCancelledError)
+    if isinstance(error, gone) or (client.status != "running" and not isinstance(error, UserError)):
+        return f"scheduler {address} was lost: start it again; --resume goes on"
+    return None
+
+
+# ------------------------------------------------------------------------------------------------- on a worker
+
+
+def _blas() -> list[dict[str, Any]]:
+    import scipy.linalg  # noqa: F401  (it brings a library of its own)
+    import threadpoolctl
+
+    return [each for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"]
+
+
+def processor() -> dict[str, str]:
+    """What decides, beside versions, how numbers round: the processor that kernels are compiled for, and its BLAS."""
+    import llvmlite.binding as llvm
+
+    features = hashlib.sha256(llvm.get_host_cpu_features().flatten().encode()).hexdigest()[:8]
+    parts = {" ".join(str(each.get(key)) for key in ("internal_api", "version", "architecture")) for each in _blas()}
+    return {"processor": f"{llvm.get_host_cpu_name()} {features}", "linear algebra": ", ".join(sorted(parts))}
+
+
+class _AtWork:
+    """Whom this worker works for, and whose modules it has."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.ready: list[Asked] = []  # for whom it was found fit; the last is whom it is set up for
+        self.busy: collections.Counter[str] = collections.Counter()  # jobs under way, by who asked
+        self.modules: dict[str, str] = {}  # digests of those that were sent and are in use
+
+
+_AT_WORK = _AtWork()
+
+
+def meet(asked: Asked, dask_worker: Any) -> str:
+    """Make this worker ready to do what the process that asks would do; what hinders it, in words, or "".
+
+    Dask names ``dask_worker`` to what it runs.
+    """
+    here = _AT_WORK
+    with here.lock:
+        if asked.process == _THIS or here.ready[-1:] == [asked]:  # _THIS: a worker in a thread of who asks
+            return ""
+        others = [name for name, digest in asked.sent.items() if here.modules.get(name, digest) != digest]
+        if here.ready and here.ready[-1].blas != asked.blas:
+            others.append("number of threads of linear algebra")
+        if others and set(+here.busy) - {asked.process}:
+            return f"it works for another run with another {others[0]}: wait until that has ended"
+        wrong = "" if asked in here.ready else _differences(asked)
+        if not wrong:
+            _set_up(asked, Path(dask_worker.local_directory))
+            here.ready = [*(each for each in here.ready if each != asked), asked]
+        return wrong
+
+
+def working(asked: Asked, job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Do a job for a process that this worker was found to be like; a worker that joins later is looked at here.
+
+    Raises:
+        RefusedError: it differs, or works for another process at the moment that asks for something else.
+    """
+    from distributed import get_worker
+
+    with _AT_WORK.lock:
+        wrong = meet(asked, get_worker())
+        if wrong:
+            raise RefusedError(f"worker {get_worker().address} differs: {wrong}")
+        _AT_WORK.busy[asked.process] += 1
+    try:
+        return said_here(job, *args, **kwargs)
+    finally:
+        with _AT_WORK.lock:
+            _AT_WORK.busy[asked.process] -= 1
+
+
+def _differences(asked: Asked) -> str:
+    here = made_with() | processor()
+    found = {name: here.get(name) or _digest(*name.split(" ", 1)) for name in asked.like}
+    wrong = [f"{name} {found[name]}, here {digest}" for name, digest in asked.like.items() if found[name] != digest]
+    return "; ".join(wrong)
+
+
+def _digest(kind: str, name: str = "") -> str:
+    """Of a file by its name, or of an installed module as this process would import it."""
+    if kind not in ("file", "module"):
+        return "none"
+    with contextlib.suppress(OSError, ImportError, ValueError):
+        spec = importlib.util.find_spec(name) if kind == "module" else None
+        return file_digest(str(spec.origin) if spec else name)[:16]
+    return "is not there (name it by its whole path, in a folder that workers share)" if kind == "file" else "none"
+
+
+def _set_up(asked: Asked, folder: Path) -> None:
+    """Compute in so many threads, and import the modules that were sent before any that have their names here.
+
+    A module of such a name that was imported already, of other bytes, is forgotten.
+
+    Raises:
+        ValueError: the file is not the one that was sent.
+    """
+    import threadpoolctl
+
+    threadpoolctl.threadpool_limits(limits=asked.blas, user_api="blas")
+    if not asked.sent:
+        return
+    archive, place = folder / f"{asked.archive}.zip", folder / asked.archive
+    if file_digest(archive) != asked.archive:
+        raise ValueError(f"{archive}: bytes of another digest")
+    shutil.unpack_archive(archive, place)
+    sys.path[:] = [str(place), *(each for each in sys.path if each != str(place))]
+    importlib.invalidate_caches()
+    loaded, sent = asked.sent.keys() & sys.modules.keys(), _AT_WORK.modules
+    if any(sent.get(name) != asked.sent[name] for name in loaded):
+        # Modules that were sent may hold each other's functions: all go, so that none keeps an old one.
+        for name in {*asked.sent, *sent}:
+            sys.modules.pop(name, None)
+        forget_loaded()
+    sent.update(asked.sent)
