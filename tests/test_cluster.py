@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 import zipfile
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -333,6 +334,16 @@ class Processes:
         main = f"from distributed.cli.dask_worker import main; sys.argv = {words}; main()"
         return self.start("-c", f"import importlib.metadata, sys\n{fault}\n{main}")
 
+    def wait(self, n):
+        """Until so many workers have come."""
+        from distributed import Client
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Dask's, about the versions that a fault has changed
+            client = Client(self.address, timeout=60, set_as_default=False)
+        with client:
+            client.wait_for_workers(n, timeout=60)
+
     def end(self):
         for process in reversed(self.started):
             process.terminate()
@@ -349,6 +360,7 @@ def workers(tmp_path_factory):
     """The address of a scheduler and two workers."""
     made = Processes(tmp_path_factory.mktemp("dask"), 20_000 + os.getpid() % 20_000)
     made.start("-m", "dask", "worker", made.address, *made.HERE, "--nworkers", "2", "--nthreads", "1")
+    made.wait(2)
     yield made.address
     made.end()
 
@@ -401,8 +413,9 @@ class TestInProcessesOfTheirOwn:
 
     def test_a_log_a_replay_and_its_estimates(self, workers, tmp_path):
         self.same(tmp_path, workers, *self.SIMULATE, "--policy", "item-knn+epsilon=0.1")
+        run(*self.SIMULATE, "--policy", "random", "--seed", 4, "--out", tmp_path / "others")
         (tmp_path / "r").mkdir()
-        replay = ("replay", tmp_path / "here", "--policy", "svd", "--train", tmp_path / "here", "--quiet")
+        replay = ("replay", tmp_path / "here", "--policy", "svd", "--train", tmp_path / "others", "--quiet")
         self.same(tmp_path / "r", workers, *replay)
         files = []
         for who in ((), ("--scheduler", workers)):
@@ -440,13 +453,10 @@ class TestInProcessesOfTheirOwn:
     @pytest.mark.parametrize("fault", FAULTS)
     def test_a_fault_is_a_line(self, faulty, capsys, tmp_path, fault, good):
         """Alone, and next to a good worker."""
-        from distributed import Client
-
         code, said = FAULTS[fault]
         for lines in ("", code)[1 - good :]:
             faulty.worker(lines)
-        with Client(faulty.address, timeout=60, set_as_default=False) as client:
-            client.wait_for_workers(1 + good, timeout=60)
+        faulty.wait(1 + good)
         line = error_of(capsys, *self.SIMULATE, "--policy", "random", "--scheduler", faulty.address,
                         "--out", tmp_path / "out")  # fmt: skip
         assert line.startswith("error: worker tcp://127.0.0.1:")
@@ -455,6 +465,7 @@ class TestInProcessesOfTheirOwn:
 
     def test_a_scheduler_that_is_killed(self, faulty, capsys, tmp_path):
         faulty.worker("")
+        faulty.wait(1)
         killed = threading.Timer(6.0, faulty.scheduler.kill)
 
         def jobs():
