@@ -25,9 +25,11 @@ from recsim_mnar.estimators.off_policy.row_order import (
 from recsim_mnar.fitting.advice import Question, advise_on
 from recsim_mnar.fitting.advice.coverage import Logger, agents_of, logger_of, shown_of
 from recsim_mnar.fitting.advice.deciding import (
+    WARNED,
     Compared,
     agreement,
     decide,
+    effects_of_the_past,
     order_checks,
     permuted_clicks,
     turned,
@@ -313,6 +315,21 @@ def test_boredom_with_what_was_shown_is_found_with_its_sign():
     shown = quick(log)
     assert item_past(shown, 15, 0.998)[2] < 0.0
     assert own_past(shown, "user-popularity-greedy", 15, 0.9)[2] < 0.0
+
+
+def test_every_way_in_which_the_past_may_count_is_looked_at():
+    """For each agent, and where all items are shown for items too; the level is that of all together."""
+    shown = quick(lives(5, clicks_go_with_views, decisions=16)[0])
+    weights = {name: target / shown.propensity for name, target in shown.targets.items()}
+    found = list(effects_of_the_past(shown, weights))
+    kinds = [
+        sum(word in said for said, _ in found) for word in ("the next 3 ", "the next 15 ", " showed in ", "an item ")
+    ]
+    assert kinds == [3, 3, 3, 4]
+    level = 1.0 - (1.0 - WARNED) / len(found)
+    assert found[0][1] == lasting(shown.user, shown.reward, weights["random"], 3, level)
+    unknown = replace(shown, logger=Logger(None, None, "mean weight"))
+    assert not any("an item " in said for said, _ in effects_of_the_past(unknown, weights))
 
 
 def test_without_effects_the_past_moves_what_is_earned_as_rarely_as_said():

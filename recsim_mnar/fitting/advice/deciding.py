@@ -211,12 +211,12 @@ def _moved(shown: Shown, weights: dict[str, Floats], sums: dict[str, OrderSums],
         effect = each.carry_over(strict)
         if proved(effect):
             yield f"what {name} shows moves what the next one earns by {_span(effect)}"
-    for said, effect in _lasting(shown, weights):
+    for said, effect in effects_of_the_past(shown, weights):
         if proved(effect):
             yield f"{said} by {_span(effect)}"
 
 
-def _lasting(shown: Shown, weights: dict[str, Floats]) -> Iterator[tuple[str, Limits]]:
+def effects_of_the_past(shown: Shown, weights: dict[str, Floats]) -> Iterator[tuple[str, Limits]]:
     """Effects of more than one decision, which hold for all together at :data:`WARNED` (Bonferroni).
 
     Earlier showings of an item are read where all items are shown: for what agents show on average, and for uniform
