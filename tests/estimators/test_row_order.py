@@ -9,7 +9,16 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.row_order import OrderSums, order_findings, sums_of_products
+from recsim_mnar.estimators.off_policy.row_order import (
+    OrderSums,
+    earlier_choices,
+    earlier_showings,
+    lasting,
+    moved_by,
+    order_findings,
+    sums_of_products,
+    tiring,
+)
 from recsim_mnar.estimators.off_policy.support import STRICT
 from twins.log_checks import order_numbers
 
@@ -155,3 +164,47 @@ def test_a_pair_of_heavy_weights_that_was_not_seen_has_its_room():
     assert effect - low >= 3.0 * 20.0 * 19.0 * sums.value / 1200
     change, _, high = sums.staying(0.95)
     assert high - change >= 3.0 * 19.0 / 1200
+
+
+@pytest.mark.parametrize(("uniform", "within"), [(True, 3), (False, 3), (False, 1)])
+def test_tiring_is_the_ratio_of_ratios(uniform, within):
+    rows = [(0, 1, 1.0), (0, 1, 0.0), (0, 2, 1.0), (0, 1, 1.0), (0, 1, 0.0), (1, 3, 1.0), (1, 3, 1.0), (1, 1, 1.0)]
+    user, action, reward = (np.array(column) for column in zip(*rows, strict=True))
+    sums = np.zeros(4)
+    for i, j in itertools.combinations(range(len(rows)), 2):
+        if user[i] == user[j] and j - i <= within:
+            k = 0 if action[i] == action[j] else 2
+            sums[k : k + 2] += reward[j], 1.0 if uniform else reward[i]
+    propensity = np.full(8, 0.5) if uniform else np.linspace(0.1, 0.8, 8)
+    effect, low, high = tiring(user, action, reward, propensity, within, 0.95)
+    assert effect == pytest.approx(np.log(sums[0] / sums[1]) - np.log(sums[2] / sums[3]))
+    assert low < effect < high
+
+
+@pytest.mark.parametrize("within", [1, 2, 60])
+def test_the_past_is_a_sum_over_the_decisions_before(within):
+    user, action = np.array([0, 0, 0, 0, 0, 3, 3]), np.array([1, 0, 1, 1, 0, 0, 0])
+    reward, weight = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0]), np.array([1.0, 0.0, 2.5, 0.5, 1.0, 0.5, 1.25])
+    propensity, choices, showings = np.array([0.5, 0.2, 0.4, 0.4, 0.5, 0.2, 0.8]), np.zeros(7), np.zeros(7)
+    for i, j in itertools.combinations(range(7), 2):
+        if user[i] == user[j] and j - i <= within:
+            choices[j] += weight[i] - 1.0
+            showings[j] += (action[i] == action[j]) / propensity[i] - 1.0
+    assert earlier_choices(user, weight, within) == pytest.approx(choices)
+    assert earlier_showings(user, action, propensity, within) == pytest.approx(showings)
+    effect, low, high = moved_by(user, reward, weight, showings, 0.95)
+    assert effect == pytest.approx(np.mean(weight * (reward - weight @ reward / weight.sum()) * showings))
+    assert low < effect < high
+
+
+@pytest.mark.parametrize("within", [1, 3])
+def test_what_lasts_is_a_sum_over_the_decisions_that_follow(within):
+    user, reward = np.array([0, 0, 0, 0, 0, 3, 3]), np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    target, propensity = np.array([0.5, 0.0, 1.0, 0.2, 0.5, 0.1, 1.0]), np.array([0.5, 0.2, 0.4, 0.4, 0.5, 0.2, 0.8])
+    total = 0.0
+    for i, j in itertools.combinations(range(7), 2):
+        if user[i] == user[j] and j - i <= within:
+            total += (target[i] / propensity[i] - 1.0) * (reward[j] - reward.mean())
+    effect, low, high = lasting(user, reward, target / propensity, within, 0.95)
+    assert effect == pytest.approx(total / 7)
+    assert low < effect < high
