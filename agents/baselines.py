@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import GreedyPolicy, SlotPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.views import views_of
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.base import Floats, Ints, Learner, Policy
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies.base import Floats, Ints, Learner, Policy
+from recsim_mnar.policies.storage import Stored
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -39,16 +39,16 @@ class Random(Stored, Policy):
         self.name = name
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        """See :meth:`recsim_mnar.policies.Policy.act`."""
         actions = np.minimum((np.asarray(uniforms) * self.n_items).astype(np.int32), self.n_items - 1)
         return actions, np.full(len(actions), 1.0 / self.n_items)
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         return np.full(len(checked_items(actions, self.n_items)), 1.0 / self.n_items)
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
         return np.full((len(users), self.n_items), 1.0 / self.n_items)
 
     def scores(self, users: Ints) -> Floats:
@@ -56,7 +56,7 @@ class Random(Stored, Policy):
         return np.zeros((len(users), self.n_items))
 
     def fixed_distribution(self) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.fixed_distribution`."""
+        """See :meth:`recsim_mnar.policies.Policy.fixed_distribution`."""
         return np.full(self.n_items, 1.0 / self.n_items)
 
 
@@ -81,17 +81,17 @@ class FixedPolicy(Stored, Policy):
         self._last = int(np.flatnonzero(best)[-1])
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        """See :meth:`recsim_mnar.policies.Policy.act`."""
         # The cumulative sum may end a rounding below 1: a uniform beyond it belongs to the last possible item.
         actions = np.minimum(np.searchsorted(self._cumulative, uniforms, side="right"), self._last).astype(np.int32)
         return actions, self._probability[actions]
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         return self._probability[checked_items(actions, self.n_items)]
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
         return np.tile(self._probability, (len(users), 1))
 
     def scores(self, users: Ints) -> Floats:
@@ -99,11 +99,11 @@ class FixedPolicy(Stored, Policy):
         return np.tile(self.item_scores, (len(users), 1))
 
     def fixed_distribution(self) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.fixed_distribution`."""
+        """See :meth:`recsim_mnar.policies.Policy.fixed_distribution`."""
         return self._probability.copy()
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"item_scores": self.item_scores}, {}
 
 
@@ -121,7 +121,7 @@ class Constant(Learner):
         self.item = whole_number(item, "constant: item")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read."""
         if self.item >= n_items:
             raise UserError(f"constant: item {self.item} is out of range, the world has items 0..{n_items - 1}")
         scores = np.zeros(n_items)
@@ -135,7 +135,7 @@ class Popularity(Learner):
     name = "popularity"
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`."""
         return FixedPolicy(n_items, self.name, np.bincount(views_of(log, n_items)[1], minlength=n_items))
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
@@ -171,15 +171,15 @@ class UserPopularity(SlotPolicy):
         super().__init__(n_items, name)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        """See :meth:`recsim_mnar.policies.Policy.act`."""
         return self._drawn(users, uniforms, np.full(len(users), -1, np.int32))
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         return self._drawn(users, np.empty(0), checked_items(actions, self.n_items))[1]
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
         slots = self._slots.find(users)
         length = self._histories.length[slots]
         out = np.zeros((len(slots), self.n_items))

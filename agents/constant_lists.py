@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.baselines import FixedPolicy
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.views import views_of
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policies.base import Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -50,7 +50,7 @@ class ConstantList(Learner):
             raise UserError(f"constant-list: items must be distinct whole numbers from 0, got {items!r}")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read."""
         if max(self.items) >= n_items:
             raise UserError(
                 f"constant-list: item {max(self.items)} is out of range, the world has items 0..{n_items - 1}"
@@ -72,7 +72,7 @@ class MostRecommended(Learner):
         self.places = whole_number(places, f"{self.name}: places", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; equally often recommended ones by index."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; equally often recommended ones by index."""
         shown = times_recommended(log, n_items)
         if shown.sum() == 0:
             raise UserError(f"{self.name}: the log holds no recommendation (bandit row) to learn from")
@@ -94,7 +94,7 @@ class NeverRecommended(Learner):
         self.places = whole_number(places, f"{self.name}: places", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; frequency is of organic rows, equal ones by index."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; frequency is of organic rows, equal ones by index."""
         held = np.bincount(views_of(log, n_items)[1], minlength=n_items)
         held[times_recommended(log, n_items) > 0] = 0
         best = np.argsort(-held, kind="stable")[: self.places]

@@ -4,7 +4,7 @@ python examples/bandit.py
 """
 
 from recsim_mnar import Log, make_world, replay, simulate_online
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 
 world = make_world("sessions", None, ["n_items=10"])
 for name in ("random", "epsilon-greedy", "ucb1", "lin-ucb", "lin-thompson"):

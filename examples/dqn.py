@@ -8,7 +8,7 @@ import sys
 import gymnasium as gym
 
 from recsim_mnar import Log, make_world, replay, simulate
-from recsim_mnar.policy import EpsilonMixture, registry
+from recsim_mnar.policies import EpsilonMixture, registry
 
 try:
     from stable_baselines3 import DQN

@@ -5,7 +5,7 @@ import numpy as np
 
 from recsim_mnar import Log, estimate, replay
 from recsim_mnar.envs.recording import RecordLog
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.rng import policy_uniforms
 
 SEED, USERS = 3, 200

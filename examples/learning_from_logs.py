@@ -4,7 +4,7 @@ python examples/learning_from_logs.py
 """
 
 from recsim_mnar import Log, difference, estimate, make_world, replay, simulate
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 
 world = make_world("sessions", None, ["n_items=10"])
 logging = registry.learner("user-popularity+epsilon=0.3").fit(Log({}), n_items=world.n_items, seed=0)

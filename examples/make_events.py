@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from recsim_mnar import Log, make_world, simulate
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("file", nargs="?", type=Path, default=Path("events.csv"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from recsim_mnar import Log, make_world, simulate
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 
 world = make_world("sessions", "quick")
 policy = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)

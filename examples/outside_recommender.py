@@ -6,7 +6,7 @@ pip install 'recsim-mnar[implicit]' && python examples/outside_recommender.py
 import sys
 
 from recsim_mnar import compare, make_world
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.decisions import Settings
 
 try:

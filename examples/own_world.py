@@ -66,7 +66,7 @@ class Cafe(DecisionWorld):
 def main():
     import gymnasium as gym
 
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.simulation import simulate
     from recsim_mnar.testing import check_world
     from recsim_mnar.worlds import make_world

@@ -11,7 +11,7 @@ import sys
 import gymnasium as gym
 
 from recsim_mnar import Log, make_world, replay, simulate
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 
 try:
     from stable_baselines3 import PPO

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import Log, make_world, rng, simulate
-from recsim_mnar.policy import observe_events, registry
+from recsim_mnar.policies import observe_events, registry
 
 AGENTS = ("random", "popularity", "item-knn", "mf-naive-ratings", "mf-ips-ratings")
 N_NEW = 1000

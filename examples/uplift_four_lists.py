@@ -17,7 +17,7 @@ import numpy as np
 from recsim_mnar import simulate
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy.slates import DeployedPolicy
+from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 # Items of each list by hidden class: first the five that were recommended, then the five that were not.

@@ -8,7 +8,7 @@ import numpy as np
 
 import recsim_mnar  # registers the environments
 from recsim_mnar import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.rng import policy_uniforms
 
 SEED, LANES, STEPS = 3, 256, 400

@@ -37,11 +37,11 @@ if _TYPE_CHECKING:
     from recsim_mnar.own_log.plan import plan_ab as plan_ab
     from recsim_mnar.own_log.plan import plan_estimate as plan_estimate
     from recsim_mnar.own_log.plan import plan_logging as plan_logging
-    from recsim_mnar.policy import FeaturePolicy as FeaturePolicy
-    from recsim_mnar.policy import Learner as Learner
-    from recsim_mnar.policy import Policy as Policy
-    from recsim_mnar.policy import SampledPolicy as SampledPolicy
-    from recsim_mnar.policy.registry import learner as _learner
+    from recsim_mnar.policies import FeaturePolicy as FeaturePolicy
+    from recsim_mnar.policies import Learner as Learner
+    from recsim_mnar.policies import Policy as Policy
+    from recsim_mnar.policies import SampledPolicy as SampledPolicy
+    from recsim_mnar.policies.registry import learner as _learner
     from recsim_mnar.protocols.base import Protocol as Protocol
     from recsim_mnar.protocols.comparison import Comparison as Comparison
     from recsim_mnar.protocols.comparison import compare as compare
@@ -80,25 +80,25 @@ _DEFINED_IN = {
     "Estimate": "estimators",
     "EstimatePlan": "own_log.plan",
     "ExposureWorld": "worlds",
-    "FeaturePolicy": "policy",
+    "FeaturePolicy": "policies",
     "FittedWorld": "fitting.calibration",
     "Interactions": "datasets.interactions",
-    "Learner": "policy",
+    "Learner": "policies",
     "Log": "log",
     "LoggingPlan": "own_log.plan",
     "OnlineRun": "simulation.online",
     "PlatformWorld": "worlds",
-    "Policy": "policy",
+    "Policy": "policies",
     "Protocol": "protocols.base",
     "Question": "fitting.advice",
     "Record": "protocols.records",
-    "SampledPolicy": "policy",
+    "SampledPolicy": "policies",
     "Study": "studies",
     "UserError": "errors",
     "Validation": "fitting.validation",
     "World": "worlds",
     "advise": "fitting.advice:advise_on",
-    "agent": "policy.registry:learner",
+    "agent": "policies.registry:learner",
     "calibrate": "fitting.calibration:calibrate_world",
     "check": "testing.kinds:check_named",
     "compare": "protocols.comparison",

@@ -115,7 +115,7 @@ def _threads() -> Iterator[Check]:
 
 
 def _cache() -> Iterator[Check]:
-    from recsim_mnar.numerics.jit import cache_folders
+    from recsim_mnar.kernels.jit import cache_folders
 
     folders = cache_folders()
     if not folders:

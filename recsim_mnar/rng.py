@@ -72,7 +72,7 @@ def blocks(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDAr
     Returns:
         (n, 4) uint32.
     """
-    from recsim_mnar.numerics import _rng_kernel
+    from recsim_mnar.kernels import _rng_kernel
 
     users_, indices_ = _addresses(users, indices)
     words = np.empty((users_.size, 4), np.uint32)
@@ -83,7 +83,7 @@ def blocks(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDAr
 
 def uniforms(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
     """One uniform on [0, 1) with 53 bits at each address; arguments as in :func:`blocks`, returns (n,) float64."""
-    from recsim_mnar.numerics import _rng_kernel
+    from recsim_mnar.kernels import _rng_kernel
 
     users_, indices_ = _addresses(users, indices)
     out = np.empty(users_.size)
@@ -93,13 +93,13 @@ def uniforms(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> ND
 
 
 def policy_uniforms(seed: int, users: ArrayLike, decisions: ArrayLike) -> NDArray[np.float64]:
-    """The uniforms that :meth:`recsim_mnar.policy.Policy.act` takes: one for each user's decision number (from 0)."""
+    """The uniforms that :meth:`recsim_mnar.policies.Policy.act` takes: one for each user's decision number (from 0)."""
     return uniforms(seed, Stream.POLICY, users, decisions)
 
 
 def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Standard normals: row i holds ``shape[1]`` draws of user ``first_user + i``, four to a block from index 0 on."""
-    from recsim_mnar.numerics import _rng_kernel
+    from recsim_mnar.kernels import _rng_kernel
 
     out = np.empty(shape)
     fill = _rng_kernel.fill_normals
@@ -112,7 +112,7 @@ def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> 
 
 def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64]:
     """Standard normals, (n,): one each of users 0 .. n - 1 of the stream, at the address ``index``."""
-    from recsim_mnar.numerics import _rng_kernel
+    from recsim_mnar.kernels import _rng_kernel
 
     words = np.ascontiguousarray(blocks(seed, stream, np.arange(n), index)[:, 0])
     out = np.empty(n)
@@ -122,7 +122,7 @@ def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64
 
 def normals_of(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
     """One standard normal at each address; arguments as in :func:`blocks`, returns (n,) float64."""
-    from recsim_mnar.numerics import _rng_kernel
+    from recsim_mnar.kernels import _rng_kernel
 
     words = np.ascontiguousarray(blocks(seed, stream, users, indices)[:, 0])
     out = np.empty(len(words))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.kernels.jit import compiled_so_far
 from recsim_mnar.log.table import Log
-from recsim_mnar.numerics.jit import compiled_so_far
 
 SESSIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sessions", {"n_items": 10, "n_flips": 5}),
@@ -78,7 +78,7 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
     """A world of single decisions: environments, simulation by kernel and by a policy, and the truth."""
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world
 
@@ -101,7 +101,7 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
 
 def _occasions(world: Any) -> None:
     """What the truth of a comparison rests on, in the worlds that foresee occasions."""
-    from recsim_mnar.numerics import _products_kernel
+    from recsim_mnar.kernels import _products_kernel
 
     lanes = world.open_occasions(8, views=True)
     if lanes is None:
@@ -115,7 +115,7 @@ def _occasions(world: Any) -> None:
 
 def _slates() -> None:
     from recsim_mnar.envs.slates import purchases_env
-    from recsim_mnar.policy.slates import DeployedPolicy
+    from recsim_mnar.policies.slates import DeployedPolicy
     from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world
 
@@ -151,7 +151,7 @@ def _estimators() -> None:
 
 
 def _agents() -> list[str]:
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
 
     return [name for name, _ in registry.agents() if name not in _OF_OTHER_WORLDS]
 
@@ -164,8 +164,8 @@ _OF_OTHER_WORLDS = frozenset(
 
 def _agent(name: str) -> None:
     """Fit an agent on a small log and let it act; one that this log cannot serve has nothing to compile here."""
-    from recsim_mnar.policy import registry
-    from recsim_mnar.policy.door import learning_of
+    from recsim_mnar.policies import registry
+    from recsim_mnar.policies.door import learning_of
     from recsim_mnar.simulation.items import simulate
     from recsim_mnar.simulation.online import simulate_online
     from recsim_mnar.worlds import make_world

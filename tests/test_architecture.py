@@ -21,39 +21,40 @@ CORE = Path(recsim_mnar.__file__).parent
 AGENTS = Path(recsim_mnar.agents.__file__).parent
 ROOT = "recsim_mnar"
 
-GROUND = {"errors", "progress", "numerics", "rng", "runs"}
+GROUND = {"errors", "progress", "kernels", "rng", "runs"}
 # What each place may import, from the ground up: a folder, a module of the root, or one module of a folder. A place may
 # always import itself; what is not named here is a breach, and so is a module that belongs to no place.
 MAY = {
     "errors": set(),
     "plugins": {"errors"},
     "progress": set(),
-    "numerics": {"errors"},
+    "kernels": {"errors"},
     "runs": {"errors"},
-    "rng": {"errors", "numerics"},
+    "rng": {"errors", "kernels"},
     "log": GROUND,
-    "policy": GROUND | {"plugins", "log"},
+    "policies": GROUND | {"plugins", "log"},
     "estimators": GROUND | {"plugins", "log"},
     "datasets": GROUND | {"log"},
     "models": GROUND | {"log"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
-    "simulation": GROUND | {"plugins", "log", "policy", "worlds"},
+    "simulation": GROUND | {"plugins", "log", "policies", "worlds"},
     "cluster": GROUND | {"log", "simulation"},
-    "warming": GROUND | {"log", "policy", "estimators", "worlds", "simulation", "envs"},
+    "warming": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "envs"},
     "installation": GROUND,
     "replays": set(),
-    "replays.probabilities": GROUND | {"log", "policy", "simulation.executor"},
-    "replays.replayed_log": GROUND | {"log", "policy", "simulation", "replays.probabilities"},
-    "export": GROUND | {"log", "policy", "replays.probabilities"},
-    "integrations": GROUND | {"log", "policy"},
-    "replays.truth": GROUND | {"log", "policy", "worlds", "replays.probabilities", "simulation.executor"},
+    "replays.probabilities": GROUND | {"log", "policies", "simulation.executor"},
+    "replays.replayed_log": GROUND | {"log", "policies", "simulation", "replays.probabilities"},
+    "export": GROUND | {"log", "policies", "replays.probabilities"},
+    "integrations": GROUND | {"log", "policies"},
+    "replays.truth": GROUND | {"log", "policies", "worlds", "replays.probabilities", "simulation.executor"},
     "testing": GROUND
-    | {"plugins", "replays.probabilities", "log", "policy", "estimators", "worlds", "simulation", "envs", "protocols"},
-    "envs": GROUND | {"log", "policy", "worlds", "simulation"},
+    | {"plugins", "replays.probabilities", "log", "policies", "estimators", "worlds", "simulation", "envs"}
+    | {"protocols"},
+    "envs": GROUND | {"log", "policies", "worlds", "simulation"},
     "protocols": GROUND
     | {
         "log",
-        "policy",
+        "policies",
         "estimators",
         "datasets",
         "models",
@@ -62,11 +63,11 @@ MAY = {
         "replays",
     }
     | {"plugins"},
-    "studies": GROUND | {"log", "policy", "estimators", "worlds", "simulation", "protocols"},
+    "studies": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "protocols"},
     "own_log": GROUND
     | {
         "log",
-        "policy",
+        "policies",
         "estimators",
         "datasets",
         "worlds",
@@ -80,7 +81,7 @@ MAY = {
     | {
         "log",
         "datasets",
-        "policy",
+        "policies",
         "estimators",
         "worlds",
         "simulation",
@@ -91,11 +92,11 @@ MAY = {
     | {"studies", "export"},
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
-    | {"log", "policy", "estimators", "datasets", "worlds", "simulation", "replays"}
+    | {"log", "policies", "estimators", "datasets", "worlds", "simulation", "replays"}
     | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "warming", "installation"}
     | {"cluster"}
     | {"_start", "fitting"},
-    "agents": GROUND | {"log", "policy", "models", "estimators"},
+    "agents": GROUND | {"log", "policies", "models", "estimators"},
     "_start": set(),
     "__main__": {"cli"},
     # What users call; for type checkers alone, and at run time when it is asked for.
@@ -107,17 +108,17 @@ MAY = {
         "fitting",
         "log",
         "own_log",
-        "policy",
+        "policies",
         "protocols",
     }
     | {"replays", "runs", "simulation", "studies", "testing", "worlds"},
 }
 # What must not be reached by any way round, whatever stands between.
 NEVER = {
-    "log": {"policy", "worlds", "simulation", "estimators", "models"},
-    "policy": {"worlds", "simulation", "replays.probabilities", "replays.truth", "envs", "estimators", "protocols"},
-    "estimators": {"policy", "worlds", "simulation", "replays.probabilities", "replays.truth", "envs", "protocols"},
-    "worlds": {"policy", "simulation", "replays.probabilities", "replays.truth", "envs", "protocols"},
+    "log": {"policies", "worlds", "simulation", "estimators", "models"},
+    "policies": {"worlds", "simulation", "replays.probabilities", "replays.truth", "envs", "estimators", "protocols"},
+    "estimators": {"policies", "worlds", "simulation", "replays.probabilities", "replays.truth", "envs", "protocols"},
+    "worlds": {"policies", "simulation", "replays.probabilities", "replays.truth", "envs", "protocols"},
     "envs": {"protocols", "replays.truth", "replays.probabilities", "report", "cli"},
     "replays.probabilities": {"worlds", "replays.truth", "envs", "protocols"},
     "replays.replayed_log": {"replays.truth", "envs", "protocols"},
@@ -253,13 +254,13 @@ def test_no_circle():
     [
         (
             "recsim_mnar.log.planted",
-            "from recsim_mnar.policy.base import Policy",
-            "log.planted imports recsim_mnar.policy.base",
+            "from recsim_mnar.policies.base import Policy",
+            "log.planted imports recsim_mnar.policies.base",
         ),
         (
-            "recsim_mnar.numerics.planted",
+            "recsim_mnar.kernels.planted",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from recsim_mnar.log.table import Log",
-            "numerics.planted imports recsim_mnar.log.table",
+            "kernels.planted imports recsim_mnar.log.table",
         ),
         (
             "recsim_mnar.worlds.planted",
@@ -334,7 +335,7 @@ def test_kernels_hold_nothing_else():
         found += 1
         for used in all_imports(path):
             root = used.split(".")[0]
-            inside = used.endswith("_kernel") or used == "recsim_mnar.numerics.jit"
+            inside = used.endswith("_kernel") or used == "recsim_mnar.kernels.jit"
             assert root in ("numpy", "numba", "math", "collections", "__future__") or inside, f"{name}: {used}"
     assert found > 3
 
@@ -395,13 +396,13 @@ def test_an_upgrade_never_runs_yesterdays_machine_code(tmp_path):
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "_caller_kernel.py").write_text(
-        "from recsim_mnar.numerics.jit import kernel\nfrom victim._callee_kernel import callee\n\n"
+        "from recsim_mnar.kernels.jit import kernel\nfrom victim._callee_kernel import callee\n\n"
         "@kernel\ndef caller(x):\n    return callee(x)\n"
     )
     answers = []
     for constant in (1.0, 2.0):
         (package / "_callee_kernel.py").write_text(
-            f"from recsim_mnar.numerics.jit import kernel\n\n@kernel\ndef callee(x):\n    return x + {constant}\n"
+            f"from recsim_mnar.kernels.jit import kernel\n\n@kernel\ndef callee(x):\n    return x + {constant}\n"
         )
         code = "from victim._caller_kernel import caller; print(caller(1.0))"
         environment = {

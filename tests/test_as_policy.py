@@ -12,7 +12,7 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import (
+from recsim_mnar.policies import (
     EpsilonMixture,
     Learner,
     Policy,
@@ -21,7 +21,7 @@ from recsim_mnar.policy import (
     as_policy,
     registry,
 )
-from recsim_mnar.policy.door import able, has_fixed_distribution, is_softened, rewrapped, unwrapped
+from recsim_mnar.policies.door import able, has_fixed_distribution, is_softened, rewrapped, unwrapped
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log

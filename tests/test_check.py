@@ -23,7 +23,7 @@ from recsim_mnar.worlds import make_world
 OWN = '''
 """What somebody wrote."""
 import numpy as np
-from recsim_mnar.policy import Learner, Policy
+from recsim_mnar.policies import Learner, Policy
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.worlds.features import FeatureWorld

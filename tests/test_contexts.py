@@ -14,7 +14,7 @@ from recsim_mnar.models.bandit import (
     check_log,
 )
 from recsim_mnar.models.bandit_refine import Contexts, JointObjective
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from twins import contexts as twin

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import sums_by_user
 from recsim_mnar.simulation import executor as shards

@@ -31,7 +31,7 @@ from recsim_mnar.export import (
     to_vw,
 )
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

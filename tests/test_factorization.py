@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.lbfgs import minimise
 from recsim_mnar.models.factorization import (
     FactorizationConfig,
     NotConverged,
@@ -11,7 +12,6 @@ from recsim_mnar.models.factorization import (
     fold_in,
     split_folds,
 )
-from recsim_mnar.numerics.lbfgs import minimise
 from twins import factorization as twin
 
 

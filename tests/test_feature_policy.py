@@ -7,7 +7,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.export import decisions, distributions
-from recsim_mnar.policy import EpsilonMixture, FeaturePolicy, SoftmaxPolicy, registry
+from recsim_mnar.policies import EpsilonMixture, FeaturePolicy, SoftmaxPolicy, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import PolicyContract

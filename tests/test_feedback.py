@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation.platform import lists_of, run_campaign, run_campaigns, true_quality
 from recsim_mnar.worlds import make_world
 

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from recsim_mnar.numerics import jit as _jit
+from recsim_mnar.kernels import jit as _jit
 
 compiled = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 

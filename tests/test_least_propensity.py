@@ -11,9 +11,9 @@ from recsim_mnar import cli
 from recsim_mnar.estimators.off_policy.adaptive import known_bound
 from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.mixture import MixturePolicy
-from recsim_mnar.policy.softening import EpsilonMixture
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.mixture import MixturePolicy
+from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import least_propensity, probability_range, supports_every_action
 from recsim_mnar.simulation.items import simulate

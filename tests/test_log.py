@@ -12,7 +12,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, from_columns, replacing, schema
 from recsim_mnar.log.table import FixedColumns
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 

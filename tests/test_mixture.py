@@ -10,8 +10,8 @@ import pytest
 from recsim_mnar.agents.baselines import FixedPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.mixture import MixturePolicy, read_mixture, write_mixture
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.mixture import MixturePolicy, read_mixture, write_mixture
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_policy

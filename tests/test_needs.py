@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.needs import HOLDINGS, check_needs, needs_of
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.needs import HOLDINGS, check_needs, needs_of
 from recsim_mnar.protocols.comparison import compare, experiment_of, worlds_for
 from recsim_mnar.worlds import make_world
 

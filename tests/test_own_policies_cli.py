@@ -12,7 +12,7 @@ from recsim_mnar.log import Log
 
 FOREIGN = """
 import numpy as np
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policies.base import Policy
 
 class {name}(Policy):
     def __init__(self, n_items):
@@ -49,7 +49,7 @@ def test_a_policy_that_breaks_the_rules_is_named(capsys, tmp_path, monkeypatch, 
 
 RAISING = """
 import numpy as np
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policies.base import Policy
 
 class Sound(Policy):
     def __init__(self, n_items):
@@ -155,7 +155,7 @@ def test_agents_and_protocols_that_derive_from_nothing(capsys, tmp_path, monkeyp
 ODD = """
 import sys
 import numpy as np
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policies.base import Policy
 
 class Exits(Policy):
     def __init__(self, n_items):

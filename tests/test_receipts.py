@@ -22,7 +22,7 @@ from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.files import write_table
 from recsim_mnar.log.parts import Parts, write_file
 from recsim_mnar.log.verifying import verify
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, DamagedIndexError, Index, Journal, Receipt, file_digest
 from recsim_mnar.simulation import simulate

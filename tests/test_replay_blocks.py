@@ -15,7 +15,7 @@ from recsim_mnar.log.blocks import LogBlocks
 from recsim_mnar.log.parts import rows_in
 from recsim_mnar.log.verifying import verify
 from recsim_mnar.log.writing import write_part, write_stream
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import Replayed, replay_with_support
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate

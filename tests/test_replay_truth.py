@@ -7,7 +7,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, registry
+from recsim_mnar.policies import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.replays import truth
 from recsim_mnar.replays.probabilities import replay, replay_batches

@@ -8,7 +8,7 @@ from scipy import special, stats
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics import _rng_kernel
+from recsim_mnar.kernels import _rng_kernel
 
 # Random123's known-answer tests for philox4x32-10: counter, key, result.
 KNOWN = [

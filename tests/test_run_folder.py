@@ -18,7 +18,7 @@ import recsim_mnar.simulation.run_folder as run_folder
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.verifying import verify
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.runs import versions
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder

@@ -7,7 +7,7 @@ import pytest
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation import items as simulate

@@ -9,7 +9,7 @@ from scipy import stats
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import EpsilonMixture, SampledPolicy
+from recsim_mnar.policies import EpsilonMixture, SampledPolicy
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import missing_mass, replay
 from recsim_mnar.simulation import simulate

@@ -12,7 +12,7 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import EpsilonMixture, Policy, registry
+from recsim_mnar.policies import EpsilonMixture, Policy, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online

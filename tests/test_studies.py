@@ -291,7 +291,7 @@ def test_a_settings_file_says_what_the_flags_say(capsys, tmp_path):
 OUTSIDE = '''
 import numpy as np
 from dataclasses import dataclass
-from recsim_mnar.policy import Policy
+from recsim_mnar.policies import Policy
 from recsim_mnar.protocols.base import Protocol
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.worlds import DecisionWorld

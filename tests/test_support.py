@@ -11,9 +11,9 @@ import pytest
 from recsim_mnar import cli
 from recsim_mnar.estimators.off_policy.adaptive import fitted_findings
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.base import observe_events
-from recsim_mnar.policy.softening import EpsilonMixture
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.base import observe_events
+from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import (
     missing_mass,

@@ -25,9 +25,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.base import Learner
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.base import Learner
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.runs.files import opened, replacing, sweep
@@ -268,7 +268,7 @@ EVIL = "import os\nos.mkdir('ran-' + __name__)\nraise SystemExit('a file of the 
 AGENT = """
 import numpy as np
 import neighbour
-from recsim_mnar.policy import Policy
+from recsim_mnar.policies import Policy
 
 class First(Policy):
     def __init__(self, n_items):

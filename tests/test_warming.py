@@ -13,7 +13,7 @@ import pytest
 from recsim_mnar import rng
 from recsim_mnar.cli.warm import warm as command
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics import _rng_kernel
+from recsim_mnar.kernels import _rng_kernel
 from recsim_mnar.warming import SESSIONS, parts, warm
 from recsim_mnar.worlds import sessions
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _flips_kernel, lanes

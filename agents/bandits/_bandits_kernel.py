@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from recsim_mnar.numerics._rng_kernel import exp64
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels._rng_kernel import exp64
+from recsim_mnar.kernels.jit import inlined, kernel
 
 _BOUND = 5.0
 """Standard deviations around an arm's mean within which it can be the best."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.bandits.learning import Bandit, above_zero, best_of
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.base import Floats, Ints, Scores
+from recsim_mnar.policies.base import Floats, Ints, Scores
 
 
 def checked_probability(name: str, value: float) -> float:
@@ -78,7 +78,7 @@ class UCB1(CountingBandit):
         super().__init__(n_items, name, {"exploration": self._exploration})
 
     def _arm_scores(self) -> Floats:
-        from recsim_mnar.numerics import elementary
+        from recsim_mnar.kernels import elementary
 
         shown = np.maximum(self.state["shown"], 1.0)
         t = max(float(self.state["shown"].sum()), 1.0)

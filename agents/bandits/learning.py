@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import SlotPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.archives import read_arrays
-from recsim_mnar.policy.base import Floats, Ints, Learns, Policy, Scores
+from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, Scores
 
 _MOST_NUMBERS = 1 << 27
 """Of posterior precisions kept, 8 bytes each."""
@@ -52,15 +52,15 @@ class Bandit(SlotPolicy):
         """Learn from outcomes, (n,) each, in their order."""
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
         return self._distribution(users, self._slots.find(users))
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         return self.probabilities(users)[np.arange(len(users)), checked_items(actions, self.n_items)]
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        """See :meth:`recsim_mnar.policies.Policy.act`."""
         from recsim_mnar.agents.state import _drawing_kernel
 
         actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
@@ -68,7 +68,7 @@ class Bandit(SlotPolicy):
         return actions, propensities
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.learn`; the propensities are not used."""
+        """See :meth:`recsim_mnar.policies.Policy.learn`; the propensities are not used."""
         rewards_ = as_array(rewards, np.float64)
         if not np.isfinite(rewards_).all():
             raise UserError(
@@ -84,12 +84,12 @@ class Bandit(SlotPolicy):
         return twin
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {name: values.copy() for name, values in self.state.items()}, dict(self._parameters)
 
     @classmethod
     def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> Self:
-        """See :meth:`recsim_mnar.policy.storage.Stored.refitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
         policy = cls(n_items=n_items, name=name, **parameters)
         policy.state = {key: np.array(values) for key, values in arrays.items()}
         return policy
@@ -174,13 +174,13 @@ class ContextualBandit(Bandit):
         return self._predicted(users, self._slots.find(users))[0]
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         arrays, parameters = super().fitted()
         return arrays if self._features is None else {**arrays, "features": self._features.copy()}, parameters
 
     @classmethod
     def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> Self:
-        """See :meth:`recsim_mnar.policy.storage.Stored.refitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
         given = {"features": arrays["features"]} if "features" in arrays else {}
         rest = {key: values for key, values in arrays.items() if key != "features"}
         return super().refitted(n_items, name, rest, {**parameters, **given})

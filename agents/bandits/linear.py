@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.bandits.counting import checked_probability
 from recsim_mnar.agents.bandits.learning import ContextualBandit, above_zero, best_of
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.base import Floats, Ints
+from recsim_mnar.policies.base import Floats, Ints
 
 SIZES = np.array([17, 33, 65], np.int64)
 """Edges of each stage of the quadrature by which Thompson sampling knows its distribution."""

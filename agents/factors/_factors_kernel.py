@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics._products_kernel import products
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels._products_kernel import products
+from recsim_mnar.kernels.jit import kernel
 
 _TILE = 256
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import GreedyPolicy
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.models.factorization import (
     Contexts,
     JointObjective,
@@ -27,8 +28,7 @@ from recsim_mnar.models.factorization import (
     ViewMap,
     check_log,
 )
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policies.base import Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -109,7 +109,7 @@ class MFIPS(Learner):
         self.spread, self.offset_spread, self.map_spread = spread, offset_spread, map_spread
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; reads bandit rows, and the views before each of them."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
         problem = _Problem(self, log, n_items, seed)
         ridge, map_spread = problem.choose()
         view_map, solution = problem.solve(ridge, map_spread)
@@ -323,6 +323,6 @@ class MFPolicy(GreedyPolicy):
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         arrays = {"mapping": self._mapping, "factors": self._factors[: self._width], "offsets": self._offsets}
         return arrays, dict(self._parameters)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.factors.cross_validation import SCORES, cross_validate
 from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import flag, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, Ratings, factorise, fold_in
-from recsim_mnar.numerics.checks import flag, whole_number
-from recsim_mnar.policy.base import Ints, Learner, Policy
+from recsim_mnar.policies.base import Ints, Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -68,7 +68,7 @@ class RatingMF(Learner):
         self.folds, self.score, self.unrated = folds, score, unrated
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`."""
         ratings, known = ratings_of(log, n_items, need_propensities=self.weighted)
         p = known if self.weighted else np.full(len(ratings), ratings.density)
         cells = ratings.n_users * ratings.n_items
@@ -199,7 +199,7 @@ class RatingMFPolicy(GreedyPolicy):
             self._given.pop(slot, None)
 
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.observe_ratings`."""
+        """See :meth:`recsim_mnar.policies.Policy.observe_ratings`."""
         values = self._arrays["values"]
         above = np.clip(np.searchsorted(values, ratings), 1, max(len(values) - 1, 1))
         nearest = above - (np.abs(ratings - values[above - 1]) <= np.abs(values[above % len(values)] - ratings))
@@ -238,5 +238,5 @@ class RatingMFPolicy(GreedyPolicy):
         return scores.astype(np.float32)
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return dict(self._arrays), dict(self._parameters)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.agents.state.acting import GreedyPolicy
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.views import view_counts
-from recsim_mnar.numerics.checks import number_in, whole_number
-from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policies.base import Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -52,7 +52,7 @@ class SVD(Learner):
         self.tolerance = number_in(tolerance, "svd: tolerance", 0.0, 1.0, ends="()")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; ``seed`` is of the start vector."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; ``seed`` is of the start vector."""
         counts, _ = view_counts(log, n_items)
         vectors = right_singular_vectors(counts, self.rank, tolerance=self.tolerance, seed=seed)
         parameters = {"rank": self.rank, "tolerance": self.tolerance}
@@ -296,5 +296,5 @@ class SVDPolicy(GreedyPolicy):
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"vectors": self._vectors[: self._rank_kept]}, dict(self._parameters)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.agents.neighbours._neighbours_kernel import _kth_largest
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels.jit import inlined, kernel
 
 
 @inlined

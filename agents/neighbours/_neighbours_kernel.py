@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.agents.state._greedy_kernel import best_of
-from recsim_mnar.numerics.jit import inlined, kernel, spliced
+from recsim_mnar.kernels.jit import inlined, kernel, spliced
 
 BLOCK = 32
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels.jit import kernel
 
 _NEVER = -(1 << 62)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.neighbours.similarity import compressed, inverse_norms, most_similar, squared_norms, work_space
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.views import view_counts, views_of
-from recsim_mnar.policy.base import Ints
+from recsim_mnar.policies.base import Ints
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log

@@ -12,9 +12,9 @@ from recsim_mnar.agents.neighbours.downdate import ItemDowndate, user_places
 from recsim_mnar.agents.neighbours.similarity import compressed, inverse_norms, most_similar
 from recsim_mnar.agents.state.acting import GreedyPolicy
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.views import view_counts
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.base import Ints, Learner, Policy
+from recsim_mnar.policies.base import Ints, Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -37,7 +37,7 @@ class ItemKNN(Learner):
         self.include_self = bool(include_self)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
         counts, _ = view_counts(log, n_items)
         starts, neighbours, similarities = most_similar(counts, self.neighbours, self.include_self)
         return ItemKNNPolicy(
@@ -155,7 +155,7 @@ class ItemKNNPolicy(GreedyPolicy):
         _greedy_kernel.best(self._sums, slots, slots, self._ties, self._tied)
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         starts, neighbours, similarities = self._rows
         arrays: dict[str, NDArray[Any]] = {"starts": starts, "neighbours": neighbours, "similarities": similarities}
         return arrays, dict(self._parameters)
@@ -175,7 +175,7 @@ class UserKNN(Learner):
         self.neighbours = whole_number(neighbours, f"{self.name}: neighbours", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
         counts, users = view_counts(log, n_items)
         starts, items, data = compressed(counts)
         return UserKNNPolicy(
@@ -251,7 +251,7 @@ class UserKNNPolicy(GreedyPolicy):
         self._own_row[slots] = -1
 
     def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.reset_training_users`: none is compared with its own training row."""
+        """See :meth:`recsim_mnar.policies.Policy.reset_training_users`: none is compared with its own training row."""
         self.reset(users)
         ids = np.asarray(originals, np.int64)
         row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
@@ -278,6 +278,6 @@ class UserKNNPolicy(GreedyPolicy):
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         starts, items, counts = self._by_user
         return {"starts": starts, "items": items, "counts": counts, "users": self._users}, dict(self._parameters)

@@ -11,7 +11,7 @@ from recsim_mnar.agents.neighbours.similarity import compressed
 from recsim_mnar.agents.state.acting import GreedyPolicy
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.views import view_counts, views_of
-from recsim_mnar.policy.base import Ints, Learner, Policy
+from recsim_mnar.policies.base import Ints, Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -88,7 +88,7 @@ class CosineCF(Learner):
     ignores_own_views = True
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
         counts, users = view_counts(log, n_items)
         starts, items, _ = compressed(counts)
         return CosineCFPolicy(n_items, self.name, starts=starts, items=items, users=users)
@@ -167,7 +167,7 @@ class CosineCFPolicy(_ProfilePolicy):
         self._own_row[slots] = -1
 
     def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.reset_training_users`: v != u leaves the user's own row out."""
+        """See :meth:`recsim_mnar.policies.Policy.reset_training_users`: v != u leaves the user's own row out."""
         self.reset(users)
         ids = np.asarray(originals, np.int64)
         row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
@@ -188,7 +188,7 @@ class CosineCFPolicy(_ProfilePolicy):
         return out * 2.0**-_BITS
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"starts": self._rows[0], "items": self._rows[1], "users": self._users}, {}
 
 
@@ -201,7 +201,7 @@ class NaiveCF(Learner):
     name = "naive-cf"
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; no draws are made."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
         starts, items, _ = compressed(view_counts(log, n_items)[0])
         if n_items > MOST_DENSE:
             begins, partners, met = pairs_met(starts, items, np.ones(len(starts) - 1, np.int64), n_items)
@@ -278,7 +278,7 @@ class NaiveCFPolicy(_ProfilePolicy):
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"counts": self._counts, **dict(zip(("begins", "partners"), self._met, strict=False))}, {}
 
 

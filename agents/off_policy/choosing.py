@@ -23,10 +23,10 @@ from recsim_mnar.agents.off_policy.policy import HistorySoftmax
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.models.factorization import Contexts, check_log
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.base import Learner
+from recsim_mnar.policies.base import Learner
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -116,7 +116,7 @@ class OffPolicyChoice(Learner):
         self.learners = list(learners) if learners is not None else default_learners(epochs=epochs)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
-        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`."""
         candidates = self.candidates(log, n_items=n_items, seed=seed)
         best = max(candidates, key=lambda candidate: getattr(candidate.estimate, self.by))
         arrays, parameters = best.policy.fitted()

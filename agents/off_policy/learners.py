@@ -18,9 +18,9 @@ from recsim_mnar import rng
 from recsim_mnar.agents.off_policy.data import Logged
 from recsim_mnar.agents.off_policy.policy import HistorySoftmax
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.models.factorization import ViewMap, check_log
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.base import Learner
+from recsim_mnar.policies.base import Learner
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -73,7 +73,7 @@ class OffPolicyLearner(Learner):
         raise UserError(f"{self.name}: {key} must be a number {above} {least:g}, got {value!r}")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; reads bandit rows, and the views before each of them."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
         check_log(log, n_items)
         mapping, model = self.factors(log, n_items, seed)
         centre = self.centre(log, mapping)

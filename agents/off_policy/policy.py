@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import SlotPolicy, as_array, checked_items
-from recsim_mnar.policy.base import Floats, Ints, Scores
+from recsim_mnar.policies.base import Floats, Ints, Scores
 
 
 class HistorySoftmax(SlotPolicy):
@@ -68,7 +68,7 @@ class HistorySoftmax(SlotPolicy):
         return np.concatenate([np.ones((len(slots), 1)), factors], axis=1)
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
         from recsim_mnar.agents.off_policy import _off_policy_kernel
 
         features = self._features(users)
@@ -77,11 +77,11 @@ class HistorySoftmax(SlotPolicy):
         return out
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         return self.probabilities(users)[np.arange(len(users)), checked_items(actions, self.n_items)]
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        """See :meth:`recsim_mnar.policies.Policy.act`."""
         from recsim_mnar.agents.state import _drawing_kernel
 
         actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
@@ -96,7 +96,7 @@ class HistorySoftmax(SlotPolicy):
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         arrays = {"mapping": self._mapping, "centre": self._centre, "weights": self._weights}
         return arrays, dict(self._parameters)
 

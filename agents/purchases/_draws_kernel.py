@@ -8,8 +8,8 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from recsim_mnar.numerics._rng_kernel import block, unit53
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels._rng_kernel import block, unit53
+from recsim_mnar.kernels.jit import inlined, kernel
 
 _U32 = np.uint64(32)
 _ONE = np.uint64(1)

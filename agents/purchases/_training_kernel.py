@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.agents.purchases._draws_kernel import draw, prefetch
-from recsim_mnar.numerics._rng_kernel import exp32
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels._rng_kernel import exp32
+from recsim_mnar.kernels.jit import inlined, kernel
 
 _F = np.float32
 _NIL = _F(0.0)

@@ -11,7 +11,7 @@ from recsim_mnar.agents.purchases.observed import NP, Observed, P, Plan, Stratum
 from recsim_mnar.agents.purchases.training import Loss, Trainer, train
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import view_counts
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policies.base import Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
@@ -30,7 +30,7 @@ class _AccuracyLearner(FactorLearner):
         return Loss(pairs=self.pairs)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the log's organic rows are read, and its users not met again.
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's organic rows are read, and its users not met again.
 
         What a user views more than once counts once. Users are guessed from their views, see
         :class:`recsim_mnar.agents.purchases.factor_policy.FoldInPolicy`; ``fit_exposures`` makes a policy for known

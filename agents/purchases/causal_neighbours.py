@@ -18,8 +18,8 @@ from recsim_mnar.agents.purchases.factor_learner import exposures_of
 from recsim_mnar.agents.purchases.observed import NR_P, R_NP, R_P, Observed
 from recsim_mnar.agents.state.known_users import KnownUsersPolicy
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.policies.base import Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
@@ -95,7 +95,7 @@ class _CausalNeighbours(Learner):
         )
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the log's users are met again under their own ids.
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's users are met again under their own ids.
 
         Raises:
             UserError: the log has no recommendation flags.
@@ -182,5 +182,5 @@ class CausalNeighboursPolicy(KnownUsersPolicy):
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return dict(self._arrays), dict(self._parameters)

@@ -13,7 +13,7 @@ from recsim_mnar.agents.purchases.observed import Observed, Plan
 from recsim_mnar.agents.purchases.training import Loss, Settings, Trainer, Training, train
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.policies.base import Learner, Policy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -126,7 +126,7 @@ class FactorLearner(Learner):
         return FactorPolicy.of(training.model, self.name, self.parameters())
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the log's users are met again under their own ids.
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's users are met again under their own ids.
 
         Raises:
             UserError: the log has no recommendation flags.

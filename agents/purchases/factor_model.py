@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.policy.base import Ints
+from recsim_mnar.policies.base import Ints
 
 EXTRAS = 8
 """Places after the factors in a row of a table: bias, response to a recommendation, and zeros."""

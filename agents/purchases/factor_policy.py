@@ -56,7 +56,7 @@ class FactorPolicy(KnownUsersPolicy):
         return self._scorer.of_rows(self._rows[:, rows])
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"users": self.model.users, "items": self.model.items}, dict(self._parameters)
 
 
@@ -171,5 +171,5 @@ class FoldInPolicy(GreedyPolicy):
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return dict(self._arrays), dict(self._parameters)

@@ -19,8 +19,8 @@ from recsim_mnar.agents.purchases.observed import Observed, Plan
 from recsim_mnar.agents.purchases.uplift import ULRMF
 from recsim_mnar.agents.state.known_users import KnownUsersPolicy
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.checks import number_in, whole_number
-from recsim_mnar.policy.base import Learner, Policy
+from recsim_mnar.kernels.checks import number_in, whole_number
+from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.rng import derive_seed
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class PointwiseLearner(Learner):
         return ScoreTablePolicy(shape[1], self.name, scores=scores, parameters=self.parameters())
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the log's users are met again under their own ids.
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's users are met again under their own ids.
 
         Raises:
             UserError: the log has no recommendation flags.
@@ -267,7 +267,7 @@ class ScoreTablePolicy(KnownUsersPolicy):
         return self._table[rows]
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """See :meth:`recsim_mnar.policy.storage.Stored.fitted`."""
+        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"scores": self._table[:-1]}, dict(self._parameters)
 
 

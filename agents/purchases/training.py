@@ -17,8 +17,8 @@ from recsim_mnar import rng
 from recsim_mnar.agents.purchases.factor_model import FactorModel, FactorModelConfig
 from recsim_mnar.agents.purchases.observed import Plan
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.archives import read_arrays
-from recsim_mnar.numerics.checks import whole_number
+from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.kernels.checks import whole_number
 
 DISTANCES = {"l1": 1, "l2": 2, "cosine": 3}
 OPTIMIZERS = ("adam", "sgd")

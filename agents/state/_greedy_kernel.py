@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels.jit import inlined, kernel
 
 _BLOCK = 64
 

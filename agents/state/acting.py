@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.state.histories import Histories
 from recsim_mnar.agents.state.slots import Slots
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.base import Floats, Ints, Policy
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.storage import Stored
 
 N_LISTED = 16
 """Tied items kept for each user; where more are tied (but not all) the scores are made again when they are needed."""
@@ -83,7 +83,7 @@ class SlotPolicy(Stored, Policy):
             self._histories.append(slots, items)
 
     def reset(self, users: Ints) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.reset`."""
+        """See :meth:`recsim_mnar.policies.Policy.reset`."""
         before = self._slots.size
         slots = self._slots.enter(users)
         if self._slots.size > before:
@@ -91,17 +91,17 @@ class SlotPolicy(Stored, Policy):
         self._clear(slots)
 
     def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.observe`."""
+        """See :meth:`recsim_mnar.policies.Policy.observe`."""
         self._view(self._slots.find(users), checked_items(items, self.n_items))
 
     def forget(self, users: Ints) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.forget`."""
+        """See :meth:`recsim_mnar.policies.Policy.forget`."""
         left = self._slots.leave(users)
         if self.keeps_views:
             self._histories.clear(left)  # so that their room goes to others; other states are cleared at ``reset``
 
     def fresh(self) -> Policy:
-        """See :meth:`recsim_mnar.policy.Policy.fresh`."""
+        """See :meth:`recsim_mnar.policies.Policy.fresh`."""
         twin = copy.copy(self)
         twin._start()
         return twin
@@ -190,7 +190,7 @@ class GreedyPolicy(SlotPolicy):
         return slots
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policy.Policy.act`."""
+        """See :meth:`recsim_mnar.policies.Policy.act`."""
         from recsim_mnar.agents.state import _greedy_kernel
 
         slots = self._ranked(users)
@@ -206,7 +206,7 @@ class GreedyPolicy(SlotPolicy):
         return actions, propensities
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.propensity_of`."""
+        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         from recsim_mnar.agents.state import _greedy_kernel
 
         slots = self._ranked(users)
@@ -220,7 +220,7 @@ class GreedyPolicy(SlotPolicy):
         return out
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policy.Policy.probabilities`."""
+        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
         scores = self.scores(users)
         best = scores == scores.max(axis=1, keepdims=True)
         return best / best.sum(axis=1, keepdims=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.agents.state.acting import GreedyPolicy
-from recsim_mnar.policy.base import Ints, Policy
+from recsim_mnar.policies.base import Ints, Policy
 
 
 class KnownUsersPolicy(GreedyPolicy):
@@ -40,7 +40,7 @@ class KnownUsersPolicy(GreedyPolicy):
         self._row = np.concatenate([self._row, np.full(n_slots - len(self._row), self.n_users, np.int64)])
 
     def reset(self, users: Ints) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.reset`."""
+        """See :meth:`recsim_mnar.policies.Policy.reset`."""
         super().reset(users)
         ids = np.asarray(users, np.int64)
         slots = self._slots.find(users)

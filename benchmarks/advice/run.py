@@ -28,8 +28,8 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.fitting.advice import advise_on
 from recsim_mnar.fitting.advice.advising import Question
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.mixture import MixturePolicy
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.mixture import MixturePolicy
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.records import plain

@@ -13,7 +13,7 @@ import numpy as np
 from recsim_mnar import rng
 from recsim_mnar.fitting.calibration.clicks import PRIORS
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.catalogue import checked_catalogue

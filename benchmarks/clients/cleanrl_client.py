@@ -3,7 +3,7 @@ import torch
 from shared import P, tried
 from torch import nn
 
-from recsim_mnar.policy import Policy
+from recsim_mnar.policies import Policy
 
 torch.manual_seed(0)
 network = nn.Sequential(nn.Linear(P, 16), nn.Tanh(), nn.Linear(16, P))  # as a script holds one, its weights drawn
@@ -37,7 +37,7 @@ class Trained(Policy):
 
 policy = Trained()
 # --- after
-from recsim_mnar.policy import FeaturePolicy
+from recsim_mnar.policies import FeaturePolicy
 
 policy = FeaturePolicy(P, distribution=lambda x: network(torch.as_tensor(x)).softmax(dim=1).detach())
 # --- end

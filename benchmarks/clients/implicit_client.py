@@ -4,7 +4,7 @@ from scipy.sparse import csr_matrix
 from shared import P, log, tried
 
 from recsim_mnar.log.views import view_counts
-from recsim_mnar.policy import EpsilonMixture, Policy
+from recsim_mnar.policies import EpsilonMixture, Policy
 
 model = AlternatingLeastSquares(4, random_state=1, num_threads=1)
 model.fit(csr_matrix(view_counts(log, P)[0].astype(np.float64)), show_progress=False)

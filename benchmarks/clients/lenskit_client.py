@@ -4,7 +4,7 @@ from lenskit.data import ItemList, RecQuery, from_interactions_df
 from lenskit.knn import ItemKNNScorer
 from shared import P, log, tried
 
-from recsim_mnar.policy import EpsilonMixture, Policy
+from recsim_mnar.policies import EpsilonMixture, Policy
 
 organic = log.organic()
 scorer = ItemKNNScorer(max_nbrs=5, feedback="implicit")

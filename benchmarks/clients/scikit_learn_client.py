@@ -3,7 +3,7 @@ from shared import P, log, tried
 from sklearn.ensemble import RandomForestRegressor
 
 from recsim_mnar.export import decisions
-from recsim_mnar.policy import EpsilonMixture, Policy
+from recsim_mnar.policies import EpsilonMixture, Policy
 
 made = decisions(log, P)
 forest = RandomForestRegressor(20, max_depth=5, random_state=0)

@@ -5,7 +5,7 @@ from shared import SETTINGS, P, tried
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
 
-from recsim_mnar.policy import Policy
+from recsim_mnar.policies import Policy
 
 lanes = gym.make_vec("recsim_mnar/Sessions-v0", 8, "vector_entry_point", autoreset_mode="SameStep", **SETTINGS)
 

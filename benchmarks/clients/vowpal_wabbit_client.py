@@ -2,7 +2,7 @@ import numpy as np
 from shared import P, world
 from vowpalwabbit import Workspace
 
-from recsim_mnar.policy import Policy
+from recsim_mnar.policies import Policy
 
 
 # --- before

@@ -20,8 +20,8 @@ from faults import SIMULATE, runs
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.runs.receipts import Index, Journal
 
 PURCHASES = ("simulate", "--world", "purchases", "--preset", "quick", "--policy", "popularity", "--users", 30,

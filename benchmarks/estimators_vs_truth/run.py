@@ -18,7 +18,7 @@ from _study import columns_of, once, settings_of, write_results, write_text
 from analysis import figure, report, summarise
 
 from recsim_mnar.estimators import ESTIMATORS, cross_fitted_rewards, estimate_value
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay_batches
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate

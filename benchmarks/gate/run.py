@@ -26,7 +26,7 @@ from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.uplift import evaluate_lists
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.replays.truth import sums_by_user
 from recsim_mnar.rng import derive_seed

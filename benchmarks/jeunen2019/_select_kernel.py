@@ -7,7 +7,7 @@ that.
 
 from __future__ import annotations
 
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels.jit import kernel
 
 
 @kernel

@@ -27,7 +27,7 @@ from tables import DESCRIBED, HERE, keep, settings
 from recsim_mnar import rng
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.runs.files import write_json

@@ -18,7 +18,7 @@ from tables import keep
 
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.truth import truth
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import sums_by_user

@@ -20,8 +20,8 @@ from recsim_mnar import rng
 from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, split_users
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, registry
-from recsim_mnar.policy.door import PolicyWrapper
+from recsim_mnar.policies import Policy, registry
+from recsim_mnar.policies.door import PolicyWrapper
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online

@@ -12,7 +12,7 @@ from analysis import CFS
 from recsim_mnar.agents.constant_lists import ConstantList, MostRecommended, times_recommended
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import Learner, registry
+from recsim_mnar.policies import Learner, registry
 from recsim_mnar.protocols.temporal.platforms import Campaigns
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme

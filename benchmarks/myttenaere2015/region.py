@@ -18,7 +18,7 @@ from analysis import CFS, NAMES, interval, percent
 from platforms import K, lived, world_of
 
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
 from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
 from recsim_mnar.simulation.platform import platform_log

@@ -16,7 +16,7 @@ from analysis import CFS, interval, percent, plain, tau
 from platforms import K, campaigns_of, constant_lists, scores_by_scheme, world_of
 
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
 from recsim_mnar.simulation.platform import platform_log, true_quality
 

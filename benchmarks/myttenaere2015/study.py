@@ -10,7 +10,7 @@ from analysis import NAMES, Interval, interval, percent, plain, tau
 from platforms import K, by_kind, campaigns_of, constant_lists, scores_by_scheme, world_of
 
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation.platform import platform_log, true_quality
 
 SHOWN = ("g1", "cosine-cf", "naive-cf")

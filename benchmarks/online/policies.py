@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.policy import Policy
+from recsim_mnar.policies import Policy
 
 
 class Greedy(Policy):
@@ -79,7 +79,7 @@ class MabwiserBare:
 
 
 class MabwiserSampler:
-    """mabwiser for :class:`recsim_mnar.policy.SampledPolicy`."""
+    """mabwiser for :class:`recsim_mnar.policies.SampledPolicy`."""
 
     name = "mabwiser Thompson sampling"
 

@@ -26,8 +26,8 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv  # noqa: E402
 from recsim_mnar.envs.recording import record, record_vector  # noqa: E402
 from recsim_mnar.errors import UserError  # noqa: E402
 from recsim_mnar.estimators import estimate_value  # noqa: E402
-from recsim_mnar.policy import EpsilonMixture, SampledPolicy, registry  # noqa: E402
-from recsim_mnar.policy.answers import Acting  # noqa: E402
+from recsim_mnar.policies import EpsilonMixture, SampledPolicy, registry  # noqa: E402
+from recsim_mnar.policies.answers import Acting  # noqa: E402
 from recsim_mnar.replays.probabilities import replay  # noqa: E402
 from recsim_mnar.replays.truth import value_on_log  # noqa: E402
 from recsim_mnar.rng import derive_seed  # noqa: E402

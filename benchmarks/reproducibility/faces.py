@@ -36,7 +36,7 @@ from typing import Any
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.replays.probabilities import replay_with_support

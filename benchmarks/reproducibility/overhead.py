@@ -22,7 +22,7 @@ from typing import Any
 import faces
 
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import simulate

@@ -18,7 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_dcg, causal_precision, top_items
 from recsim_mnar.log import replacing
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy.slates import draw
+from recsim_mnar.policies.slates import draw
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.slates import scaled
+from recsim_mnar.kernels.slates import scaled
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.worlds.purchases.params import PurchasesParams, rank_weights
 from recsim_mnar.worlds.purchases.world import PurchasesWorld

@@ -64,8 +64,8 @@ def task_of(name: str, folder: Path, log: str, users: int, seed: int, executor: 
     """What is timed; what it needs is made before."""
     from recsim_mnar.log import Log
     from recsim_mnar.log.blocks import LogBlocks
-    from recsim_mnar.policy import registry
-    from recsim_mnar.policy.door import as_policy
+    from recsim_mnar.policies import registry
+    from recsim_mnar.policies.door import as_policy
     from recsim_mnar.protocols.truth import truth
     from recsim_mnar.replays.probabilities import Replayed
     from recsim_mnar.replays.replayed_log import ReplayRun

@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     a = parser.parse_args()
     from recsim_mnar.log import Log
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.simulation import simulate as log_of
     from recsim_mnar.worlds import make_world
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from recsim_mnar.numerics.jit import inlined, kernel, summing
+from recsim_mnar.kernels.jit import inlined, kernel, summing
 
 SMALLEST = 1e-290
 MARGIN = 1.1  # the parabola through three points of the table is within 8 % of the peak between them

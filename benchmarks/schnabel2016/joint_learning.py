@@ -24,9 +24,9 @@ import numpy as np
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities, clip_propensities, doubly_robust, loss
+from recsim_mnar.kernels.lbfgs import minimise
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, NotConverged, factorise
-from recsim_mnar.numerics.lbfgs import minimise
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from posterior import Floats, Posterior
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.models.factorization import Ratings
-from recsim_mnar.numerics.checks import whole_number
 
 
 @dataclass(frozen=True)

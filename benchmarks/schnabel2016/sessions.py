@@ -31,7 +31,7 @@ from _study import save_picture
 from recsim_mnar import rng
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, registry
+from recsim_mnar.policies import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recsim_mnar.numerics.jit import kernel, summing
+from recsim_mnar.kernels.jit import kernel, summing
 
 
 @summing

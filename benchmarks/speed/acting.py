@@ -18,7 +18,7 @@ from table import Row, cpu_seconds, least, middle, peer
 
 from recsim_mnar.envs import sessions_env, sessions_vector_env
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 

@@ -18,7 +18,7 @@ import numpy as np
 from table import into_results
 
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.temporal import _weights_kernel
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
 from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities

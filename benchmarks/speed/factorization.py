@@ -27,8 +27,8 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402  (threads are set before numpy is loaded)
 from table import Row, child, into_results, peer  # noqa: E402
 
+from recsim_mnar.kernels.lbfgs import minimise  # noqa: E402
 from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings, _alternate  # noqa: E402
-from recsim_mnar.numerics.lbfgs import minimise  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 SIZES = {"ML-100K": (943, 1682, 100_000), "Yahoo R3": (15_400, 1000, 311_704)}

@@ -22,7 +22,7 @@ from recsim_mnar.agents.factors.svd import right_singular_vectors
 from recsim_mnar.agents.neighbours.knn import ItemKNNPolicy
 from recsim_mnar.agents.neighbours.similarity import most_similar
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world

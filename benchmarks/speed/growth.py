@@ -20,7 +20,7 @@ from _study import save_picture
 from table import in_turn, into_results, least
 
 from recsim_mnar.log import Log
-from recsim_mnar.policy import Policy, registry
+from recsim_mnar.policies import Policy, registry
 from recsim_mnar.simulation import iter_shards, simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import World
@@ -94,8 +94,8 @@ def svd(quick: bool) -> Curve:
 
 
 def factorization(quick: bool) -> Curve:
+    from recsim_mnar.kernels.lbfgs import minimise
     from recsim_mnar.models.factorization import FactorizationConfig, Objective, Ratings
-    from recsim_mnar.numerics.lbfgs import minimise
 
     def fit(n: int) -> Callable[[], Any]:
         c = interactions_of(n)

@@ -24,7 +24,7 @@ from table import Row, peer
 
 from recsim_mnar.log import Log
 from recsim_mnar.log.writing import write_part
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to

@@ -15,8 +15,8 @@ import numpy as np
 
 from recsim_mnar import rng
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import Policy
-from recsim_mnar.policy.registry import learner
+from recsim_mnar.policies import Policy
+from recsim_mnar.policies.registry import learner
 from recsim_mnar.rng import Stream, derive_seed
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.base import DecisionWorld

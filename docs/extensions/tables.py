@@ -100,7 +100,7 @@ def _marked(text: str) -> str:
 
 
 def _agents() -> tuple[list[str], list[list[str]]]:
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.protocols.comparison import worlds_for
 
     rows = []

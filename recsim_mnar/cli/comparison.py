@@ -25,7 +25,7 @@ from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worke
 from recsim_mnar.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from recsim_mnar.numerics.memory import MemoryLimit
+    from recsim_mnar.kernels.memory import MemoryLimit
     from recsim_mnar.protocols.comparison import Comparison
     from recsim_mnar.protocols.setup import Resolved, Setup
 
@@ -264,7 +264,7 @@ def _executor(options: dict[str, Any], named: list[Any]) -> Any:
 def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.cli.replayed import least_bytes
     from recsim_mnar.datasets.interactions import read_interactions
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.protocols.comparison import check_comparable
     from recsim_mnar.protocols.interactions import compare_interactions
 

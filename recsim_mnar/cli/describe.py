@@ -82,8 +82,8 @@ def _told(kind: str, name: str, description: list[str], facts: Told, **tables: l
 
 
 def _agent(name: str) -> Told:
-    from recsim_mnar.policy import registry
-    from recsim_mnar.policy.needs import HOLDINGS, needs_of
+    from recsim_mnar.policies import registry
+    from recsim_mnar.policies.needs import HOLDINGS, needs_of
     from recsim_mnar.protocols.comparison import worlds_for
 
     name = name.partition("+")[0].strip()
@@ -110,7 +110,7 @@ def _learns(kind: Any) -> str:
 
 
 def _world(name: str) -> Told:
-    from recsim_mnar.policy.needs import HOLDINGS
+    from recsim_mnar.policies.needs import HOLDINGS
     from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import entry_of
 

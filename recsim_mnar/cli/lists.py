@@ -37,7 +37,7 @@ def worlds(json_output: JsonOutput) -> None:
 @_LIST
 def agents(json_output: JsonOutput) -> None:
     """List the agents, and the worlds that each is for; `describe agent NAME` has its parameters."""
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.protocols.comparison import worlds_for
     from recsim_mnar.worlds.registry import worlds as known_worlds
 

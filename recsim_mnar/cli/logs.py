@@ -44,7 +44,7 @@ from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worke
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
-    from recsim_mnar.numerics.memory import MemoryLimit
+    from recsim_mnar.kernels.memory import MemoryLimit
     from recsim_mnar.own_log.estimating import Answer
 
 LEAST_ROWS = 2
@@ -100,7 +100,7 @@ def replay(
 
     A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
     """
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.replays.probabilities import learns_online
     from recsim_mnar.simulation.named import logging_policy, n_items_of
 

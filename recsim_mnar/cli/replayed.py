@@ -13,7 +13,7 @@ from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
     from recsim_mnar.cli.json_output import JsonOutput
-    from recsim_mnar.numerics.memory import MemoryLimit
+    from recsim_mnar.kernels.memory import MemoryLimit
 
 _WHOLE_ROW_BYTES = 200
 """Of a row of a log that is replayed at once."""
@@ -88,7 +88,7 @@ def replay_in_blocks(
     story: dict[str, Any],
 ) -> int:
     """Write the replayed log block by block; returns how many parts of a folder were there already."""
-    from recsim_mnar.policy.door import as_policy
+    from recsim_mnar.policies.door import as_policy
     from recsim_mnar.progress import counted
     from recsim_mnar.replays.probabilities import Replayed
     from recsim_mnar.replays.replayed_log import ReplayRun
@@ -286,7 +286,7 @@ def _shared_users(data: Any, training: Any) -> int:
 def bound_of(logging: Any) -> dict[str, Any]:
     """For a replayed log's provenance: the least propensity of its policy, where both are known."""
     from recsim_mnar.estimators.off_policy.adaptive import PROPENSITY_MIN
-    from recsim_mnar.policy.door import as_policy
+    from recsim_mnar.policies.door import as_policy
     from recsim_mnar.replays.probabilities import least_propensity
 
     least = None if logging is None else least_propensity(as_policy(logging))

@@ -110,16 +110,16 @@ class _Memory(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See :meth:`click.ParamType.convert`."""
-        from recsim_mnar.numerics.memory import MemoryLimit, parse_size
+        from recsim_mnar.kernels.memory import MemoryLimit, parse_size
 
         return value if isinstance(value, MemoryLimit) else MemoryLimit(parse_size(value, "--max-memory"))
 
 
 def memory_option(command: Any) -> Any:
-    """Add ``--max-memory`` to a command, handed to it as a :class:`recsim_mnar.numerics.memory.MemoryLimit`."""
+    """Add ``--max-memory`` to a command, handed to it as a :class:`recsim_mnar.kernels.memory.MemoryLimit`."""
 
     def given(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        from recsim_mnar.numerics.memory import MemoryLimit
+        from recsim_mnar.kernels.memory import MemoryLimit
 
         return value or MemoryLimit()
 

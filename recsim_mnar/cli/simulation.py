@@ -15,7 +15,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.numerics.memory import MemoryLimit
+    from recsim_mnar.kernels.memory import MemoryLimit
     from recsim_mnar.worlds.base import World
 
 DEFAULT_TRAIN_USERS = 2000

@@ -14,7 +14,7 @@ TWO_POLICIES = "two values of two policies, each fitted on the other half; neith
 def learned(learner: Any, fitted: Any, n_items: int) -> bool:
     """Whether a log made a policy what it is: without one it cannot be fitted, or is another."""
     from recsim_mnar.log.table import Log
-    from recsim_mnar.policy.door import as_policy
+    from recsim_mnar.policies.door import as_policy
     from recsim_mnar.replays.probabilities import same_law
 
     try:
@@ -64,7 +64,7 @@ def check_training(log: Path, data: Any, train: Path | None, training: Any, lear
     Raises:
         UserError: it is of another world or catalogue, whose items are other items; or an agent needs what it lacks.
     """
-    from recsim_mnar.policy.needs import check_needs
+    from recsim_mnar.policies.needs import check_needs
 
     if train is None:
         for name, learner in learners.items():
@@ -107,7 +107,7 @@ def _world(provenance: Any) -> dict[str, Any]:
 
 
 def _holdings(training: Any) -> frozenset[str] | None:
-    """What a log holds beside views, see :data:`recsim_mnar.policy.needs.HOLDINGS`."""
+    """What a log holds beside views, see :data:`recsim_mnar.policies.needs.HOLDINGS`."""
     import numpy as np
 
     from recsim_mnar.worlds.registry import worlds

@@ -22,7 +22,7 @@ def warm(parts: str | None, json_output: JsonOutput) -> None:
 
     Says what was compiled, how long it took and where it is kept. What is there already is not compiled again.
     """
-    from recsim_mnar.numerics.jit import cache_folders
+    from recsim_mnar.kernels.jit import cache_folders
     from recsim_mnar.warming import USUAL
     from recsim_mnar.warming import warm as compiled
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.numerics.checks import number_in, whole_number
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.worlds.base import LaneWorld
 
 Array = NDArray[Any]

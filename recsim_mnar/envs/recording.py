@@ -13,9 +13,9 @@ from recsim_mnar.envs.log_builder import LogBuilder, events_of, lane_info
 from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.answers import Acting
-from recsim_mnar.policy.base import observe_events
-from recsim_mnar.policy.door import as_policy, learning_of
+from recsim_mnar.policies.answers import Acting
+from recsim_mnar.policies.base import observe_events
+from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation.items import described, provenance
 from recsim_mnar.simulation.online import online_provenance
@@ -31,7 +31,7 @@ def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
 
     Args:
         env: made by ``gymnasium.make("recsim_mnar/Sessions-v0")`` or wrapping it.
-        policy: as :func:`recsim_mnar.policy.door.as_policy` takes it; it is not changed.
+        policy: as :func:`recsim_mnar.policies.door.as_policy` takes it; it is not changed.
         n_users: how many.
         seed: of the users and of the policy's uniforms.
     """

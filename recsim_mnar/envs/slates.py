@@ -28,7 +28,7 @@ from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.slates import SlatePolicy
+from recsim_mnar.policies.slates import SlatePolicy
 from recsim_mnar.worlds.base import ExposureWorld, Transition, World
 from recsim_mnar.worlds.purchases.lanes import checked_slates
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, TRUST, Finding, Verdict, few_users, scaled
+from recsim_mnar.kernels.checks import level_of, number_in, refuse_first, whole_number
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.numerics.checks import level_of, number_in, refuse_first, whole_number
 from recsim_mnar.rng import check_seed
 
 REFITS = 200

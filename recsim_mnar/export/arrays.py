@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Context, ContextRule
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.answers import checked_distribution
-from recsim_mnar.policy.base import observe_events
-from recsim_mnar.policy.door import as_policy, learning_of, refuse_common_learning
+from recsim_mnar.policies.answers import checked_distribution
+from recsim_mnar.policies.base import observe_events
+from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.replays.probabilities import replay_batches, user_blocks
 
 Floats = NDArray[np.float64]
@@ -125,7 +125,7 @@ def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
 
     Args:
         log: ordered by (user, step).
-        policy: as :func:`recsim_mnar.policy.door.as_policy` takes it; it is not changed.
+        policy: as :func:`recsim_mnar.policies.door.as_policy` takes it; it is not changed.
         at: rows of decisions, ascending; all of them where None.
 
     Returns:

@@ -15,8 +15,8 @@ from scipy import sparse
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import view_counts
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.features import FeaturePolicy
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.features import FeaturePolicy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -73,7 +73,7 @@ class Recommender(Learner):
         self.model, self.name = model, name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the seed is the model's ``random_state`` where it has one."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the seed is the model's ``random_state`` where it has one."""
         counts, _users = view_counts(log, n_items)
         model = copy.deepcopy(self.model)
         if hasattr(model, "random_state"):

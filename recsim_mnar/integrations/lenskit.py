@@ -15,8 +15,8 @@ from lenskit.training import TrainingOptions
 from numpy.typing import NDArray
 
 from recsim_mnar.log.views import views_of
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.features import FeaturePolicy
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.features import FeaturePolicy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -67,7 +67,7 @@ class Scorer(Learner):
         self.scorer, self.name = scorer, name or type(scorer).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`."""
         import pandas as pd
 
         users, items = views_of(log, n_items)

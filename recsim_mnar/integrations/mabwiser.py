@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.contexts import Context
-from recsim_mnar.policy.base import Floats, Ints, Policy
-from recsim_mnar.policy.features import FeaturePolicy
-from recsim_mnar.policy.sampled import SampledPolicy
+from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.features import FeaturePolicy
+from recsim_mnar.policies.sampled import SampledPolicy
 
 _DETERMINISTIC = ("UCB1", "LinUCB", "LinGreedy", "EpsilonGreedy")
 
@@ -30,8 +30,8 @@ class MabPolicy(FeaturePolicy):
         mab: its arms are 0 .. n_items - 1, in any order; ``UCB1``, ``LinUCB``, and ``LinGreedy`` and
             ``EpsilonGreedy`` with ``epsilon=0``. Others draw their expectations from a generator of their own, which
             nobody can replay. The object is copied, not changed.
-        features: of users, where it takes contexts: see :class:`recsim_mnar.policy.FeaturePolicy`.
-        **arguments: of :class:`recsim_mnar.policy.FeaturePolicy`.
+        features: of users, where it takes contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
         UserError: arms that are no items, or a bandit that draws on its own.
@@ -62,13 +62,13 @@ class MabPolicy(FeaturePolicy):
         return np.broadcast_to(expected, (len(x), self.n_items)) if len(expected) != len(x) else expected
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.learn`."""
+        """See :meth:`recsim_mnar.policies.Policy.learn`."""
         contexts = self.features(users) if self.mab.is_contextual else None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self.forget_answers()
 
     def fresh(self) -> Policy:
-        """See :meth:`recsim_mnar.policy.Policy.fresh`: with a bandit of its own, as it is."""
+        """See :meth:`recsim_mnar.policies.Policy.fresh`: with a bandit of its own, as it is."""
         again = copy.copy(self)
         again.mab = copy.deepcopy(self.mab)
         again._given_scores = again._expected
@@ -76,7 +76,7 @@ class MabPolicy(FeaturePolicy):
         return again
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`recsim_mnar.policy.Policy.describe`."""
+        """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {**super().describe(), "learning_policy": str(self.mab.learning_policy)}
 
 
@@ -86,12 +86,12 @@ def sampled_policy(
     """A bandit that draws from a generator of its own, Thompson sampling among them, as a policy that learns online.
 
     It draws a number of arms for each decision, of which the uniform picks one: its propensities are exact for what it
-    does, and nobody can replay it: see :class:`recsim_mnar.policy.SampledPolicy`. Every distribution costs ``draws``
+    does, and nobody can replay it: see :class:`recsim_mnar.policies.SampledPolicy`. Every distribution costs ``draws``
     predictions.
 
     Args:
         mab: its arms are 0 .. n_items - 1; it is copied, not changed.
-        features: of users, where it takes contexts: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        features: of users, where it takes contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
         draws: for each distribution.
         name: under which results are reported.
 
@@ -124,12 +124,12 @@ class _Sampler:
         return np.atleast_1d(np.array(self.mab.predict(contexts), np.int64))
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.learn`."""
+        """See :meth:`recsim_mnar.policies.Policy.learn`."""
         contexts = self._users.features(users) if self.mab.is_contextual else None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`recsim_mnar.policy.Policy.describe`."""
+        """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {"learning_policy": str(self.mab.learning_policy)}
 
 

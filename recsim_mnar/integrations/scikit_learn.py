@@ -14,8 +14,8 @@ from sklearn.base import clone
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.contexts import Context, ContextRule
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.features import FeaturePolicy
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.features import FeaturePolicy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -31,7 +31,7 @@ def classifier_policy(model: Any, n_items: int, features: Context = "counts", **
         model: fitted on features of users (n, width), its classes are items.
         n_items: number of items.
         features: that it was fitted on.
-        **arguments: of :class:`recsim_mnar.policy.FeaturePolicy`.
+        **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
         UserError: it has classes that are no items.
@@ -67,7 +67,7 @@ def reward_policy(
         item_features: (n_items, k); one-hot rows where None.
         together: of rows of users' features (m, width) and of items' features (m, k) the model's input: one beside the
             other where None.
-        **arguments: of :class:`recsim_mnar.policy.FeaturePolicy`.
+        **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
     items = _item_features(item_features, n_items)
     join = together or beside
@@ -90,7 +90,7 @@ class RewardModel(Learner):
     Args:
         model: unfitted; a classifier needs rewards of 0 and 1. A linear model of features that stand side by side ranks
             items alike for everyone: give it ``together=outer``, or a model that finds interactions.
-        features: of users: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        features: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         item_features: see :func:`reward_policy`.
         together: see :func:`reward_policy`.
         weighted: rows weigh 1 / propensity.
@@ -116,7 +116,7 @@ class RewardModel(Learner):
         self.name = name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`.
+        """See :meth:`recsim_mnar.policies.Learner.fit`.
 
         Raises:
             UserError: the log has no bandit rows.
@@ -146,7 +146,7 @@ class RewardedActions(Learner):
 
     Args:
         model: unfitted, with ``predict_proba`` and a ``fit`` that takes ``sample_weight``.
-        features: of users: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        features: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         weighted: whether by 1 / propensity too.
         name: under which results are reported; that of the model's class where None.
         **arguments: ``decay`` and ``last`` of the features, ``rows``.
@@ -167,7 +167,7 @@ class RewardedActions(Learner):
         self.name = name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`.
+        """See :meth:`recsim_mnar.policies.Learner.fit`.
 
         Raises:
             UserError: the log has no bandit rows, or no two actions that were rewarded.

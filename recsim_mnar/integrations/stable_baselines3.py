@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.contexts import Context
-from recsim_mnar.policy.features import FeaturePolicy
+from recsim_mnar.policies.features import FeaturePolicy
 
 Array = NDArray[Any]
 
@@ -184,7 +184,7 @@ def policy_of(
     Args:
         model: an algorithm of Stable-Baselines3.
         features: what it observed of users: ``counts`` is what the environments show unless told otherwise.
-        decay: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        decay: see :class:`recsim_mnar.policies.FeaturePolicy`.
         last: likewise.
         transform: what stood between environment and model: (n, width) to what the model takes. For ``VecNormalize``
             its ``normalize_obs``.

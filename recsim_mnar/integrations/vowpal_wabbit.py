@@ -13,8 +13,8 @@ from vowpalwabbit import Workspace
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.contexts import Context
-from recsim_mnar.policy.base import Floats, Ints, Policy
-from recsim_mnar.policy.features import FeaturePolicy
+from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.features import FeaturePolicy
 
 
 class VowpalWabbit(FeaturePolicy):
@@ -29,9 +29,9 @@ class VowpalWabbit(FeaturePolicy):
         arguments: of Vowpal Wabbit, without the number of actions: ``"--cb_type mtr --epsilon 0.1"``; ``-i file``
             begins with a model.
         n_items: number of items.
-        features: of users: see :class:`recsim_mnar.policy.FeaturePolicy`.
+        features: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         learns: ``nothing``: a trained model that only acts.
-        **settings: of :class:`recsim_mnar.policy.FeaturePolicy`.
+        **settings: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
         UserError: arguments that Vowpal Wabbit refuses.
@@ -67,7 +67,7 @@ class VowpalWabbit(FeaturePolicy):
         return np.array([self.workspace.predict(f"| {_features(row)}") for row in x], np.float64)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`recsim_mnar.policy.Policy.learn`."""
+        """See :meth:`recsim_mnar.policies.Policy.learn`."""
         for row, action, reward, propensity in zip(
             self.features(users), actions.tolist(), rewards.tolist(), propensities.tolist(), strict=True
         ):
@@ -76,7 +76,7 @@ class VowpalWabbit(FeaturePolicy):
         self.forget_answers()
 
     def fresh(self) -> Policy:
-        """See :meth:`recsim_mnar.policy.Policy.fresh`: with a workspace of its own that knows what this one does."""
+        """See :meth:`recsim_mnar.policies.Policy.fresh`: with a workspace of its own that knows what this one does."""
         again = copy.copy(self)
         if self._learned:
             with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +90,7 @@ class VowpalWabbit(FeaturePolicy):
         return again
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`recsim_mnar.policy.Policy.describe`."""
+        """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {**super().describe(), "arguments": self.arguments}
 
 

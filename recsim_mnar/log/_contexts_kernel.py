@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels.jit import inlined, kernel
 
 
 @inlined

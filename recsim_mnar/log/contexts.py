@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins
-from recsim_mnar.numerics.checks import number_in, whole_number
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.log import schema
 from recsim_mnar.log.files import write_table
 from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.table import parsed_metadata
-from recsim_mnar.numerics.archives import read_arrays
 from recsim_mnar.runs.files import check_utf8, replacing
 from recsim_mnar.runs.folder import RunFolder
 

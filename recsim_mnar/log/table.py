@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
 from recsim_mnar.log.files import SEPARATORS
@@ -22,7 +23,6 @@ from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.writing import record_part, write_stream
-from recsim_mnar.numerics.checks import refuse_first
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
 

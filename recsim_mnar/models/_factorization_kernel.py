@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels.jit import inlined, kernel
 
 
 @kernel

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.lbfgs import Minimum, minimise
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.models.bandit import Ridge, Solution, ViewMap, check_log
-from recsim_mnar.numerics.lbfgs import Minimum, minimise
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -152,8 +152,8 @@ class JointObjective:
 
     def __call__(self, x: Floats, gradient: Floats) -> float:
         """Value at ``x``; ``gradient`` is filled."""
+        from recsim_mnar.kernels import _lbfgs_kernel
         from recsim_mnar.models import _factorization_kernel as k
-        from recsim_mnar.numerics import _lbfgs_kernel
 
         away = x - self._anchors
         value = 0.0
@@ -171,7 +171,7 @@ class JointObjective:
         return float(value)
 
     def preconditioner(self) -> Floats:
-        """About the Hessian's diagonal at the start, for :func:`recsim_mnar.numerics.lbfgs.minimise`.
+        """About the Hessian's diagonal at the start, for :func:`recsim_mnar.kernels.lbfgs.minimise`.
 
         u has variance 1.
         """

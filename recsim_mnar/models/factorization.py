@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.lbfgs import Minimum, NotConverged, minimise
 from recsim_mnar.log.ratings import Ratings, split_folds
 from recsim_mnar.models.bandit import RewardMoments, Ridge, Solution, ViewMap, check_log
 from recsim_mnar.models.bandit_refine import Contexts, JointObjective
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.numerics.lbfgs import Minimum, NotConverged, minimise
 
 __all__ = [
     "Contexts",
@@ -178,8 +178,8 @@ class Objective:
 
     def __call__(self, x: Floats, gradient: Floats) -> float:
         """Value at ``x``; ``gradient`` is filled."""
+        from recsim_mnar.kernels import _lbfgs_kernel
         from recsim_mnar.models import _factorization_kernel as k
-        from recsim_mnar.numerics import _lbfgs_kernel
 
         form, e = self.form, self._edges
         gradient[e[1] :] = 0.0
@@ -217,7 +217,7 @@ class Objective:
         return float(self.values[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])])
 
     def preconditioner(self) -> Floats:
-        """About the Hessian's diagonal, for :func:`recsim_mnar.numerics.lbfgs.minimise`.
+        """About the Hessian's diagonal, for :func:`recsim_mnar.kernels.lbfgs.minimise`.
 
         A row's entries have curvature 2 (sum of its weights times the other side's mean squared factor + penalty). The
         latter is taken for one value throughout: half of sd / sqrt(d), sd the ratings' standard deviation, as where

@@ -18,7 +18,7 @@ from recsim_mnar.estimators.intervals.clustered import ratio_interval
 from recsim_mnar.estimators.off_policy.verdict import USELESS, WIDE
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record

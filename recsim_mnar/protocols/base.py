@@ -16,7 +16,7 @@ from recsim_mnar.rng import derive_seed
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
     from recsim_mnar.log.table import Log
-    from recsim_mnar.policy.base import Learner, Policy
+    from recsim_mnar.policies.base import Learner, Policy
     from recsim_mnar.protocols.records import Record
     from recsim_mnar.worlds.base import World
 

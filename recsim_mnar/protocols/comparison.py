@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.door import as_learner
-from recsim_mnar.policy.needs import check_needs as check_needs_of_learner
+from recsim_mnar.policies.door import as_learner
+from recsim_mnar.policies.needs import check_needs as check_needs_of_learner
 from recsim_mnar.protocols import online
 from recsim_mnar.protocols.base import Protocol, Trial, check_needs, protocol
 from recsim_mnar.protocols.experiment import Experiment, Picture
@@ -23,7 +23,7 @@ from recsim_mnar.worlds.registry import WORLDS, comparison_of
 
 if TYPE_CHECKING:
     from recsim_mnar.log.exposures import Exposures
-    from recsim_mnar.policy.base import Learner
+    from recsim_mnar.policies.base import Learner
 
 
 @dataclass
@@ -177,7 +177,7 @@ def worlds_for(needs: frozenset[str]) -> list[str] | None:
     """Names of the worlds whose comparisons train on logs that hold this; None where all do.
 
     Args:
-        needs: of :data:`recsim_mnar.policy.needs.HOLDINGS`.
+        needs: of :data:`recsim_mnar.policies.needs.HOLDINGS`.
     """
     if not needs:
         return None

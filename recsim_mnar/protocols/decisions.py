@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import ROWS_PER_PART, Log
-from recsim_mnar.numerics.checks import level_of
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.door import fitted, learning_of
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.door import fitted, learning_of
 from recsim_mnar.protocols.ab_test import CTR, rate_of
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Holds, Picture

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.policy.answers import Acting, checked_distribution
-from recsim_mnar.policy.base import Policy
-from recsim_mnar.policy.door import has_fixed_distribution, learning_of
+from recsim_mnar.policies.answers import Acting, checked_distribution
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.door import has_fixed_distribution, learning_of
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, executor_size, run_in_order, user_shards
 from recsim_mnar.simulation.items import acts_in_python, users_at_once
@@ -119,7 +119,7 @@ def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
 
     Returns (n,), and how many controls are in use: none where there are fewer than ten values for each.
     """
-    from recsim_mnar.numerics import _products_kernel
+    from recsim_mnar.kernels import _products_kernel
 
     # A row at a time, which stays in the cache: all of them together are as large as the lives that they come from.
     sizes = [math.sqrt(float(np.mean(control * control))) for control in controls]

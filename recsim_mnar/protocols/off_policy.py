@@ -22,7 +22,7 @@ from recsim_mnar.estimators.off_policy.written import Amounts, cells, identified
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.replays import PolicyOnLog, replays

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.ab_test import rate_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.answers import (
+from recsim_mnar.policies.answers import (
     asked_propensities,
     checked_decisions,
     checked_distribution,
     spot_check_probabilities,
 )
-from recsim_mnar.policy.base import Ints, Policy, observe_events
-from recsim_mnar.policy.door import learning_of
+from recsim_mnar.policies.base import Ints, Policy, observe_events
+from recsim_mnar.policies.door import learning_of
 from recsim_mnar.replays.probabilities import (
     Columns,
     mass_outside,

@@ -10,7 +10,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.registry import check_name
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import (
     Comparison,
     check_agents,

@@ -17,12 +17,12 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.answers import TOLERANCE, asked_propensities, checked_decisions, spot_check_probabilities
-from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.door import as_policy, learning_of, refuse_common_learning
-from recsim_mnar.policy.mixture import MixturePolicy
-from recsim_mnar.policy.softening import EpsilonMixture
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies.answers import TOLERANCE, asked_propensities, checked_decisions, spot_check_probabilities
+from recsim_mnar.policies.base import Policy, observe_events
+from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
+from recsim_mnar.policies.mixture import MixturePolicy
+from recsim_mnar.policies.softening import EpsilonMixture
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.progress import counted
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
 
@@ -45,7 +45,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> NDArra
 
     Args:
         log: ordered by (user, step).
-        policy: a :class:`~recsim_mnar.policy.base.Policy`, or what :func:`as_policy` makes one of; it is not changed.
+        policy: a :class:`~recsim_mnar.policies.base.Policy`, or what :func:`as_policy` makes one of; it is not changed.
         executor: to spread users over; the result is the same with and without.
 
     Returns:

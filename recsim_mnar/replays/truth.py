@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.answers import checked_distribution
-from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.door import as_policy, learning_of, refuse_common_learning
+from recsim_mnar.policies.answers import checked_distribution
+from recsim_mnar.policies.base import Policy, observe_events
+from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.progress import counted
 from recsim_mnar.replays.probabilities import Columns, replay_batches, rows_of, user_blocks
 from recsim_mnar.simulation.executor import carrying, run_in_order

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.memory import give_back
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
-from recsim_mnar.numerics.memory import give_back
-from recsim_mnar.policy.answers import Acting, checked_distribution
-from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.door import as_policy, has_fixed_distribution, learning_of, refuse_common_learning
-from recsim_mnar.policy.slates import SlatePolicy, as_slate_policy
+from recsim_mnar.policies.answers import Acting, checked_distribution
+from recsim_mnar.policies.base import Policy, observe_events
+from recsim_mnar.policies.door import as_policy, has_fixed_distribution, learning_of, refuse_common_learning
+from recsim_mnar.policies.slates import SlatePolicy, as_slate_policy
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, user_shards
@@ -50,8 +50,8 @@ def simulate(
 
     Args:
         world: where they live.
-        policy: what recommends: a :class:`~recsim_mnar.policy.base.Policy`, what ``as_policy`` makes one of, or in a
-            world of slates a :class:`~recsim_mnar.policy.slates.SlatePolicy`. It is not changed (every shard acts
+        policy: what recommends: a :class:`~recsim_mnar.policies.base.Policy`, what ``as_policy`` makes one of, or in a
+            world of slates a :class:`~recsim_mnar.policies.slates.SlatePolicy`. It is not changed (every shard acts
             through a fresh copy).
         n_users: how many, at least 1.
         seed: of the users and of the policy's uniforms, in [0, 2**64).
@@ -117,7 +117,7 @@ def as_recommender(world: World, policy: Any) -> Policy | SlatePolicy:
     """What a user brings, as this world asks for it: a policy, or one that recommends slates.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policy.door.as_policy`, or it learns from all users.
+        UserError: as :func:`recsim_mnar.policies.door.as_policy`, or it learns from all users.
     """
     if isinstance(world, ExposureWorld):
         return as_slate_policy(policy, world.params)
@@ -259,7 +259,7 @@ def simulate_shard(
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
     """Rows whose users are mixed, each user's in order, brought to (user, step) order."""
-    from recsim_mnar.numerics import _sorting_kernel
+    from recsim_mnar.kernels import _sorting_kernel
 
     index = np.empty(len(columns["user"]), np.int64)
     place = np.zeros(n_users + 1, np.int64)

@@ -87,7 +87,7 @@ def slates(world: ExposureWorld, request: Request) -> Written:
     Raises:
         UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
     """
-    from recsim_mnar.policy.slates import DeployedPolicy
+    from recsim_mnar.policies.slates import DeployedPolicy
     from recsim_mnar.simulation.slates import write_exposures
 
     deployed = request.policy in DEPLOYED_NAMES
@@ -102,7 +102,7 @@ def platform(world: PlatformWorld, request: Request) -> Written:
 
     It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
     """
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.simulation.platform import platform_to
 
     recommender = None if request.policy in DEPLOYED_NAMES else registry.learner(request.policy)
@@ -138,8 +138,8 @@ def _training(request: Request) -> dict[str, Any]:
 
 def _fitted(world: World, request: Request) -> Any:
     """The policy of a name, fitted on other users under the uniform policy."""
-    from recsim_mnar.policy import registry
-    from recsim_mnar.policy.needs import check_needs
+    from recsim_mnar.policies import registry
+    from recsim_mnar.policies.needs import check_needs
     from recsim_mnar.simulation.items import simulate
 
     learner = registry.learner(request.policy)
@@ -164,7 +164,7 @@ def logging_policy(
         executor: to spread users over.
     """
     from recsim_mnar.log.table import Log
-    from recsim_mnar.policy import registry
+    from recsim_mnar.policies import registry
     from recsim_mnar.simulation.items import simulate
     from recsim_mnar.worlds import make_world
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.table import Log
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.answers import Acting
-from recsim_mnar.policy.base import Policy
-from recsim_mnar.policy.door import as_policy, learning_of
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.answers import Acting
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation.items import Columns, checked_run, described, in_user_order, provenance, show
 from recsim_mnar.worlds.base import DecisionWorld, Lanes, Transition
@@ -72,7 +72,7 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
 
     Args:
         world: whose users are recommended one item at a time.
-        policy: as :func:`recsim_mnar.policy.door.as_policy` takes it, or the name of an agent that needs no log
+        policy: as :func:`recsim_mnar.policies.door.as_policy` takes it, or the name of an agent that needs no log
             (``lin-ucb+alpha=0.5``). It is not changed: what acts is one ``fresh()`` copy, which is
             :attr:`OnlineRun.policy`.
         n_users: how many, at least 1.

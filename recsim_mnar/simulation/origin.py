@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.plugins import own_folder
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.runs.receipts import file_digest
 
 _DEEP = 4

@@ -7,7 +7,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from recsim_mnar.errors import described
-from recsim_mnar.policy.door import role_of
+from recsim_mnar.policies.door import role_of
 from recsim_mnar.worlds.base import Lanes, World
 
 TRACEBACK = "RECSIM_MNAR_TRACEBACK"

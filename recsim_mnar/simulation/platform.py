@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.files import write_table
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.door import as_policy, fitted
-from recsim_mnar.policy.slates import DEPLOYED
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import as_policy, fitted
+from recsim_mnar.policies.slates import DEPLOYED
 from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder

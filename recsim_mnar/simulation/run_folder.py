@@ -18,8 +18,8 @@ from recsim_mnar.log.files import PACKED, listed, part_path, write_table
 from recsim_mnar.log.parts import read_table
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.writing import FORMATS, Columns, check_format, record_part
-from recsim_mnar.policy.base import Policy
-from recsim_mnar.policy.slates import SlatePolicy
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.slates import SlatePolicy
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import SIMULATION, RunFolder
 from recsim_mnar.runs.receipts import INDEX

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.slates import as_slate_policy, draw
+from recsim_mnar.policies.slates import as_slate_policy, draw
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from recsim_mnar.envs.recording import lane_info
 from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import own_folder
-from recsim_mnar.policy.answers import Rule
+from recsim_mnar.policies.answers import Rule
 from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of
 
 Env = gym.Env[Any, Any]

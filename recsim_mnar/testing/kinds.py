@@ -13,9 +13,9 @@ from gymnasium.vector import AutoresetMode
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.plugins import imported
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.door import as_learner, binds
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import as_learner, binds
 from recsim_mnar.protocols.base import Protocol, protocol
 from recsim_mnar.testing import estimators, policies, protocols, worlds
 from recsim_mnar.testing.environments import check_registered, check_vector

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.policy.answers import (
+from recsim_mnar.policies.answers import (
     AGREEMENT,
     FREQUENCY,
     REPETITION,
@@ -24,8 +24,8 @@ from recsim_mnar.policy.answers import (
     number,
     reading,
 )
-from recsim_mnar.policy.base import Floats, Ints, Policy, observe_events
-from recsim_mnar.policy.door import as_policy, learning_of
+from recsim_mnar.policies.base import Floats, Ints, Policy, observe_events
+from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.online import simulate_online
@@ -47,7 +47,7 @@ def check_policy(
 
     Args:
         make_policy: gives a new policy without any user, always the same one; as
-            :func:`recsim_mnar.policy.door.as_policy` takes it.
+            :func:`recsim_mnar.policies.door.as_policy` takes it.
         n_draws: decisions of the test whether actions come as often as stated.
         tolerance: by which two statements of one propensity may differ; float32 rounds by less than the default.
     """

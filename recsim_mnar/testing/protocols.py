@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import NEEDS, Protocol, Trial
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.records import Record

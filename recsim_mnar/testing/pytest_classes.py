@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recsim_mnar.policy.answers import FREQUENCY, TOLERANCE
-from recsim_mnar.policy.base import Policy
-from recsim_mnar.policy.door import as_policy
+from recsim_mnar.policies.answers import FREQUENCY, TOLERANCE
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.door import as_policy
 from recsim_mnar.testing import policies, worlds
 from recsim_mnar.testing.policies import PolicyCase, example_views
 from recsim_mnar.testing.rules import Rules, breach

@@ -1,7 +1,7 @@
 """Rules for what others bring: a name, what to do where one is broken, and a function that yields findings.
 
 A list of rules is a dictionary by name. ``check_policy`` and its kin go through one list, the test classes run each of
-its rules as a test, and a run checks the few that :mod:`recsim_mnar.policy.answers` states.
+its rules as a test, and a run checks the few that :mod:`recsim_mnar.policies.answers` states.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from recsim_mnar.errors import UserError, described
-from recsim_mnar.policy.answers import Rule
+from recsim_mnar.policies.answers import Rule
 
 F = TypeVar("F", bound=Callable[[Any], Iterator[str] | None])
 Rules = dict[str, Rule]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_starts
-from recsim_mnar.policy.answers import Acting
-from recsim_mnar.policy.base import Floats, Ints, Policy
+from recsim_mnar.policies.answers import Acting
+from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.simulation.items import drive, simulate
 from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule
 from recsim_mnar.worlds.base import DecisionWorld

@@ -11,8 +11,8 @@ from recsim_mnar.agents.bandits import _bandits_kernel
 from recsim_mnar.agents.bandits.linear import LinThompson, LinUCB, LogisticThompson, chance_of_best
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online

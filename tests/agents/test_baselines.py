@@ -10,8 +10,8 @@ from recsim_mnar.agents.baselines import FixedPolicy, Popularity, Random, UserPo
 from recsim_mnar.agents.state.acting import N_LISTED
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.storage import Stored
 from twins.logs import random_log
 
 U = np.array([0])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.log import Log
-from recsim_mnar.policy import EpsilonMixture, SoftmaxPolicy, registry
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies import EpsilonMixture, SoftmaxPolicy, registry
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.testing import PolicyContract
 from twins.purchases_log import purchase_log, small_exposures
 
@@ -128,7 +128,7 @@ def test_kept_distributions_are_bounded_and_change_nothing(capacity, monkeypatch
     views = np.random.default_rng(1).integers(0, N_ITEMS, (30, 20))
     uniforms = np.random.default_rng(2).random((30, 20))
     free = registry.learner("item-knn+temperature=0.3").fit(training_log(), n_items=N_ITEMS)
-    monkeypatch.setattr("recsim_mnar.policy.softening._KEPT_BYTES", 8 * N_ITEMS * capacity)
+    monkeypatch.setattr("recsim_mnar.policies.softening._KEPT_BYTES", 8 * N_ITEMS * capacity)
     bounded = free.fresh()
     for policy in (free, bounded):
         policy.reset(users)

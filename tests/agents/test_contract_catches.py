@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 import numpy as np
 import pytest
 
-from recsim_mnar.policy import EpsilonMixture, SampledPolicy
+from recsim_mnar.policies import EpsilonMixture, SampledPolicy
 from recsim_mnar.testing import PolicyContract, check_policy
 from recsim_mnar.testing.policies import RULES
 from twins.odd_policies import PLANTED, LearnsFromAll, Right, Seeded, Single
@@ -97,7 +97,7 @@ def test_the_class_of_tests_passes_where_nothing_is_broken():
 def test_contracts_run_under_strict_markers_and_without_pytest(tmp_path):
     (tmp_path / "test_it.py").write_text(
         "from recsim_mnar.testing import PolicyContract\n"
-        "from recsim_mnar.policy import registry\n"
+        "from recsim_mnar.policies import registry\n"
         "from recsim_mnar.log import Log\n"
         "class TestIt(PolicyContract):\n"
         "    n_draws = 1000\n"

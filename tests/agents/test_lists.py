@@ -7,7 +7,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 
 
 def log_of(views, shown):

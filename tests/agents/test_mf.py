@@ -5,8 +5,8 @@ from recsim_mnar import rng
 from recsim_mnar.agents.factors.mf import MFIPS, MFPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.simulation import simulate

@@ -11,7 +11,7 @@ from recsim_mnar.agents.factors.mf_ratings import RatingMF, RatingMFNaive, ratin
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, Ratings, factorise, fold_in
-from recsim_mnar.policy import observe_events, registry
+from recsim_mnar.policies import observe_events, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate

@@ -22,8 +22,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.log import Log
 from recsim_mnar.models.factorization import Contexts
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate

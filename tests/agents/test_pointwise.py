@@ -16,7 +16,7 @@ from recsim_mnar.agents.purchases.response import RecResp
 from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.protocols.uplift.lists import purchases_as_views, trained, until
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.testing import PolicyContract
@@ -250,7 +250,7 @@ def test_strangers_get_the_mean_row(log):
 
 def test_nothing_but_the_log_is_seen(monkeypatch):
     """No truth of the world, no propensity, no provenance, and no period after those that are learnt from."""
-    from recsim_mnar.policy.slates import DeployedPolicy
+    from recsim_mnar.policies.slates import DeployedPolicy
     from recsim_mnar.simulation import simulate
     from recsim_mnar.simulation.slates import exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld

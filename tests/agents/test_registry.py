@@ -6,7 +6,7 @@ import pytest
 from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import EpsilonMixture, Learner, Policy, SoftmaxPolicy, as_policy, registry
+from recsim_mnar.policies import EpsilonMixture, Learner, Policy, SoftmaxPolicy, as_policy, registry
 from twins.logs import random_log
 
 

@@ -10,7 +10,7 @@ from recsim_mnar.agents.factors import svd
 from recsim_mnar.agents.factors.svd import SVD, SVDPolicy, right_singular_vectors
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import view_counts
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies.storage import Stored
 from twins.logs import random_log
 
 

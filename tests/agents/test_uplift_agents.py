@@ -15,7 +15,7 @@ from recsim_mnar.agents.purchases.response import CausE, CausEProd, RecResp
 from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from twins.purchases_log import exposures, logistic, purchase_log, small_exposures, small_world
 
 N_USERS, N_ITEMS, N_PERIODS, TOP = 250, 80, 8, 10
@@ -175,7 +175,7 @@ def test_a_log_of_purchases_is_its_exposures():
 @pytest.mark.verify
 def test_they_act_in_the_purchases_world():
     """ULBPR, fitted on the deployed policy's log, causes more purchases than uniform slates: a t test over users."""
-    from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
+    from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
     from recsim_mnar.simulation import simulate
     from recsim_mnar.simulation.slates import exposures_of
     from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld

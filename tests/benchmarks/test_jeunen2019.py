@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse, stats
 
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.off_policy import off_policy
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "jeunen2019"

@@ -13,7 +13,7 @@ from recsim_mnar.agents.purchases.observed import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import causal_precision, evaluate_lists, top_items
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy.slates import DeployedPolicy
+from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 

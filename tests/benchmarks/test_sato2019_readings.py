@@ -11,7 +11,7 @@ import pytest
 from recsim_mnar.agents.purchases.uplift import ULBPR
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import top_items
-from recsim_mnar.policy.slates import draw
+from recsim_mnar.policies.slates import draw
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
 N_USERS, N_ITEMS = 30, 20

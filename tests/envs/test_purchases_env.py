@@ -5,8 +5,8 @@ from gymnasium.utils.env_checker import check_env
 
 from recsim_mnar.envs.slates import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy
 from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld

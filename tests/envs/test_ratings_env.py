@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from recsim_mnar.envs import WorldVectorEnv, ratings_env, ratings_vector_env
 from recsim_mnar.envs.recording import LogBuilder, RecordLog, record
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import observe_events
+from recsim_mnar.policies import observe_events
 from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds import make_world

@@ -13,8 +13,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy import from_file
 from recsim_mnar.estimators.off_policy.blocks import CHUNK, cut_blocks, sorted_blocks
 from recsim_mnar.estimators.off_policy.from_file import estimate_columns, estimate_file
+from recsim_mnar.kernels.memory import MB, MemoryLimit, parse_size
 from recsim_mnar.log.column_files import Block, LogFile
-from recsim_mnar.numerics.memory import MB, MemoryLimit, parse_size
 
 QUESTION = {"baseline": "b", "estimators": ["ips", "clipped_ips", "snips"], "clip": 3.0}
 NAMES = ["t", "b", "propensity"]

@@ -18,7 +18,7 @@ from recsim_mnar.estimators.uplift import (
     top_items,
 )
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy.slates import DeployedPolicy
+from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 

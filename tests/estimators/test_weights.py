@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.estimators.off_policy.weights import WeightDistribution, WeightTally, weight_distribution
-from recsim_mnar.numerics.ratio_bins import MOST_BINS
+from recsim_mnar.kernels.ratio_bins import MOST_BINS
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.001, 0.3, 2.0, 9.0])

@@ -38,8 +38,8 @@ from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.plan.users import users_an_arm
 from recsim_mnar.own_log.sources import read_to_fit
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.softening import EpsilonMixture
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.simulation.named import n_items_of
 
 N_ITEMS, VIEWS = 8, 5

@@ -14,7 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.export import decisions
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import view_counts
-from recsim_mnar.policy import EpsilonMixture, registry
+from recsim_mnar.policies import EpsilonMixture, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.online import simulate_online

@@ -11,7 +11,7 @@ import pytest
 
 from recsim_mnar.export import decisions, distributions, to_rllib
 from recsim_mnar.log import Log
-from recsim_mnar.policy import FeaturePolicy, registry
+from recsim_mnar.policies import FeaturePolicy, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

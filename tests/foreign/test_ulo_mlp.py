@@ -12,7 +12,7 @@ from recsim_mnar.agents.purchases.bpr import RMF
 from recsim_mnar.agents.purchases.pointwise import ULOMLP, PointwiseLearner, one_hot
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.testing import PolicyContract
 from twins.purchases_log import exposures, purchase_log, small_exposures, small_world
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
 from recsim_mnar.protocols.comparison import chosen_protocols, compare, experiment_of
 from recsim_mnar.protocols.ratings.comparison import RatingsSettings

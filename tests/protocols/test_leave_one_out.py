@@ -10,7 +10,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policy import Learner, Policy, registry
+from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from recsim_mnar.kernels import _products_kernel
 from recsim_mnar.log.table import Log
-from recsim_mnar.numerics import _products_kernel
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols import long_run as module
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.judgement import HALF_WIDTHS, half_width, ratio_influence

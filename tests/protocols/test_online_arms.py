@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
-from recsim_mnar.policy import Learner, Policy, registry
+from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.off_policy import off_policy

@@ -10,8 +10,8 @@ import pytest
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import Views
-from recsim_mnar.policy import Learner, Policy, registry
-from recsim_mnar.policy.door import fitted
+from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.interactions import compare_interactions
 from recsim_mnar.protocols.interactions.best import leaders
 from recsim_mnar.protocols.interactions.by_time import recall_and_ndcg, split_by_time

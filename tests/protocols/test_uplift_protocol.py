@@ -11,7 +11,7 @@ from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.judgement import Ranking, Target, judge
 from recsim_mnar.protocols.records import Record

@@ -9,7 +9,7 @@ from recsim_mnar.agents.constant_lists import ConstantList
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recsim_mnar.policy import Policy
+from recsim_mnar.policies import Policy
 
 P = 6
 

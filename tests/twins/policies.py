@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.policy import Policy
+from recsim_mnar.policies import Policy
 
 
 class Uniform(Policy):

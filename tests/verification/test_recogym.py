@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.log import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 

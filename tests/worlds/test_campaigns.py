@@ -9,7 +9,7 @@ from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.platform import platform_log, run_campaign, run_campaigns
 from recsim_mnar.worlds import make_world

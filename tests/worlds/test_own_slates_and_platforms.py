@@ -15,7 +15,7 @@ from recsim_mnar.envs.slates import purchases_env
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy.slates import DeployedPolicy
+from recsim_mnar.policies.slates import DeployedPolicy
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.uplift.comparison import PurchasesExperiment
 from recsim_mnar.simulation import simulate

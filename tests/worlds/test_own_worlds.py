@@ -17,7 +17,7 @@ from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.envs.slates import purchases_env
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policy import EpsilonMixture, registry
+from recsim_mnar.policies import EpsilonMixture, registry
 from recsim_mnar.protocols.ab_test import ab_test
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import executor as shards

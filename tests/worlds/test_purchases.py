@@ -4,8 +4,8 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.slates import DeployedPolicy, SlatePolicy, draw
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.slates import DeployedPolicy, SlatePolicy, draw
 from recsim_mnar.simulation import simulate, slates, workers
 from recsim_mnar.simulation.slates import exposures_of
 from recsim_mnar.worlds.purchases import HIDDEN, PRESETS, PurchasesParams, PurchasesWorld
@@ -35,7 +35,7 @@ def test_the_log_is_that_of_the_plain_twin(mode, deployment):
 
 
 def test_scaled_chances_are_those_of_plain_bisection():
-    from recsim_mnar.numerics import _slates_kernel
+    from recsim_mnar.kernels import _slates_kernel
 
     weights = np.random.default_rng(0).random((20, 30)) ** 6 + 1e-9
     out = np.empty_like(weights)

@@ -9,7 +9,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import block
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels._rng_kernel import block
+from recsim_mnar.kernels.jit import kernel
 
 _LOW = np.uint32(0xFFFF)
 _SIXTEEN = np.uint32(16)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.numerics.checks import whole_number
 from recsim_mnar.rng import Stream, check_seed, uniforms
 
 _POOL_LEAST = 2000

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import bits_from_double, double_from_bits
-from recsim_mnar.numerics.jit import kernel, summing
+from recsim_mnar.kernels._rng_kernel import bits_from_double, double_from_bits
+from recsim_mnar.kernels.jit import kernel, summing
 
 SUMS = ("w", "ww", "x", "xx", "wx", "c", "cc", "y", "yy", "wc", "xy", "r", "rr")
 POWERS = (

@@ -12,7 +12,7 @@ the two policies, r the reward and l the rows of a user:
 from __future__ import annotations
 
 from recsim_mnar.estimators.off_policy._moments_kernel import CHUNK, add_exactly
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels.jit import inlined, kernel
 
 EXCESSES = ("gain", "loss", "cut_gain", "cut_loss")
 """Most by which a user's weights of gains or losses sum to more than the user has rows."""

@@ -21,9 +21,9 @@ from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, 
 from recsim_mnar.estimators.off_policy.stated import Stated, limit_column, refuse_outside
 from recsim_mnar.estimators.off_policy.tolerance import ByRows, tolerated, weight_tolerance, with_tolerance
 from recsim_mnar.estimators.off_policy.written import Record
+from recsim_mnar.kernels.memory import MemoryLimit
 from recsim_mnar.log.column_files import LogColumns, LogFile, column_names, provenance_of
 from recsim_mnar.log.parts import Parts
-from recsim_mnar.numerics.memory import MemoryLimit
 
 Gather = Callable[[LogFile, BlockQuestion, int], Gathered | None]
 Answering = Callable[..., Estimate | None]

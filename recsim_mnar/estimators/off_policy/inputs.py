@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, refuse_rows
-from recsim_mnar.numerics.checks import level_of, whole_number
 
 HIGHEST_TARGET = 1.0 + 1e-6
 """A softmax in float32 may pass 1 by a rounding."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.numerics.ratio_bins import RatioBins
+from recsim_mnar.kernels.ratio_bins import RatioBins
 
 Floats = NDArray[np.float64]
 

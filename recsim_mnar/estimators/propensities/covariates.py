@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.propensities.observation import features_with_constant
+from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.numerics.checks import level_of, whole_number
 
 LIMITS = (
     "Balance says nothing about selection on the rating itself: ratings that nobody revealed are in no comparison, "

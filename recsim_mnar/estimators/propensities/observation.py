@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.lbfgs import minimise
 from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.numerics.lbfgs import minimise
 
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Tried by :func:`logistic`; with few features or many ratings the best lies far below 10."""

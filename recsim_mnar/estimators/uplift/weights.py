@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log.exposures import Exposures
-from recsim_mnar.numerics.checks import refuse_first
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -17,11 +17,11 @@ from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.plan.users import UserTotals
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.answers import name_of
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.door import as_learner, as_policy, fitted, role_of
-from recsim_mnar.policy.needs import check_needs
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.answers import name_of
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import as_learner, as_policy, fitted, role_of
+from recsim_mnar.policies.needs import check_needs
 from recsim_mnar.replays.probabilities import gives_propensities, least_propensity, replay, replay_with_support
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.named import logging_policy

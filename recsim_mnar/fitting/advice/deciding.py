@@ -34,7 +34,7 @@ from recsim_mnar.fitting.advice.coverage import REPLAYED, WEIGHED, Agents, Float
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import steps_within, user_begins, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner
+from recsim_mnar.policies.base import Learner
 from recsim_mnar.protocols.leave_one_out.protocol import fold_ranks
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 

@@ -11,13 +11,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation.lives import Lives
 from recsim_mnar.fitting.validation.statistics import Material, traits_of
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.answers import TOLERANCE
-from recsim_mnar.policy.base import Policy, observe_events
-from recsim_mnar.policy.door import as_policy
-from recsim_mnar.policy.imitating import imitations, likeliest_weights
-from recsim_mnar.policy.mixture import MixturePolicy
-from recsim_mnar.policy.registry import learner, uniform_policy
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.policies.answers import TOLERANCE
+from recsim_mnar.policies.base import Policy, observe_events
+from recsim_mnar.policies.door import as_policy
+from recsim_mnar.policies.imitating import imitations, likeliest_weights
+from recsim_mnar.policies.mixture import MixturePolicy
+from recsim_mnar.policies.registry import learner, uniform_policy
+from recsim_mnar.policies.storage import Stored
 from recsim_mnar.replays.probabilities import gives_propensities, replay, replay_batches
 from recsim_mnar.rng import derive_seed, policy_uniforms
 from recsim_mnar.simulation.named import items_told, logging_policy, runs_nothing

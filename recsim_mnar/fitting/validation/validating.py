@@ -17,8 +17,8 @@ from recsim_mnar.fitting.validation.logging_policy import Shown, shown_in
 from recsim_mnar.fitting.validation.statistics import TABLE, Material, Row
 from recsim_mnar.log.columns import Ints
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy
-from recsim_mnar.policy.registry import uniform_policy
+from recsim_mnar.policies.base import Policy
+from recsim_mnar.policies.registry import uniform_policy
 from recsim_mnar.progress import counting
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.runs.receipts import arrays_digest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.checks import number_in
+from recsim_mnar.kernels.checks import number_in
 
 
 @dataclass(frozen=True)

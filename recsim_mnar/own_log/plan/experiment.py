@@ -11,8 +11,8 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.inputs import check_level
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.columns import user_sums
-from recsim_mnar.numerics.checks import number_in, whole_number
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.amounts import Amount, factor_range, quantile, two_sided
 from recsim_mnar.own_log.plan.pilot import FEW_USERS, Pilot

@@ -12,14 +12,14 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.inputs import check_level
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.numerics.checks import number_in, whole_number
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.amounts import Amount, factor_range
 from recsim_mnar.own_log.plan.design import Design, Problem, cheapest, least_largest
 from recsim_mnar.own_log.plan.pilot import FEW_USERS, Pilot
 from recsim_mnar.own_log.plan.pricing import ESTIMATORS, Priced, Pricing
-from recsim_mnar.policy.mixture import write_mixture
+from recsim_mnar.policies.mixture import write_mixture
 
 _ROUNDS = 8
 _LOGGER = "the logging policy"

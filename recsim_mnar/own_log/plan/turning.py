@@ -20,7 +20,7 @@ from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.support import STRICT, support_of
 from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.verdict import LEVELS
-from recsim_mnar.numerics.checks import number_in, whole_number
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.amounts import two_sided
 from recsim_mnar.own_log.plan.fresh_logs import LOGS, MOST, FreshLogs, dealt, from_then_on

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
+from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.views import Views
-from recsim_mnar.numerics.checks import level_of
-from recsim_mnar.policy.base import Learner
-from recsim_mnar.policy.door import as_learner, fitted
-from recsim_mnar.policy.needs import check_needs
+from recsim_mnar.policies.base import Learner
+from recsim_mnar.policies.door import as_learner, fitted
+from recsim_mnar.policies.needs import check_needs
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.decisions import HIT_RATES
 from recsim_mnar.protocols.experiment import Picture

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.views import Views
-from recsim_mnar.policy.base import Policy
+from recsim_mnar.policies.base import Policy
 from recsim_mnar.rng import Stream, uniforms
 
 Ints = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels.jit import kernel
 
 
 @kernel

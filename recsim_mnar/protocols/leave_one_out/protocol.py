@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.proportions import user_mean_interval
+from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views, sharing_counts
-from recsim_mnar.numerics.checks import level_of
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.door import able, as_learner, fitted, rewrapped
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import able, as_learner, fitted, rewrapped
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.leave_one_out.ranks import TIES, exhaustive_ranks, ranks_of

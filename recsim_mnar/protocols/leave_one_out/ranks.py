@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.door import able, fitted
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import able, fitted
 from recsim_mnar.rng import derive_seed
 
 _SCORES_AT_A_TIME = 1 << 21

@@ -11,10 +11,10 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import Log
-from recsim_mnar.numerics.checks import level_of
-from recsim_mnar.policy import registry
-from recsim_mnar.policy.door import fitted
+from recsim_mnar.policies import registry
+from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Holds, Picture
 from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences

@@ -16,7 +16,7 @@ from recsim_mnar.estimators.ratings import Loss, loss, ranks
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Policy, observe_events
+from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.worlds.ratings.observation import observe
 from recsim_mnar.worlds.ratings.world import RatingsWorld

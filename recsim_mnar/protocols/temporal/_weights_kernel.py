@@ -7,7 +7,7 @@ foresees the end of each row.
 
 from __future__ import annotations
 
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels.jit import kernel
 
 
 @kernel

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner
+from recsim_mnar.policies.base import Learner
 from recsim_mnar.simulation.platform import lists_of, platform_log, run_campaigns
 from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.campaigns.platform import Platform

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner
+from recsim_mnar.policies.base import Learner
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal import weighting_schemes as schemes

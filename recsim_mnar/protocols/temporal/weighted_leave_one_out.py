@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.numerics.checks import level_of
-from recsim_mnar.policy.base import Learner
-from recsim_mnar.policy.door import able, as_learner, fitted
+from recsim_mnar.policies.base import Learner
+from recsim_mnar.policies.door import able, as_learner, fitted
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.item_weights import BOUND

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_precision, check_length, top_items
-from recsim_mnar.numerics.checks import level_of
-from recsim_mnar.policy.slates import DEPLOYED, DeployedPolicy
+from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.policies.slates import DEPLOYED, DeployedPolicy
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Holds, Picture
 from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences

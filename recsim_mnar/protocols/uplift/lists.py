@@ -13,8 +13,8 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.door import able, as_learner, as_policy, fitted, is_softened
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import able, as_learner, as_policy, fitted, is_softened
 from recsim_mnar.rng import derive_seed
 
 Floats = NDArray[np.float64]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import block, exp64, log64, unit53
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels._rng_kernel import block, exp64, log64, unit53
+from recsim_mnar.kernels.jit import inlined, kernel
 
 _TRIES = 256
 """Proposals that may hit items already held before the items left are gone through one by one."""

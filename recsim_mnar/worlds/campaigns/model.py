@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.numerics import elementary
+from recsim_mnar.kernels import elementary
 from recsim_mnar.rng import Stream, normals_at, uniforms
 from recsim_mnar.worlds.base import PlatformWorld
 from recsim_mnar.worlds.campaigns.addresses import BIRTH, GROUP, Birth, Item

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
-from recsim_mnar.numerics import elementary
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.worlds.campaigns.addresses import User
 from recsim_mnar.worlds.campaigns.model import CampaignsModel

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics import elementary
-from recsim_mnar.numerics.archives import read_arrays
+from recsim_mnar.kernels import elementary
+from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.base import DecisionWorld
 from recsim_mnar.worlds.features.lanes import FeatureLanes

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics import slates as ranked
+from recsim_mnar.kernels import slates as ranked
 from recsim_mnar.worlds.params import Params
 from recsim_mnar.worlds.slate_params import check_slates
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
-from recsim_mnar.numerics.archives import read_arrays
 from recsim_mnar.worlds.ratings.observation import MARGINALS, rerank
 
 RANKS = (5, 10, 20)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import block, exp64, unit53
-from recsim_mnar.numerics.jit import inner, spliced
+from recsim_mnar.kernels._rng_kernel import block, exp64, unit53
+from recsim_mnar.kernels.jit import inner, spliced
 from recsim_mnar.worlds.sessions._softmax_kernel import (
     ATTEMPTS,
     S_VIEW,

@@ -12,8 +12,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import block, unit53
-from recsim_mnar.numerics.jit import inner, kernel, spliced
+from recsim_mnar.kernels._rng_kernel import block, unit53
+from recsim_mnar.kernels.jit import inner, kernel, spliced
 from recsim_mnar.worlds.sessions._sessions_kernel import (
     ARRIVING,
     GONE,

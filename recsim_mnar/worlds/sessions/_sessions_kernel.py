@@ -12,8 +12,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import block, exp64, normal, unit53
-from recsim_mnar.numerics.jit import inlined, inner, kernel, spliced
+from recsim_mnar.kernels._rng_kernel import block, exp64, normal, unit53
+from recsim_mnar.kernels.jit import inlined, inner, kernel, spliced
 from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
 from recsim_mnar.worlds.sessions._views_kernel import forget_views, sample_view
 

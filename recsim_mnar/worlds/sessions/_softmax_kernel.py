@@ -7,8 +7,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import exp32
-from recsim_mnar.numerics.jit import inlined, inner, spliced
+from recsim_mnar.kernels._rng_kernel import exp32
+from recsim_mnar.kernels.jit import inlined, inner, spliced
 
 Tables = namedtuple(
     "Tables",

@@ -16,8 +16,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import block, exp64, unit53
-from recsim_mnar.numerics.jit import inlined, inner, spliced
+from recsim_mnar.kernels._rng_kernel import block, exp64, unit53
+from recsim_mnar.kernels.jit import inlined, inner, spliced
 from recsim_mnar.worlds.sessions._softmax_kernel import (
     ATTEMPTS,
     COLUMNS,

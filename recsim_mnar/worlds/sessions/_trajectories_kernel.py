@@ -17,8 +17,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import block, centred, in_tail, normal_centre, normal_tail, unit53
-from recsim_mnar.numerics.jit import inlined, kernel, spliced
+from recsim_mnar.kernels._rng_kernel import block, centred, in_tail, normal_centre, normal_tail, unit53
+from recsim_mnar.kernels.jit import inlined, kernel, spliced
 from recsim_mnar.worlds.sessions._sessions_kernel import (
     AWAITING,
     GONE,

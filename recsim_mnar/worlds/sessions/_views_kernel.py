@@ -11,8 +11,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import exp64
-from recsim_mnar.numerics.jit import inner, spliced
+from recsim_mnar.kernels._rng_kernel import exp64
+from recsim_mnar.kernels.jit import inner, spliced
 from recsim_mnar.worlds.sessions._boxes_kernel import view_by_boxes
 from recsim_mnar.worlds.sessions._softmax_kernel import (
     FAINT,

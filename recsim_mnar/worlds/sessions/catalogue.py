@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.archives import read_arrays
+from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.rng import Stream, normals
 
 

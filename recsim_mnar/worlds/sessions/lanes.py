@@ -246,7 +246,7 @@ class _FirstCalls:
         self.left = _INTERPRETED if int(np.__version__.partition(".")[0]) >= 2 else 0
 
     def __call__(self, *arguments: Any) -> tuple[int, int]:
-        from recsim_mnar.numerics.jit import interpreted
+        from recsim_mnar.kernels.jit import interpreted
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         self.left -= 1

@@ -15,7 +15,7 @@ from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
 from recsim_mnar.fitting.calibration.transitions import rows_of, transitions_of
 from recsim_mnar.fitting.calibration.view_model import fit_views
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.rng import Stream
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world

@@ -13,7 +13,7 @@ from recsim_mnar.fitting.calibration import clicks as module
 from recsim_mnar.fitting.calibration.clicks import PRIORS, Posterior, Shown, link_of, outside
 from recsim_mnar.fitting.calibration.members import rate_on_log
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.catalogue import checked_catalogue

@@ -11,7 +11,7 @@ from recsim_mnar.cli import cli, console
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.validation import validate_world
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.progress import counting, watched_by
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

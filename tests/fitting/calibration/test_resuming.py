@@ -14,7 +14,7 @@ from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.validation import validate_world
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.runs import versions
 from recsim_mnar.runs.stages import fields_of, in_json, resumable, stage, work

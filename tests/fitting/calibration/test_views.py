@@ -122,7 +122,7 @@ SCRIPT = """
 import numpy as np
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import registry
+from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 world = SessionsWorld(SessionsParams(n_items=150, n_factors=5, sigma_mu_organic=1.0))

@@ -11,9 +11,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation import validate_world, validating
 from recsim_mnar.fitting.validation.logging_policy import Shown
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy import Policy
-from recsim_mnar.policy.features import FeaturePolicy
-from recsim_mnar.policy.registry import learner
+from recsim_mnar.policies import Policy
+from recsim_mnar.policies.features import FeaturePolicy
+from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
 
 N_ITEMS, N_USERS = 40, 300

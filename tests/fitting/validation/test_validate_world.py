@@ -13,7 +13,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation import validate_world
 from recsim_mnar.log.ratings import Ratings, log_of_ratings
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.registry import learner
+from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.ratings.world import RatingsWorld
 

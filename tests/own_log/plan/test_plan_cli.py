@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from recsim_mnar import cli, plan_ab, plan_logging
-from recsim_mnar.policy.mixture import read_mixture
+from recsim_mnar.policies.mixture import read_mixture
 from twins.plan_log import made
 
 

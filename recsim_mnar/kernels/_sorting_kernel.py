@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels.jit import kernel
 
 
 @kernel

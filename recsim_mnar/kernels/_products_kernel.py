@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from recsim_mnar.numerics.jit import inlined, kernel
+from recsim_mnar.kernels.jit import inlined, kernel
 
 _TOGETHER = 1024
 """Columns that :func:`gram` reads at a time, a multiple of eight."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.answers import checked_decisions, checked_propensities, spot_check_probabilities
-from recsim_mnar.policy.base import Floats, Ints, Learner, Policy
-from recsim_mnar.policy.door import PolicyWrapper, as_policy
+from recsim_mnar.policies.answers import checked_decisions, checked_propensities, spot_check_probabilities
+from recsim_mnar.policies.base import Floats, Ints, Learner, Policy
+from recsim_mnar.policies.door import PolicyWrapper, as_policy
 from recsim_mnar.runs.files import write_json
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class MixtureLearner(Learner):
         self.ignores_own_views = all(learner.ignores_own_views for learner in learners)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; every learner is given the same seed, as it would be alone."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; every learner is given the same seed, as it would be alone."""
         policies = [learner.fit(log, n_items=n_items, seed=seed) for learner in self.learners]
         return MixturePolicy(policies, self.weights, self.name)
 

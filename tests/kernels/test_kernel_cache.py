@@ -9,11 +9,11 @@ import numba
 import numpy as np
 import pytest
 
-from recsim_mnar.numerics import jit, kernel_cache
+from recsim_mnar.kernels import jit, kernel_cache
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
-KERNEL = "from recsim_mnar.numerics.jit import kernel\n@kernel\ndef double(x):\n    return 2.0 * x[0]\n"
+KERNEL = "from recsim_mnar.kernels.jit import kernel\n@kernel\ndef double(x):\n    return 2.0 * x[0]\n"
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_disk_that_takes_no_more_is_no_error(folder, monkeypatch):
 
 
 def test_a_folder_that_others_may_write_is_not_used(tmp_path):
-    code = "from recsim_mnar.numerics.jit import cache_folders; print(cache_folders())"
+    code = "from recsim_mnar.kernels.jit import cache_folders; print(cache_folders())"
 
     def folders():
         env = {"RECSIM_MNAR_CACHE_DIR": str(tmp_path), "PATH": ""}

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.rows import user_numbers
 from recsim_mnar.log.table import Log
-from recsim_mnar.policy.base import Floats, Ints, Policy
-from recsim_mnar.policy.features import FeaturePolicy
+from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.rng import Stream, uniforms
 
 MOST_ITEMS = 3000

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from recsim_mnar.numerics._rng_kernel import exp64
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels._rng_kernel import exp64
+from recsim_mnar.kernels.jit import kernel
 
 
 @kernel

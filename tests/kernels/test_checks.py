@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.checks import flag, number_in, whole_number
+from recsim_mnar.kernels.checks import flag, number_in, whole_number
 
 
 @pytest.mark.parametrize("value", [3, np.int32(3), np.uint8(3)])

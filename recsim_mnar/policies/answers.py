@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.base import Floats, Ints, Policy
+from recsim_mnar.policies.base import Floats, Ints, Policy
 
 LOOKED_AT = 8
 """Users whose whole distributions are checked where only propensities of single actions are needed."""

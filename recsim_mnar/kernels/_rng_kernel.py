@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from recsim_mnar.numerics.jit import compiled_as, inlined, kernel
+from recsim_mnar.kernels.jit import compiled_as, inlined, kernel
 
 _U32 = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)

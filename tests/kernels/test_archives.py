@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics import archives
-from recsim_mnar.numerics.archives import read_arrays
-from recsim_mnar.policy.storage import Stored
+from recsim_mnar.kernels import archives
+from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.policies.storage import Stored
 
 ARRAYS = {
     "a": np.arange(12.0).reshape(3, 4),

@@ -10,7 +10,7 @@ Floats = NDArray[np.float64]
 
 def log(values: ArrayLike) -> Floats:
     """Natural logarithm of positive numbers, (n,)."""
-    from recsim_mnar.numerics import _rng_kernel
+    from recsim_mnar.kernels import _rng_kernel
 
     x = np.ascontiguousarray(values, np.float64)
     out = np.empty_like(x)
@@ -20,7 +20,7 @@ def log(values: ArrayLike) -> Floats:
 
 def exp(values: ArrayLike) -> Floats:
     """Exponential, (n,)."""
-    from recsim_mnar.numerics import _rng_kernel
+    from recsim_mnar.kernels import _rng_kernel
 
     x = np.ascontiguousarray(values, np.float64)
     out = np.empty_like(x)

@@ -1,6 +1,6 @@
 """The door: whatever a user brings as a policy or a learner becomes a full one, or an error says what it lacks.
 
-A policy need not derive from :class:`~recsim_mnar.policy.base.Policy`: an object with ``n_items``, ``act`` and
+A policy need not derive from :class:`~recsim_mnar.policies.base.Policy`: an object with ``n_items``, ``act`` and
 ``probabilities`` will do. :func:`as_policy` is called wherever a policy enters the package, and behind it every method
 can be called and every attribute has its type. Whether a policy has a method of its own is said by ``defines``, whether
 a learner has one by :func:`able`; nothing else looks for attributes.
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.answers import name_of
-from recsim_mnar.policy.base import Floats, Ints, Learner, Learns, Policy, Scores
+from recsim_mnar.policies.answers import name_of
+from recsim_mnar.policies.base import Floats, Ints, Learner, Learns, Policy, Scores
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log

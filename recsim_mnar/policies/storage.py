@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.archives import read_arrays
+from recsim_mnar.kernels.archives import read_arrays
 
 _META = "__meta__"
 _FORMAT = 1
@@ -52,7 +52,7 @@ class Stored:
         return cls(n_items=n_items, name=name, **arrays, **extra)  # type: ignore[call-arg]
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`recsim_mnar.policy.Policy.describe`."""
+        """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {"name": self.name, **self.fitted()[1]}
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.numerics._rng_kernel import block, unit53
-from recsim_mnar.numerics.jit import kernel
+from recsim_mnar.kernels._rng_kernel import block, unit53
+from recsim_mnar.kernels.jit import kernel
 
 
 @kernel

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics import slates
-from recsim_mnar.policy.door import as_policy, learning_of, refuse_common_learning
-from recsim_mnar.policy.softening import Softened
+from recsim_mnar.kernels import slates
+from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
+from recsim_mnar.policies.softening import Softened
 from recsim_mnar.rng import Stream, policy_uniforms
 
 Floats = NDArray[np.float64]
@@ -195,7 +195,7 @@ class DeployedPolicy(SlatePolicy):
 
 def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: SlateRules) -> Flags:
     """(n, I) which items are shown, each with its probability: independently, or slates of exactly N."""
-    from recsim_mnar.numerics import _slates_kernel
+    from recsim_mnar.kernels import _slates_kernel
 
     if params.slates == "fixed":
         shown = np.zeros(probability.shape, bool)
@@ -213,7 +213,7 @@ def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, 
 
 def fixed_slates(seed: int, users: NDArray[np.int64], period: int, probability: Floats, size: int) -> NDArray[np.int32]:
     """(n, N) distinct items, each drawn with its probability; rows of ``probability`` sum to N."""
-    from recsim_mnar.numerics import _slates_kernel
+    from recsim_mnar.kernels import _slates_kernel
 
     if np.any(np.abs(probability.sum(axis=1) - size) > 1e-6 * size):
         raise UserError(f"slates of exactly {size} items need propensities that sum to {size} for every user")
@@ -231,6 +231,6 @@ def as_slate_policy(policy: Any, params: SlateRules) -> SlatePolicy:
     """What a user brings as it recommends slates; a policy that does so already is handed back as it is.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policy.door.as_policy` and :class:`SlatePolicy`.
+        UserError: as :func:`recsim_mnar.policies.door.as_policy` and :class:`SlatePolicy`.
     """
     return policy if isinstance(policy, SlatePolicy) else SlatePolicy(policy, params)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.contexts import Context, ContextRule
-from recsim_mnar.numerics.checks import whole_number
-from recsim_mnar.policy.answers import checked_distribution, checked_scores
-from recsim_mnar.policy.base import Floats, Ints, Policy
+from recsim_mnar.policies.answers import checked_distribution, checked_scores
+from recsim_mnar.policies.base import Floats, Ints, Policy
 
 Matrix = NDArray[np.float32]
 Written = Callable[[Matrix], Any]

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.numerics.checks import flag, whole_number
-from recsim_mnar.policy.base import Floats, Ints, Learns, Policy
-from recsim_mnar.policy.door import WithoutPropensities, binds, declared_learning
+from recsim_mnar.kernels.checks import flag, whole_number
+from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
+from recsim_mnar.policies.door import WithoutPropensities, binds, declared_learning
 from recsim_mnar.rng import Stream, blocks, check_seed
 
 

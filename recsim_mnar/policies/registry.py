@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.plugins import announced, imported, unknown, value_of
-from recsim_mnar.policy.answers import name_of
-from recsim_mnar.policy.base import Learner, Policy
-from recsim_mnar.policy.door import OPTIONAL_LAST, LearnerWrapper, as_learner, as_policy, binds, misfit, of_fit, role_of
-from recsim_mnar.policy.mixture import ENDING, MixtureLearner, read_mixture
-from recsim_mnar.policy.needs import needs_of
-from recsim_mnar.policy.softening import EpsilonMixture, SoftmaxPolicy
+from recsim_mnar.policies.answers import name_of
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import (
+    OPTIONAL_LAST,
+    LearnerWrapper,
+    as_learner,
+    as_policy,
+    binds,
+    misfit,
+    of_fit,
+    role_of,
+)
+from recsim_mnar.policies.mixture import ENDING, MixtureLearner, read_mixture
+from recsim_mnar.policies.needs import needs_of
+from recsim_mnar.policies.softening import EpsilonMixture, SoftmaxPolicy
 
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
@@ -49,7 +58,7 @@ def learner(spec: str) -> Learner:
 
     Args:
         spec: an announced name, ``package.module:Class`` or the file of a mixture of them
-            (:mod:`recsim_mnar.policy.mixture`, ending in ``.json``), followed by any of ``+epsilon=0.1``,
+            (:mod:`recsim_mnar.policies.mixture`, ending in ``.json``), followed by any of ``+epsilon=0.1``,
             ``+temperature=0.5`` (softened in the order given) and ``+parameter=value`` for the class's own
             parameters. The class is a :class:`Learner` or anything with ``fit``, or a :class:`Policy` or anything with
             ``act``, made by ``Class(n_items=...)``. An object of such a class may be named in its place.
@@ -126,7 +135,7 @@ class _Untrained(Learner):
         self.name = getattr(kind, "name", kind.__name__)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read."""
         return self.kind(n_items=n_items, **self.parameters)
 
 
@@ -140,7 +149,7 @@ class _Ready(Learner):
         self.name = name_of(policy)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`; the log is not read.
+        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
 
         Raises:
             UserError: the policy is for another number of items.
@@ -167,7 +176,7 @@ class _Named(LearnerWrapper):
         self.unsoftened = unsoftened
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policy.Learner.fit`."""
+        """See :meth:`recsim_mnar.policies.Learner.fit`."""
         try:
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:

@@ -8,9 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.policy.answers import checked_decisions, checked_propensities, checked_scores, spot_check_probabilities
-from recsim_mnar.policy.base import Floats, Ints, Policy
-from recsim_mnar.policy.door import PolicyWrapper, as_policy, learning_of
+from recsim_mnar.policies.answers import (
+    checked_decisions,
+    checked_propensities,
+    checked_scores,
+    spot_check_probabilities,
+)
+from recsim_mnar.policies.base import Floats, Ints, Policy
+from recsim_mnar.policies.door import PolicyWrapper, as_policy, learning_of
 
 _BLOCK = 64
 """Items whose probabilities a softmax policy sums together, so that a draw scans few of them."""
@@ -128,7 +133,7 @@ class SoftmaxPolicy(Softened):
 
     def _rows(self, users: Ints) -> NDArray[np.int64]:
         """The rows of ``_kept`` that hold these users' distributions; at most ``_capacity`` users at a time."""
-        from recsim_mnar.policy import _softening_kernel
+        from recsim_mnar.policies import _softening_kernel
 
         names = users.tolist()
         asked = list(dict.fromkeys(names))  # replay asks for a user once a decision
@@ -152,7 +157,7 @@ class SoftmaxPolicy(Softened):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Invert the cumulative distribution at the uniform."""
-        from recsim_mnar.policy import _softening_kernel
+        from recsim_mnar.policies import _softening_kernel
 
         draws = np.array(uniforms, dtype=np.float64)
         actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))

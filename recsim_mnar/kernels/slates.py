@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.numerics import elementary
+from recsim_mnar.kernels import elementary
 
 Floats = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ def rank_weights(n_items: int, rank_decay: str, exponent: float) -> Floats:
 
 def scaled(weights: Floats, size: int, smallest: float, largest: float) -> Floats:
     """Rows of probabilities min(max(c weights, smallest), largest), c a row such that each sums to ``size``; (n, I)."""
-    from recsim_mnar.numerics import _slates_kernel
+    from recsim_mnar.kernels import _slates_kernel
 
     out = np.empty_like(weights)
     _slates_kernel.scale_rows(weights, float(size), smallest, largest, out)

@@ -23,7 +23,7 @@ import numba
 from numba.core import event
 from numba.extending import overload, register_jitable
 
-from recsim_mnar.numerics.kernel_cache import guard, is_private
+from recsim_mnar.kernels.kernel_cache import guard, is_private
 
 # Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
 # each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list

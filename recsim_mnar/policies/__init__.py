@@ -1,0 +1,19 @@
+"""Policies and learners: what they must answer, what they may, softening, checks, names and storage."""
+
+from recsim_mnar.policies.base import Learner, Policy, observe_events
+from recsim_mnar.policies.door import as_learner, as_policy
+from recsim_mnar.policies.features import FeaturePolicy
+from recsim_mnar.policies.sampled import SampledPolicy
+from recsim_mnar.policies.softening import EpsilonMixture, SoftmaxPolicy
+
+__all__ = [
+    "EpsilonMixture",
+    "FeaturePolicy",
+    "Learner",
+    "Policy",
+    "SampledPolicy",
+    "SoftmaxPolicy",
+    "as_learner",
+    "as_policy",
+    "observe_events",
+]
