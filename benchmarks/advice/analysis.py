@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta, t
+from scipy.stats import t
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import exact_limits, read, student, table, write_results, write_text
+
+__all__ = ["Truth", "cost_of_testing", "page", "read", "summary", "write_results", "write_text"]
 
 SEASONS = 10
 """A season has this many times the users of an A/B test of all agents at the log's size: what a test or a log with
@@ -123,21 +131,13 @@ def _clear(row: Mapping[str, Any], known: Truth, agents: list[str]) -> bool:
     return all(a in widths and known.value(best) - known.value(a) > 4.0 * widths[a] for a in others)
 
 
-def exact(count: int, of: int) -> list[float]:
-    """Limits of Clopper and Pearson at .95."""
-    low = 0.0 if count == 0 else float(beta.ppf(0.025, count, of - count + 1))
-    high = 1.0 if count == of else float(beta.ppf(0.975, count + 1, of - count))
-    return [low, high]
-
-
 def _paired(rows: list[dict[str, Any]], first: str, second: str, which: str = "costs") -> dict[str, Any]:
     """Mean of a difference over worlds, each world's logs averaged, with Student's limits over worlds."""
     by_world: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         by_world[row["world"]].append(row[which][first] - row[which][second])
-    x = np.array([np.mean(v) for v in by_world.values()])
-    half = float(t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("inf")
-    return {"mean": float(x.mean()), "low": float(x.mean()) - half, "high": float(x.mean()) + half, "worlds": len(x)}
+    mean, low, high = student([np.mean(v) for v in by_world.values()])
+    return {"mean": mean, "low": low, "high": high, "worlds": len(by_world)}
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -145,13 +145,13 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     decided = [r for r in rows if r["advice"]["answer"] == "log"]
     able = [r for r in rows if r["covers_all"] and r["clear"]]
     families = sorted({r["family"] for r in rows})
+    hits = {name: sum(r[name] for r in decided) for name in ("right", "holds")}
     return {
         "logs": len(rows),
         "worlds": len({r["world"] for r in rows}),
         "answers": {a: sum(r["advice"]["answer"] == a for r in rows) for a in ("log", "ab_test", "cannot_tell")},
         "decided": len(decided),
-        "right": [sum(r["right"] for r in decided), *exact(sum(r["right"] for r in decided), max(len(decided), 1))],
-        "holds": [sum(r["holds"] for r in decided), *exact(sum(r["holds"] for r in decided), max(len(decided), 1))],
+        **{name: [k, *exact_limits(k, max(len(decided), 1))] for name, k in hits.items()},
         "worst_excess": max((r["excess"] for r in decided), default=0.0),
         "limit_median": float(np.median([r["advice"]["cost"]["high"] for r in decided])) if decided else None,
         "power": [sum(r["advice"]["answer"] == "log" for r in able), len(able)],
@@ -215,15 +215,25 @@ def markdown(found: Mapping[str, Any], title: str) -> str:
         ("users tested per log, median: advice, always A/B", "{:,}, {:,}".format(*found["users"])),
         ("CPU seconds of a call, median and most", "{:.1f}, {:.1f}".format(*found["seconds"])),
     ]
-    lines = [f"## {title}", "", f"{found['worlds']} hidden worlds, {found['logs']} logs: " + ", ".join(
-        f"{name.replace('_', ' ')} {count}" for name, count in found["answers"].items()) + ".", "",
-        "| bar | figure |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows), "",
-        "| choosing by | mean cost, tests and exploration paid | of the pick alone |", "|---|---|---|",
-        *(f"| {name} | {found['costs'][name]:.4f} | {found['picks'][name]:.4f} |" for name in STRATEGIES), "",
-        "| family | worlds | logs | log decides | right | A/B test | cannot tell | less always A/B | "
-        "leave-one-out | IPS |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-        *(f"| {name} | {f['worlds']} | {f['logs']} | {f['log']} | {f['right']} | {f['ab_test']} | {f['cannot_tell']} | "
-          f"{f['less_always_ab']:+.4f} | {f['costs']['loocv']:.4f} | {f['costs']['off_policy']:.4f} |"
-          for name, f in found["families"].items()), ""]  # fmt: skip
-    return "\n".join(lines)
+    answers = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found["answers"].items())
+    families = [
+        [name, *(f[key] for key in ("worlds", "logs", "log", "right", "ab_test", "cannot_tell")),
+         f"{f['less_always_ab']:+.4f}", f"{f['costs']['loocv']:.4f}", f"{f['costs']['off_policy']:.4f}"]
+        for name, f in found["families"].items()
+    ]  # fmt: skip
+    head = ["family", "worlds", "logs", "log decides", "right", "A/B test", "cannot tell", "less always A/B"]
+    by = [(name, f"{found['costs'][name]:.4f}", f"{found['picks'][name]:.4f}") for name in STRATEGIES]
+    lines = [f"## {title}", "", f"{found['worlds']} hidden worlds, {found['logs']} logs: {answers}.", ""]
+    lines += [*table(["bar", "figure"], rows), ""]
+    lines += [*table(["choosing by", "mean cost, tests and exploration paid", "of the pick alone"], by), ""]
+    return "\n".join([*lines, *table([*head, "leave-one-out", "IPS"], families), ""])
+
+
+TITLES = {
+    "judged": "Judged once", "seen": "The same rules on worlds that had been seen", "tried": "Worlds to try rules on",
+}  # fmt: skip
+
+
+def page(kept: Mapping[str, Any]) -> str:
+    """results.md."""
+    return "# Results\n\n" + "\n".join(markdown(kept[name], TITLES[name]) for name in TITLES if name in kept)

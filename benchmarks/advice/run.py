@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from analysis import Truth, cost_of_testing, markdown, summary
+from analysis import Truth, cost_of_testing, page, read, summary, write_results, write_text
 
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.fitting.advice import advise_on
@@ -40,8 +40,6 @@ from recsim_mnar.simulation import simulate
 
 HERE = Path(__file__).parent
 RUNS = HERE.parents[1] / "runs" / "advice"
-JUDGED, SEEN = [str(HERE / "unseen_3.py")], [str(HERE / f"{name}.py") for name in ("seen", "unseen", "unseen_2")]
-"""Files of worlds by which the present rules were judged, once, and of those that had been seen by then."""
 ARM_USERS = 12_000
 """Users of each agent's arm: its truth, and the users from whom an A/B test's are drawn."""
 TRAIN_USERS = 1000
@@ -124,20 +122,8 @@ def judge(hidden: Any, number: int, known: Truth) -> dict[str, Any]:
     return found
 
 
-KEPT = (
-    "answer",
-    "pick",
-    "tied",
-    "cost",
-    "ab_test",
-    "exploration",
-    "why",
-    "agents",
-    "pairs",
-    "protocols",
-    "models",
-    "checks",
-)
+KEPT = ("answer", "pick", "tied", "cost", "ab_test", "exploration", "why", "agents", "pairs", "protocols", "models",
+        "checks")  # fmt: skip
 
 
 def _followed(
@@ -193,13 +179,6 @@ def _clipped(hidden: Any, world: Any, log: Log) -> str:
     return max(values, key=lambda name: values[name])
 
 
-def follow(hidden: Any, row: dict[str, Any], known: Truth) -> dict[str, Any]:
-    """What follows from the advice of a row that is kept."""
-    world = hidden.make()
-    logger = logger_of(hidden, world)
-    return row | {"followed": _followed(hidden, world, logger, row["advice"], row["number"], known)}
-
-
 def _path(name: str, what: str) -> Path:
     return RUNS / name / what
 
@@ -208,13 +187,12 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=["truth", "judge", "table"])
-    parser.add_argument("--worlds", nargs="+", default=SEEN)
+    parser.add_argument("--worlds", nargs="+", default=[str(HERE / "seen.py")])
     parser.add_argument("--only", nargs="+", default=None)
     parser.add_argument("--logs", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="one world, small, nothing kept")
     given = parser.parse_args()
-    files = [file for file in given.worlds if Path(file).exists()]
-    worlds = [w for w in hidden_worlds(files) if given.only is None or w.name in given.only]
+    worlds = [w for w in hidden_worlds(given.worlds) if given.only is None or w.name in given.only]
     if given.quick:
         hidden = dataclasses.replace(worlds[0], users=300)
         known = Truth(truth(hidden, 0, 300))
@@ -227,7 +205,7 @@ def main() -> None:
         for hidden in worlds:
             _judged(hidden, given.logs)
     else:
-        _tabled(hidden_worlds(JUDGED), worlds)
+        _tabled(worlds)
 
 
 def _made_true(hidden: Any, number: int) -> Truth:
@@ -255,13 +233,11 @@ def _judged(hidden: Any, logs: int) -> None:
         print(f"{hidden.name} {number}: {found['advice']['answer']} {said}, {found['seconds']:.1f} CPU s", flush=True)
 
 
-def _tabled(judged: list[Any], seen: list[Any]) -> None:
-    found, rest = summary(_rows(judged)), summary(_rows(seen))
-    del rest["rows"]
-    write_json(HERE / "results.json", {"judged": found, "seen": rest})
-    page = "\n".join([markdown(found, "Judged once"), markdown(rest, "The same rules on worlds that had been seen")])
-    (HERE / "results.md").write_text(f"# Results\n\n{page}")
-    print(page)
+def _tabled(worlds: list[Any]) -> None:
+    kept = read(HERE / "results.json") | {"tried": summary(_rows(worlds))}
+    write_results(HERE / "results.json", kept, 6)
+    write_text(HERE / "results.md", page(kept))
+    print(page(kept))
 
 
 def _rows(worlds: list[Any]) -> list[dict[str, Any]]:

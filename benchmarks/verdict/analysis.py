@@ -212,52 +212,44 @@ def _narrow(found: list[Summary]) -> list[dict[str, Any]]:
 
 
 def load() -> dict[str, Any]:
-    """What results.json holds: summaries under "before" and "now" as dictionaries, and the smaller studies' shares."""
-    found = {"columns": COLUMNS} | read(HERE / "results.json")
+    """What results.json holds: summaries under "judged" as dictionaries, and the smaller studies' shares."""
+    found: dict[str, Any] = {"columns": COLUMNS} | read(HERE / "results.json")
     columns = found.pop("columns")
-    for label in set(found) & {"before", "now"}:
-        families = found[label]["families"]
-        found[label]["families"] = [
+    if "judged" in found:
+        found["judged"]["families"] = [
             {"family": name, "reasons": "", "said": []} | dict(zip(columns[1:], row, strict=False))
-            for name, rows in families.items()
+            for name, rows in found["judged"]["families"].items()
             for row in rows
         ]
-    return dict(found)
+    return found
 
 
 def save(kept: dict[str, Any]) -> None:
     """Write results.json, a line per family, mode and quantity, and results.md."""
     found: dict[str, Any] = {"columns": COLUMNS} | kept
-    for label in set(kept) & {"before", "now"}:
+    if "judged" in kept:
         families: dict[str, list[Any]] = {}
-        for s in kept[label]["families"]:
-            # reasons are shown of the present rules alone
-            row = [s.get(name, []) if (name, label) != ("reasons", "before") else "" for name in COLUMNS[1:]]
-            row = [int(value) if isinstance(value, bool) else value for value in row]
+        for s in kept["judged"]["families"]:
+            row = [int(s[name]) if isinstance(s[name], bool) else s[name] for name in COLUMNS[1:]]
             while row and row[-1] in ("", []):
                 row.pop()
             families.setdefault(s["family"], []).append(row)
-        found[label] = kept[label] | {"families": families}
+        found["judged"] = kept["judged"] | {"families": families}
     write_results(HERE / "results.json", found)
     write_text(HERE / "results.md", text(kept))
 
 
 def text(kept: dict[str, Any]) -> str:
-    """results.md: the bars, pools, and families, "before" next to "now" where both are kept."""
-    labels = [label for label in ("before", "now") if label in kept]
+    """results.md: the bars, pools, and families."""
     lines = ["# Results", ""]
-    for label in labels:
-        found = kept[label]["families"]
-        lines += [f"## The bars, {label}", "", *check_lines(checks(found)), "", *_pool_table(found), ""]
-    if labels:
-        last = kept[labels[-1]]["families"]
-        first = {_label(s): s for s in kept[labels[0]]["families"]} if len(labels) > 1 else {}
-        titles = [(mode, quantity) for mode in ("facts", "plain") for quantity in QUANTITIES]
-        for mode, quantity in titles:
-            own = [s for s in honest(last) if (s["mode"], s["quantity"]) == (mode, quantity)]
-            lines += [f"## Honest families: {quantity}, {mode}", "", *_family_table(own, first), ""]
-        wrong = [s for s in last if not s["honest"]]
-        lines += ["## Logs on which something is wrong", "", *_dishonest_table(wrong, first), ""]
+    if "judged" in kept:
+        found = kept["judged"]["families"]
+        lines += ["## The bars", "", *check_lines(checks(found)), "", *_pool_table(found), ""]
+        for mode, quantity in ((mode, quantity) for mode in ("facts", "plain") for quantity in QUANTITIES):
+            own = [s for s in honest(found) if (s["mode"], s["quantity"]) == (mode, quantity)]
+            lines += [f"## Honest families: {quantity}, {mode}", "", *_family_table(own), ""]
+        wrong = [s for s in found if not s["honest"]]
+        lines += ["## Logs on which something is wrong", "", *_dishonest_table(wrong), ""]
     if "uplift" in kept:
         lines += ["## Uplift", "", uplift_text(kept["uplift"]), ""]
     return "\n".join(lines)
@@ -276,47 +268,23 @@ def _pool_table(found: list[Summary]) -> list[str]:
     ])  # fmt: skip
 
 
-def _family_table(own: list[Summary], first: dict[str, Summary]) -> list[str]:
-    lines = [
-        "| family | logs | trusted | coverage given trust | joint | width | rmse ratio | clip 15 | rmse/V | why not |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for s in own:
-        old, joint = first.get(_label(s)), (s["trusted"] - s["right_given_trust"]) / s["logs"]
-        cells = [
-            s["family"],
-            str(s["logs"]),
-            _then(old, s, lambda x: _share(x["trusted"] / x["logs"])),
-            (_given_trust(old) + " -> " if old else "") + _with_limits(s["right_given_trust"], s["trusted"]),
-            _share(joint),
-            _then(old, s, lambda x: _number(x["width"])),
-            _then(old, s, lambda x: _number(x["rmse_ratio"])),
-            _number(s["clipped_ratio"]),
-            _number(s["relative_rmse"], 3),
-            s["reasons"],
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+def _family_table(own: list[Summary]) -> list[str]:
+    head = ["family", "logs", "trusted", "coverage given trust", "joint", "width", "rmse ratio", "clip 15", "rmse/V"]
+    return table([*head, "why not"], [
+        [s["family"], s["logs"], _share(s["trusted"] / s["logs"]), _with_limits(s["right_given_trust"], s["trusted"]),
+         _share((s["trusted"] - s["right_given_trust"]) / s["logs"]), _number(s["width"]), _number(s["rmse_ratio"]),
+         _number(s["clipped_ratio"]), _number(s["relative_rmse"], 3), s["reasons"]]
+        for s in own
+    ])  # fmt: skip
 
 
-def _dishonest_table(own: list[Summary], first: dict[str, Summary]) -> list[str]:
-    lines = ["| family | stated | quantity | logs | trusted | right given trust | what caught the others |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for s in own:
-        old = first.get(_label(s))
-        share = _then(old, s, lambda x: _share(x["trusted"] / x["logs"]))
-        cell = (_given_trust(old) + " -> " if old else "") + _with_limits(s["right_given_trust"], s["trusted"])
-        lines.append(f"| {s['family']} | {s['mode']} | {s['quantity']} | {s['logs']} | {share} | {cell} "
-                     f"| {s['reasons']} |")  # fmt: skip
-    return lines
-
-
-def _then(old: Summary | None, new: Summary, cell: Any) -> str:
-    return cell(new) if old is None or cell(old) == cell(new) else f"{cell(old)} -> {cell(new)}"
-
-
-def _given_trust(s: Summary) -> str:
-    return _share(s["right_given_trust"] / s["trusted"]) if s["trusted"] else "-"
+def _dishonest_table(own: list[Summary]) -> list[str]:
+    head = ["family", "stated", "quantity", "logs", "trusted", "right given trust", "what caught the others"]
+    return table(head, [
+        [s["family"], s["mode"], s["quantity"], s["logs"], _share(s["trusted"] / s["logs"]),
+         _with_limits(s["right_given_trust"], s["trusted"]), s["reasons"]]
+        for s in own
+    ])  # fmt: skip
 
 
 def _with_limits(hits: int, of: int) -> str:
@@ -336,12 +304,10 @@ def _number(x: float | None, digits: int = 2) -> str:
 
 def uplift_text(found: list[dict[str, Any]]) -> str:
     """Worlds of recommendations, by estimate: how often trusted and right, over all worlds."""
-    lines = ["| estimate | logs | trusted | coverage given trust | coverage | lowest coverage | reasons |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    lines += [
-        f"| {row['estimate']} | {row['logs']} | {_share(row['trusted'] / row['logs'])} "
-        f"| {_with_limits(row['right_given_trust'], row['trusted'])} | {_share(row['right'] / row['logs'])} "
-        f"| {_share(row['lowest'])} ({row['where']}) | {row['reasons']} |"
+    head = ["estimate", "logs", "trusted", "coverage given trust", "coverage", "lowest coverage", "reasons"]
+    return "\n".join(table(head, [
+        [row["estimate"], row["logs"], _share(row["trusted"] / row["logs"]),
+         _with_limits(row["right_given_trust"], row["trusted"]), _share(row["right"] / row["logs"]),
+         f"{_share(row['lowest'])} ({row['where']})", row["reasons"]]
         for row in found
-    ]
-    return "\n".join(lines)
+    ]))  # fmt: skip

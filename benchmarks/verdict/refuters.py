@@ -1,9 +1,7 @@
-"""Planted faults, and which refuters find them: python benchmarks/verdict/refuters.py [--quick] [--splits]
+"""Planted faults, and which refuters find them: python benchmarks/verdict/refuters.py [--quick]
 
 A log is right, or has one fault. Per fault the table gives the share of logs in which each refuter found something, and
-the share that the verdict trusts. Three further candidates were tried and are not part of the package: what they find
-stands in the table too. ``--splits`` asks instead how far another assignment of users to the folds of dr's reward model
-moves its value, half a minute. Writes "refuters" of results.json.
+the share that the verdict trusts. Writes "refuters" of results.json.
 """
 
 from __future__ import annotations
@@ -17,15 +15,10 @@ import analysis
 import numpy as np
 
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.off_policy.refuters import permuted, refute
-from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
-from recsim_mnar.log.columns import Clusters, user_sums
+from recsim_mnar.estimators.off_policy.refuters import refute
 
 HERE = Path(__file__).parent
 KEPT = ("item_propensities", "earlier_rewards", "tastes", "neighbours", "halves", "refit")
-TRIED = ("aa_halves", "permuted_lead", "permuted_spread", "heaviest_user")
-TRIED_ON = 20
-"""Logs of each kind that the candidates are run on."""
 
 Columns = dict[str, Any]
 
@@ -208,98 +201,6 @@ FAULTS: dict[str, Callable[[World], Columns]] = {
 UNSEEN = {each.__name__: each for each in (learned_here_unknown, confounded, one_robot)}
 
 
-def tried(columns: Columns, half_width: float) -> dict[str, bool]:
-    """What the candidates that were not kept find."""
-    r, w = columns["reward"], columns["target"] / columns["propensity"]
-    clusters = Clusters.of(columns["cluster"], r.size)
-    value = float(w @ r) / float(w.sum())
-    d, size = user_sums(w * (r - value), clusters), user_sums(w, clusters)
-    rng = np.random.default_rng(r.size)
-    half = rng.permutation(d.size) < d.size // 2
-    between = d[half].sum() / size[half].sum() - d[~half].sum() / size[~half].sum()
-    error = np.sqrt(np.sum((d[half] / size[half].sum()) ** 2) + np.sum((d[~half] / size[~half].sum()) ** 2))
-    shift = np.max(np.abs(d / (size.sum() - size)))
-    found = {"aa_halves": abs(between) > 3.0 * error, "heaviest_user": shift > half_width}
-    codes = np.zeros(r.size, np.int64) if clusters is None else clusters.dense()[0]
-    ordered = np.argsort(codes, kind="stable")
-    leads = []
-    for number in range(99):
-        shuffled = np.empty_like(r)
-        shuffled[ordered] = r[np.lexsort((permuted(np.arange(r.size, dtype=float), 0, number), codes))]
-        leads.append(float(np.mean((w - 1.0) * shuffled)))
-    spread = np.std(leads)
-    own = user_sums((w - 1.0) * r - np.mean((w - 1.0) * r), clusters)
-    interval = 1.96 * np.sqrt(float(own @ own)) / r.size
-    found["permuted_lead"] = abs(np.mean(leads)) > 3.0 * interval / 1.96
-    found["permuted_spread"] = 1.96 * spread > 1.5 * interval
-    return {name: bool(value) for name, value in found.items()}
-
-
-def few_users(world: World) -> Columns:
-    world.users = 60
-    return world.draw()
-
-
-def heavy_in_one_fold(world: World) -> Columns:
-    """Half of the rows are of ten users, all in one fold, who earn a third as much."""
-    columns, n = world.draw(), world.users * world.rows
-    heavy = np.arange(n) < n // 2
-    columns["cluster"] = np.where(heavy, np.arange(n) % 10 * 3, columns["cluster"] - world.users // 2)
-    columns["reward"] = columns["reward"] * ~(heavy & (world.rng.random(n) < 2.0 / 3.0))
-    world.truth *= 2.0 / 3.0
-    return columns
-
-
-class Nearest:
-    """A reward model of 30 rows, those that come first: another fold, another model."""
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> None:
-        self.X, self.y = X[:30], y[:30]
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        apart = np.sum(self.X**2, axis=1) - 2.0 * (X @ self.X.T)
-        return self.y[apart.argmin(axis=1)] * 3.0
-
-
-def splits(kind: str, number: int) -> dict[str, float]:
-    """One log: how far dr's value moves with another split, over its half width; what else is known of the estimate."""
-    world = World(np.random.default_rng([27, number, sum(map(ord, kind))]))
-    columns = {"few_users": few_users, "heavy_in_one_fold": heavy_in_one_fold}.get(kind, right)(world)
-    context = columns["context"].astype(int)
-    names = world.rng.permutation(int(columns["cluster"].max()) + 1)
-    found = []
-    for users in (columns["cluster"], names[columns["cluster"]]):
-        fitted = cross_fitted_rewards(
-            columns["reward"], columns["action"], lambda rows: world.new[context[rows]], n_actions=world.items,
-            context=np.eye(4)[context], cluster=users, model=Nearest() if kind == "unstable_model" else None,
-        )  # fmt: skip
-        found.append(estimate_value(
-            *(columns[name] for name in ("reward", "propensity", "target")), estimator="dr", cluster=columns["cluster"],
-            q_logged=fitted[0], q_target=fitted[1], propensity_min=float(columns["propensity"].min()),
-            reward_max=float(columns["reward"].max()),
-        ))  # fmt: skip
-    first, second = found
-    return {"move": abs(second.value - first.value) / ((first.high - first.low) / 2.0),
-            "trusted": first.verdict.level == "trust", "wrong": not first.low <= world.truth <= first.high}  # fmt: skip
-
-
-def all_splits(quick: bool) -> None:
-    table = {}
-    for kind in ("right", "few_users", "heavy_in_one_fold", "unstable_model"):
-        logs = [splits(kind, number) for number in range(3 if quick else 200)]
-        moves = np.array([log["move"] for log in logs])
-        row = {"median": float(np.median(moves)), "largest": float(np.max(moves))}
-        row |= {f"above_{limit:g}": float(np.mean(moves > limit)) for limit in (0.25, 0.5, 1.0)}
-        row |= {name: float(np.mean([log[name] for log in logs])) for name in ("trusted", "wrong")}
-        caught = [log["move"] > 0.25 for log in logs if log["wrong"] and log["trusted"]]
-        table[kind] = {name: round(value, 4) for name, value in row.items()}
-        table[kind] |= {"wrong_and_trusted": len(caught), "of_these_above_0.25": sum(caught)}
-        print(kind.ljust(20), table[kind], flush=True)
-    if not quick:
-        kept = analysis.load()
-        analysis.save(kept | {"refuters": kept.get("refuters", {}) | {"splits": table}})
-
-
 def judged(kind: str, make: Callable[[World], Columns], number: int) -> dict[str, bool]:
     """One log: what each refuter found, and whether the verdict trusts."""
     world = World(np.random.default_rng([27, number, sum(map(ord, kind))]))
@@ -311,8 +212,6 @@ def judged(kind: str, make: Callable[[World], Columns], number: int) -> dict[str
     found = refute(**columns, complete=True)
     refuted = {finding.code: finding.severity >= 1.0 for finding in found}
     result = {name: refuted.get(name, False) for name in KEPT} | {"any": any(refuted.values())}
-    if number < TRIED_ON:
-        result |= tried(columns, (estimate.high - estimate.low) / 2.0)
     result |= {"trusted": estimate.verdict.level == "trust"}
     return result | {"wrong": not estimate.low <= world.truth <= estimate.high}
 
@@ -323,29 +222,22 @@ def share(values: list[bool]) -> float | None:
 
 def main() -> None:
     quick = "--quick" in sys.argv
-    if quick or "--splits" in sys.argv:
-        all_splits(quick)
-    if "--splits" in sys.argv:
-        return
     counts = {"right": 4 if quick else 500} | dict.fromkeys((*FAULTS, *UNSEEN), 1 if quick else 100)
     table = {}
-    names = (*KEPT, "any", "trusted", "wrong", "found_if_wrong", *TRIED)
+    names = (*KEPT, "any", "trusted", "wrong", "found_if_wrong")
     print("fault".ljust(22), *(name[:12].rjust(13) for name in names))
     for kind, make in {"right": right, **FAULTS, **UNSEEN}.items():
         logs = [judged(kind, make, number) for number in range(counts[kind])]
         table[kind] = {name: share([log[name] for log in logs if name in log]) for name in names}
         table[kind]["found_if_wrong"] = share([log["any"] for log in logs if log["wrong"]])
-        print(
-            kind.ljust(22),
-            *(f"{'-' if table[kind][name] is None else table[kind][name]:>13}" for name in names),
-            flush=True,
-        )
+        cells = ("-" if value is None else value for value in table[kind].values())
+        print(kind.ljust(22), *(f"{cell:>13}" for cell in cells), flush=True)
     seen = [kind for kind in FAULTS if table[kind]["any"] >= 0.8]
     print(f"\nfound in four fifths of the logs: {len(seen)} of {len(FAULTS)} kinds that a refuter can see")
     if not quick:
-        result = {"logs": counts, "shares": table, "unseen_in_principle": list(UNSEEN), "found": seen}
         kept = analysis.load()
-        analysis.save(kept | {"refuters": result | {"splits": kept.get("refuters", {}).get("splits")}})
+        result = {"logs": counts, "shares": table, "unseen_in_principle": list(UNSEEN), "found": seen}
+        analysis.save(kept | {"refuters": kept.get("refuters", {}) | result})
 
 
 if __name__ == "__main__":

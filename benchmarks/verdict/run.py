@@ -3,7 +3,7 @@
     python benchmarks/verdict/run.py truths [--families FILE ...] [--only NAME ...] [--logs 100]
     python benchmarks/verdict/run.py judge [--families FILE ...] [--only NAME ...] [--logs 400] [--workers 1]
         [--until-trusted 100 --most 4000] [--folder runs/verdict]
-    python benchmarks/verdict/run.py table [--families FILE ...] [--as now] [--folder runs/verdict]
+    python benchmarks/verdict/run.py table [--families FILE ...] [--folder runs/verdict]
     python benchmarks/verdict/run.py uplift [--logs 100]
     python benchmarks/verdict/run.py --quick
 
@@ -65,7 +65,6 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=4000, help="and to no more logs than this")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("runs/verdict"))
-    parser.add_argument("--as", dest="label", default="now", choices=("before", "now"))
     parser.add_argument("--quick", action="store_true")
     a = parser.parse_args(given)
     try:
@@ -82,7 +81,7 @@ def main(given: list[str] | None = None) -> int:
             judge(a.families, chosen, a.folder, a.logs or 400, a.until_trusted, a.most, a.workers)
             return 0
         if a.part == "table":
-            return table(a.families, chosen, a.folder, a.label)
+            return table(a.families, chosen, a.folder)
         if a.part == "uplift":
             return uplift(a.logs or 100)
         parser.error("name a part, or --quick")
@@ -98,7 +97,7 @@ def quick() -> int:
         truths(paths, QUICK, 8)
         judge(paths, QUICK, Path(folder), 8)
         found = summaries(paths, QUICK, Path(folder))
-    print(analysis.text({"now": found}))
+    print(analysis.text({"judged": found}))
     return 0
 
 
@@ -372,15 +371,15 @@ def summaries(paths: Sequence[Path], names: Sequence[str], folder: Path) -> dict
     return {"rules": rules(), "families": found}
 
 
-def table(paths: Sequence[Path], names: Sequence[str], folder: Path, label: str) -> int:
+def table(paths: Sequence[Path], names: Sequence[str], folder: Path) -> int:
     """Write results.json and results.md; 1 where a check is short."""
     found = summaries(paths, names, folder)
     if not found["families"]:
         raise UserError(f"{folder} holds no logs of these families and rules; run judge first")
-    kept = analysis.load() | {label: found}
-    analysis.save(kept)
-    print("\n".join(analysis.check_lines(analysis.checks(found["families"]))))
-    return int(not all(check["passed"] for check in analysis.checks(found["families"])))
+    analysis.save(analysis.load() | {"judged": found})
+    checks = analysis.checks(found["families"])
+    print("\n".join(analysis.check_lines(checks)))
+    return int(not all(check["passed"] for check in checks))
 
 
 def uplift(logs: int) -> int:

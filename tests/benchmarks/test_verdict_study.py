@@ -40,14 +40,6 @@ def summary(trusted, right, *, logs=400, honest=True, **more):
     )
 
 
-def test_exact_limits_are_those_of_clopper_and_pearson(study):
-    limits = study["analysis"].exact_limits
-    # 81 of 263 (Newcombe 1998, table I), and what n = 10 gives in closed form.
-    assert limits(81, 263) == pytest.approx((0.2527, 0.3676), abs=5e-5)
-    assert limits(0, 10) == pytest.approx((0.0, 1.0 - 0.025 ** (1 / 10)))
-    assert limits(10, 10) == pytest.approx((0.025 ** (1 / 10), 1.0))
-
-
 def test_pools_take_honest_families_by_how_often_they_are_trusted(study):
     found = [summary(40, 30), summary(80, 79), summary(200, 190), summary(300, 299), summary(0, 0)]
     found += [summary(20, 0, honest=False), summary(60, 0, mode="plain"), summary(60, 0, quantity="difference")]
@@ -106,15 +98,14 @@ def test_first_sentences_are_counted_by_what_they_claim(study):
 def test_results_are_read_as_they_were_written(study, tmp_path, monkeypatch):
     analysis = study["analysis"]
     monkeypatch.setattr(analysis, "HERE", tmp_path)
-    before = {"rules": "a", "families": [summary(40, 30), summary(80, 79, width=None)]}
-    before["families"][0]["said"] = [40, 1, 50, 2, 30, 0, 10, 1]
-    now = {"rules": "b", "families": [summary(40, 40), summary(80, 79), summary(20, 0, honest=False)]}
-    now["families"][0]["family"] = "f40"
-    kept = {"before": before, "now": now, "uplift": study["uplift_worlds"].judge_all(2)}
+    found = [summary(40, 40), summary(80, 79, width=None), summary(20, 0, honest=False)]
+    found[0]["said"] = [40, 1, 50, 2, 30, 0, 10, 1]
+    kept = {"judged": {"rules": "b", "families": found}, "uplift": study["uplift_worlds"].judge_all(2)}
     analysis.save(kept)
     assert analysis.load() == kept
     text = (tmp_path / "results.md").read_text()
-    assert "| f40 | 400 | .100 | .750 -> 1 [.912, 1] |" in text
+    assert "| f40 | 400 | .100 | 1 [.912, 1] |" in text
+    assert "| f80 | 400 | .200 | .988 [.932, 1.000] | .003 | - |" in text
     assert "| f20 | facts | value | 400 | .050 | 0 [0, .168] |" in text
 
 
