@@ -31,19 +31,20 @@ MAY = {
     "kernels": {"errors"},
     "runs": {"errors"},
     "rng": {"errors", "kernels"},
-    "log": GROUND,
+    "tables": GROUND,
+    "log": GROUND | {"tables"},
     "policies": GROUND | {"plugins", "log"},
-    "estimators": GROUND | {"plugins", "log"},
-    "datasets": GROUND | {"log"},
+    "estimators": GROUND | {"tables", "plugins", "log"},
+    "datasets": GROUND | {"tables", "log"},
     "models": GROUND | {"log"},
     "worlds": GROUND | {"plugins", "log.schema", "log.ratings", "log.rows", "models", "datasets"},
-    "simulation": GROUND | {"plugins", "log", "policies", "worlds"},
+    "simulation": GROUND | {"tables", "plugins", "log", "policies", "worlds"},
     "cluster": GROUND | {"log", "simulation"},
     "warming": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "envs"},
     "installation": GROUND,
     "replays": set(),
     "replays.probabilities": GROUND | {"log", "policies", "simulation.executor"},
-    "replays.replayed_log": GROUND | {"log", "policies", "simulation", "replays.probabilities"},
+    "replays.replayed_log": GROUND | {"tables", "log", "policies", "simulation", "replays.probabilities"},
     "export": GROUND | {"log", "policies", "replays.probabilities"},
     "integrations": GROUND | {"log", "policies"},
     "replays.truth": GROUND | {"log", "policies", "worlds", "replays.probabilities", "simulation.executor"},
@@ -66,6 +67,7 @@ MAY = {
     "studies": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "protocols"},
     "own_log": GROUND
     | {
+        "tables",
         "log",
         "policies",
         "estimators",
@@ -79,6 +81,7 @@ MAY = {
     # Above the files that people bring, which it reads.
     "fitting": GROUND
     | {
+        "tables",
         "log",
         "datasets",
         "policies",
@@ -92,7 +95,7 @@ MAY = {
     | {"studies", "export"},
     "report": GROUND | {"log", "estimators", "protocols", "studies", "own_log", "fitting"},
     "cli": GROUND
-    | {"log", "policies", "estimators", "datasets", "worlds", "simulation", "replays"}
+    | {"tables", "log", "policies", "estimators", "datasets", "worlds", "simulation", "replays"}
     | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "warming", "installation"}
     | {"cluster"}
     | {"_start", "fitting"},

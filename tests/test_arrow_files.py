@@ -12,12 +12,12 @@ from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log import Log
-from recsim_mnar.log.arrow import floats_of, integers_of
 from recsim_mnar.log.column_files import read_columns
-from recsim_mnar.log.parts import read_table
-from recsim_mnar.log.verifying import verify
 from recsim_mnar.simulation import simulate, workers
 from recsim_mnar.simulation.run_folder import simulate_to
+from recsim_mnar.tables.arrow import floats_of, integers_of
+from recsim_mnar.tables.parts import read_table
+from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.policies import Uniform
 

@@ -7,9 +7,9 @@ import pytest
 
 from recsim_mnar.log import schema
 from recsim_mnar.log.blocks import LogBlocks, read_place
-from recsim_mnar.log.files import write_table
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.writing import write_part
+from recsim_mnar.tables.files import write_table
 
 
 def log_of(first, n_users):

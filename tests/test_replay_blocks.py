@@ -12,14 +12,14 @@ from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, blocks, writing
 from recsim_mnar.log.blocks import LogBlocks
-from recsim_mnar.log.parts import rows_in
-from recsim_mnar.log.verifying import verify
 from recsim_mnar.log.writing import write_part, write_stream
 from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import Replayed, replay_with_support
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.executor import workers
+from recsim_mnar.tables.parts import rows_in
+from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds import make_world
 
 N_ITEMS = 10

@@ -17,7 +17,6 @@ import pytest
 import recsim_mnar.simulation.run_folder as run_folder
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.verifying import verify
 from recsim_mnar.policies import registry
 from recsim_mnar.runs import versions
 from recsim_mnar.runs.files import write_json
@@ -25,6 +24,7 @@ from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, Index
 from recsim_mnar.simulation.origin import origin_named, origin_of
 from recsim_mnar.simulation.run_folder import simulate_to
+from recsim_mnar.tables.verifying import verify
 from recsim_mnar.worlds import make_world
 
 

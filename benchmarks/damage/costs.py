@@ -12,8 +12,8 @@ from unittest import mock
 
 from children import warm
 
-from recsim_mnar.log import parts as parts_module
 from recsim_mnar.runs.receipts import Index
+from recsim_mnar.tables import parts as parts_module
 
 SIMULATE = ("simulate", "--world", "sessions", "--preset", "quick", "--policy", "user-popularity+epsilon=0.3",
             "--train-users", 200, "--seed", 1)  # fmt: skip

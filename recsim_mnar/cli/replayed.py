@@ -108,10 +108,10 @@ def replay_at_once(
     data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
 ) -> None:
     """Write the replayed log from all of its rows; its provenance says the story of what policies were fitted on."""
-    from recsim_mnar.log.parts import write_file
     from recsim_mnar.log.writing import write_part
     from recsim_mnar.replays.probabilities import UNSUPPORTED, replay_with_support
     from recsim_mnar.replays.probabilities import replay as replay_policy
+    from recsim_mnar.tables.parts import write_file
 
     if target.form is None:
         raise UserError(
@@ -248,15 +248,15 @@ def halves_of(given: Given, seed: int, limit: MemoryLimit) -> list[Given]:
 
 def least_bytes(log: Path) -> float:
     """About what a file takes that is read at once."""
-    from recsim_mnar.log.files import part_files
+    from recsim_mnar.tables.files import part_files
 
     return 3.0 * sum(file.stat().st_size for file in part_files(log))
 
 
 def digest_of_log(train: Path | None) -> str | None:
     """A digest of the log to train on."""
-    from recsim_mnar.log.parts import Parts
     from recsim_mnar.replays.replayed_log import digest_of_files
+    from recsim_mnar.tables.parts import Parts
 
     return None if train is None else digest_of_files(Parts.of(train))
 

@@ -132,8 +132,8 @@ def executor(
 
 def _seen(log: Path) -> dict[str, str]:
     """A file by which workers can be asked whether they see a log: its receipts or, without, its first part."""
-    from recsim_mnar.log.parts import Parts
     from recsim_mnar.runs.receipts import INDEX, SIDECAR, file_digest
+    from recsim_mnar.tables.parts import Parts
 
     first = Parts.of(log).files[0].absolute()
     known = (first.parent / INDEX, first.with_name(first.name + SIDECAR), first)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import find_columns
-from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
+from recsim_mnar.tables.roles import find_columns
+from recsim_mnar.tables.table_file import TableFile
 
 
 @dataclass(frozen=True)

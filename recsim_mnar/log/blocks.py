@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
-from recsim_mnar.log.arrow import schema_of
 from recsim_mnar.log.column_files import provenance_of
-from recsim_mnar.log.files import SEPARATORS
-from recsim_mnar.log.parts import Parts, read_blocks, read_rows, rows_in, rows_to_read
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
+from recsim_mnar.tables.arrow import schema_of
+from recsim_mnar.tables.files import SEPARATORS
+from recsim_mnar.tables.parts import Parts, read_blocks, read_rows, rows_in, rows_to_read
 
 READ_ROWS = 1 << 18
 """Rows that are decoded at a time."""

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.arrow import schema_of
 from recsim_mnar.log.column_values import (
     EventWords,
     bandit_rows,
@@ -22,8 +21,9 @@ from recsim_mnar.log.column_values import (
     whole_where_possible,
 )
 from recsim_mnar.log.columns import Clusters
-from recsim_mnar.log.files import SEPARATORS
-from recsim_mnar.log.parts import Parts, read_blocks, read_table, rows_in
+from recsim_mnar.tables.arrow import schema_of
+from recsim_mnar.tables.files import SEPARATORS
+from recsim_mnar.tables.parts import Parts, read_blocks, read_table, rows_in
 
 if TYPE_CHECKING:
     import pyarrow as pa

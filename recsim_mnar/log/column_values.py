@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.arrow import floats_of, integers_of, is_text
 from recsim_mnar.log.columns import Clusters, column
+from recsim_mnar.tables.arrow import floats_of, integers_of, is_text
 
 
 def numbers_of(values: Any, name: str, rows: NDArray[np.int64] | None) -> NDArray[np.float64]:

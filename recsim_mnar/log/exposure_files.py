@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.log import schema
-from recsim_mnar.log.files import write_table
-from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.table import parsed_metadata
 from recsim_mnar.runs.files import check_utf8, replacing
 from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.tables.files import write_table
+from recsim_mnar.tables.parts import Parts, read_table
 
 FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
 _META_KEY = b"recsim_mnar_exposures"

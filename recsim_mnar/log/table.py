@@ -18,13 +18,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.arrow import META_KEY, arrow_of, event_codes, metadata_of
-from recsim_mnar.log.files import SEPARATORS
-from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
+from recsim_mnar.tables.files import SEPARATORS
+from recsim_mnar.tables.parts import Parts, read_table
 
 ROWS_PER_PART = 4_000_000
 """Of a folder that :meth:`Log.write` writes, about."""
@@ -318,7 +318,7 @@ class Log:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
-        """Read a folder of parts, a Parquet file, or a CSV or TSV file (see :func:`recsim_mnar.log.files.part_files`).
+        """Read a folder of parts, or a Parquet, CSV or TSV file (see :func:`recsim_mnar.tables.files.part_files`).
 
         What has receipts is held against them.
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.arrow import arrow_of, metadata_of
-from recsim_mnar.log.files import ARROW, PACKED, PARQUET, part_path
-from recsim_mnar.log.parts import mark_of_part
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
+from recsim_mnar.tables.files import ARROW, PACKED, PARQUET, part_path
+from recsim_mnar.tables.parts import mark_of_part
 
 FORMATS = {"parquet": PARQUET[0], "arrow": ARROW[0]}
 """Formats of parts, and the endings of their files."""

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import Columns, find_columns
-from recsim_mnar.datasets.faults import MISSING
-from recsim_mnar.datasets.table_file import BINARY, TableFile, kind_of
-from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.column_files import column_names
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.events import events_of
+from recsim_mnar.tables.events import events_of
+from recsim_mnar.tables.faults import MISSING
+from recsim_mnar.tables.roles import Columns, find_columns
+from recsim_mnar.tables.rows import Ids, Rows
+from recsim_mnar.tables.table_file import BINARY, TableFile, kind_of
 
 _NEVER = -1
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import Columns, find_columns, similar_columns
-from recsim_mnar.datasets.faults import MISSING
-from recsim_mnar.datasets.table_file import TableFile
-from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.column_values import events_held
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.own_log.events import events_of
+from recsim_mnar.tables.events import events_of
+from recsim_mnar.tables.faults import MISSING
+from recsim_mnar.tables.roles import Columns, find_columns, similar_columns
+from recsim_mnar.tables.rows import Ids, Rows
+from recsim_mnar.tables.table_file import TableFile
 
 HIGHEST = 1.0 + 1e-6
 """A probability may pass 1 by a rounding."""
@@ -99,7 +99,7 @@ def read_bandit_file(
     """Read a bandit log of one's own.
 
     Args:
-        path: as :meth:`recsim_mnar.datasets.table_file.TableFile.open`.
+        path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
         policies: columns of policies' probabilities of the logged action.
         reading: what the user says of the file.
         needs: roles that must be there beside the reward: "propensity", "action", "user".
@@ -326,7 +326,7 @@ def context_column(rows: Rows, name: str) -> Floats | Ids:
         return np.append(ids.ids.astype(np.float64), np.nan)[ids.codes]
     import pyarrow as pa
 
-    from recsim_mnar.datasets.table_rows import text_numbers
+    from recsim_mnar.tables.rows import text_numbers
 
     numbers, _, bad = text_numbers(pa.array(ids.ids.astype(str)), rows.decimal)
     return ids if bad.any() or ids.number == 0 else np.append(numbers, np.nan)[ids.codes]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.table_rows import Ids
 from recsim_mnar.log.columns import Floats
+from recsim_mnar.tables.rows import Ids
 
 FEW = 12
 """Numbers with more values than this are cut into groups of equal size."""

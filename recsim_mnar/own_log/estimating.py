@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.datasets.table_file import TableFile
-from recsim_mnar.datasets.table_rows import Ids
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.adaptive import bound_lines, known_bound, taken
 from recsim_mnar.estimators.off_policy.from_file import (
@@ -37,6 +35,8 @@ from recsim_mnar.own_log.bandit_file import BanditFile, Reading, kept_rows, read
 from recsim_mnar.own_log.context import as_numbers, labels
 from recsim_mnar.own_log.loggers import MANY, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
+from recsim_mnar.tables.rows import Ids
+from recsim_mnar.tables.table_file import TableFile
 
 MANY_DROPPED = 0.05
 """Share of rows left out from which the verdict says so."""
@@ -100,7 +100,7 @@ def estimate_own_log(path: str | os.PathLike[str], question: Question, *, readin
     """Estimate the value of target policies from a file of one's own.
 
     Args:
-        path: CSV or Parquet, as :meth:`recsim_mnar.datasets.table_file.TableFile.open`.
+        path: CSV or Parquet, as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
         question: what is asked.
         reading: what the user says of the file's columns and rows.
 

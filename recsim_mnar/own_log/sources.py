@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recsim_mnar.datasets.column_roles import find_columns
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.datasets.rating_studies import load_coat, read_ratings
 from recsim_mnar.errors import UserError
@@ -16,6 +15,7 @@ from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.as_log import names_in, needs_numbering, read_as_logs
 from recsim_mnar.own_log.bandit_file import Reading, read_bandit_file
+from recsim_mnar.tables.roles import find_columns
 from recsim_mnar.worlds.registry import entry_of
 
 

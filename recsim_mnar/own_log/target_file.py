@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.faults import MISSING, Faults
-from recsim_mnar.datasets.table_file import TableFile
-from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import HIGHEST, BanditFile
+from recsim_mnar.tables.faults import MISSING, Faults
+from recsim_mnar.tables.rows import Ids, Rows
+from recsim_mnar.tables.table_file import TableFile
 
 _Places = tuple[NDArray[np.int64], NDArray[np.bool_]]
 TOLERANCE = 1e-3

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.log.blocks import Columns, LogBlocks, Place, Survey, read_place
-from recsim_mnar.log.files import part_path
-from recsim_mnar.log.parts import Parts, write_file
 from recsim_mnar.log.writing import record_part, write_stream
 from recsim_mnar.replays.probabilities import UNSUPPORTED, Replayed, replay_blocks
 from recsim_mnar.runs.folder import REPLAY, RunFolder
@@ -21,6 +19,8 @@ from recsim_mnar.runs.receipts import digest_of, file_digest
 from recsim_mnar.simulation.executor import SHARD_USERS
 from recsim_mnar.simulation.origin import origin_of
 from recsim_mnar.simulation.run_folder import PART_SHARDS, parts_of
+from recsim_mnar.tables.files import part_path
+from recsim_mnar.tables.parts import Parts, write_file
 
 _FORM = "parquet"
 

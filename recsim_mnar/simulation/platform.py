@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import write_table
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import as_policy, fitted
@@ -20,6 +19,7 @@ from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
 from recsim_mnar.simulation.items import made_by
+from recsim_mnar.tables.files import write_table
 from recsim_mnar.worlds.base import PLATFORM, PlatformWorld
 from recsim_mnar.worlds.checks import as_world
 

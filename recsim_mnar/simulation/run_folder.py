@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import PACKED, listed, part_path, write_table
-from recsim_mnar.log.parts import read_table
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.writing import FORMATS, Columns, check_format, record_part
 from recsim_mnar.policies.base import Policy
@@ -26,6 +24,8 @@ from recsim_mnar.runs.receipts import INDEX
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order, user_shards
 from recsim_mnar.simulation.items import acts_in_python, as_recommender, checked_run, provenance, simulate_shard
 from recsim_mnar.simulation.origin import origin_of
+from recsim_mnar.tables.files import PACKED, listed, part_path, write_table
+from recsim_mnar.tables.parts import read_table
 from recsim_mnar.worlds.base import World
 
 PART_SHARDS = 8

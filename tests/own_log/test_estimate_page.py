@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from recsim_mnar.cli import main
-from recsim_mnar.log.files import write_table
 from recsim_mnar.own_log.estimating import Question, estimate_own_log
 from recsim_mnar.own_log.weights import WeighedLog
 from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
+from recsim_mnar.tables.files import write_table
 
 N_USERS = 150
 

@@ -23,7 +23,7 @@ from recsim_mnar.estimators.off_policy.tolerance import ByRows, tolerated, weigh
 from recsim_mnar.estimators.off_policy.written import Record
 from recsim_mnar.kernels.memory import MemoryLimit
 from recsim_mnar.log.column_files import LogColumns, LogFile, column_names, provenance_of
-from recsim_mnar.log.parts import Parts
+from recsim_mnar.tables.parts import Parts
 
 Gather = Callable[[LogFile, BlockQuestion, int], Gathered | None]
 Answering = Callable[..., Estimate | None]

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import USUAL_NAMES, Columns, find_columns, option_of, plain_name
-from recsim_mnar.datasets.faults import MISSING
-from recsim_mnar.datasets.table_file import TableFile
-from recsim_mnar.datasets.table_rows import Ids, Rows
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.log.verifying import verify
 from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem, problems_of
 from recsim_mnar.own_log.doctor.propensities import HIGHEST, impossible, mean_weight, propensity_facts, weight_problem
-from recsim_mnar.own_log.events import events_of
 from recsim_mnar.own_log.own_schema import OWN
 from recsim_mnar.runs.receipts import SIDECAR
+from recsim_mnar.tables.events import events_of
+from recsim_mnar.tables.faults import MISSING
+from recsim_mnar.tables.roles import USUAL_NAMES, Columns, find_columns, option_of, plain_name
+from recsim_mnar.tables.rows import Ids, Rows
+from recsim_mnar.tables.table_file import TableFile
+from recsim_mnar.tables.verifying import verify
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
 """What a file can be: recommendations with what came of them; who met what; neither."""
@@ -95,7 +95,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     """Look at a table file: CSV with any separator, decimal mark and encoding, or Parquet; one, or a folder of parts.
 
     Args:
-        path: as :meth:`recsim_mnar.datasets.table_file.TableFile.open`.
+        path: as :meth:`recsim_mnar.tables.table_file.TableFile.open`.
         asked: what the user says of it.
 
     Raises:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recsim_mnar.datasets.column_roles import NAMED
 from recsim_mnar.own_log.doctor.examination import BANDIT, INTERACTIONS, Examination
 from recsim_mnar.own_log.doctor.problems import PROBLEM
+from recsim_mnar.tables.roles import NAMED
 
 _UNREADABLE = (
     *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),

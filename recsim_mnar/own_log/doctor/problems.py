@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recsim_mnar.datasets.faults import MISSING, Fault
+from recsim_mnar.tables.faults import MISSING, Fault
 
 NOTE, PROBLEM = "note", "problem"
 """Worth knowing; or numbers made of the file would be wrong, or a command would refuse it."""

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.column_roles import OWN_SCHEMA, Columns, find_columns
-from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.off_policy.inputs import check_rows
 from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, read_bandit_file
+from recsim_mnar.tables.roles import OWN_SCHEMA, Columns, find_columns
+from recsim_mnar.tables.table_file import TableFile
 
 _FIRST_DATE = 1e8
 """Seconds from 1970 to 1973: smaller numbers are no dates."""

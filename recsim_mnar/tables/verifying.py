@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.files import SEPARATORS, is_table, part_files
-from recsim_mnar.log.parts import MEND, Parts, read_table, rows_in
 from recsim_mnar.runs.files import check_utf8
 from recsim_mnar.runs.receipts import INDEX, Index, Receipt
+from recsim_mnar.tables.files import SEPARATORS, is_table, part_files
+from recsim_mnar.tables.parts import MEND, Parts, read_table, rows_in
 
 
 @dataclass

@@ -41,7 +41,7 @@ def part_files(path: Path) -> list[Path]:
 
     A folder holds them itself or in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
     beside). Hidden files, whose names begin with a dot or an underscore, do not count.
-    :class:`recsim_mnar.log.parts.Parts` checks them against their receipts, too.
+    :class:`recsim_mnar.tables.parts.Parts` checks them against their receipts, too.
 
     Raises:
         UserError: nothing there, nothing in it, tables of two formats, or a file of another kind.

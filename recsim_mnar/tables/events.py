@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.table_rows import Rows
+from recsim_mnar.tables.rows import Rows
 
 VIEWS = ("organic", "view", "views", "viewed", "pageview", "page_view", "item_view", "detail", "0", "false")
 """What a view may be called, in lower case."""

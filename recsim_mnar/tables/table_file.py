@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.datasets.table_rows import MISSING_WORDS, Rows
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.arrow import batches_of, schema_of
-from recsim_mnar.log.files import ARROW, PARQUET
-from recsim_mnar.log.parts import Parts, read_table
 from recsim_mnar.runs.files import check_utf8
+from recsim_mnar.tables.arrow import batches_of, schema_of
+from recsim_mnar.tables.files import ARROW, PARQUET
+from recsim_mnar.tables.parts import Parts, read_table
+from recsim_mnar.tables.rows import MISSING_WORDS, Rows
 
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 BINARY = (*PARQUET, *ARROW)

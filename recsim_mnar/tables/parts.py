@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.arrow import batches_of, schema_of, table_of
-from recsim_mnar.log.files import ARROW, PARQUET, listed, part_files, part_path
 from recsim_mnar.runs.files import recorded, sweep
 from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
 from recsim_mnar.runs.lock import holder_of
 from recsim_mnar.runs.receipts import INDEX, JOURNAL, SIDECAR, Index, Receipt, file_digest
 from recsim_mnar.runs.versions import made_with
+from recsim_mnar.tables.arrow import batches_of, schema_of, table_of
+from recsim_mnar.tables.files import ARROW, PARQUET, listed, part_files, part_path
 
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
@@ -48,7 +48,7 @@ class Parts:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Parts:
-        """The files of a folder, or the file itself, see :func:`recsim_mnar.log.files.part_files`.
+        """The files of a folder, or the file itself, see :func:`recsim_mnar.tables.files.part_files`.
 
         Raises:
             UserError: nothing there; a file that the index lists is missing, or one lies there that it does not list;

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar.datasets.column_roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
-from recsim_mnar.datasets.table_file import TableFile
 from recsim_mnar.errors import UserError
+from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
+from recsim_mnar.tables.table_file import TableFile
 
 TABLE = "who;when;clicks;p\nanna;31.05.2024 17:00;1;0,25\nbö;01.06.2024 08:30;0;1,5e-1\n anna ;02.06.2024 00:00;0;,5\n"
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.faults import MISSING, Faults, shown_value
 from recsim_mnar.errors import UserError
+from recsim_mnar.tables.faults import MISSING, Faults, shown_value
 
 MISSING_WORDS = ("", "nan", "NaN", "NAN", "null", "NULL", "None", "NA", "N/A", "#N/A", "NaT")
 """What stands for a missing value in a text file."""
@@ -79,7 +79,7 @@ class Rows:
     def note(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
     ) -> None:
-        """As :meth:`recsim_mnar.datasets.faults.Faults.add`, with the rows' numbers in the file."""
+        """As :meth:`recsim_mnar.tables.faults.Faults.add`, with the rows' numbers in the file."""
         self.faults.add(code, column, bad, what, values=values, advice=advice, numbers=self.positions)
 
     def numbers(self, name: str, *, finite: bool = True) -> NDArray[np.float64]:
