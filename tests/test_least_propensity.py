@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar import cli
-from recsim_mnar.estimators.off_policy.adaptive import known_bound
+from recsim_mnar.estimators.off_policy.stated import known_bound
 from recsim_mnar.log.column_files import provenance_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry

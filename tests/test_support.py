@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar import cli
-from recsim_mnar.estimators.off_policy.adaptive import fitted_findings
+from recsim_mnar.estimators.off_policy.stated import fitted_findings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import observe_events

@@ -9,7 +9,7 @@ from row_bootstrap import RowBootstrap
 from worlds import LEVEL
 
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.intervals import concentration
+from recsim_mnar.estimators.intervals import by_user as concentration
 
 QUANTILE = 1.959963984540054
 CLIP = 15.0

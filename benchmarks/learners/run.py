@@ -18,7 +18,7 @@ from analysis import tables
 
 from recsim_mnar import rng
 from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, split_users
-from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
 from recsim_mnar.policies.door import PolicyWrapper

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from dunnhumby import load_dunnhumby
+from exposure_propensities import matching, recent, shares
 from learn import Data
 from purchase_history import PurchaseHistory
 from semi import SOURCES, log_of
@@ -15,7 +16,6 @@ from tafeng import load_tafeng
 from xing import load_matches, load_xing
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities.exposure import matching, recent, shares
 from recsim_mnar.estimators.uplift import EMPTY, evaluate_lists, halves
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from exposure_propensities import Matches
 from numpy.typing import NDArray
 from purchase_history import PurchaseHistory, at_least, history_of, need_file
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities.exposure import Matches
 
 SOURCE = (
     "Xing gave the files of the RecSys Challenge 2017 (interactions.csv, users.csv, items.csv, tabs between) to its "

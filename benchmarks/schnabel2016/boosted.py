@@ -13,7 +13,7 @@ import numpy as np
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities.observation import features_with_constant
+from recsim_mnar.estimators.propensities import features_with_constant
 from recsim_mnar.log.ratings import Floats, Ratings
 
 FLOOR = 1e-4

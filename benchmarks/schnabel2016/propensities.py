@@ -24,8 +24,8 @@ from fits import FINAL, FitCount
 
 from recsim_mnar.datasets.rating_studies import load_coat
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities import observation as propensity
-from recsim_mnar.estimators.propensities.covariates import LIMITS, balance
+from recsim_mnar.estimators import propensities as propensity
+from recsim_mnar.estimators.propensities import LIMITS, balance
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 

@@ -29,7 +29,7 @@ import parts
 from _study import save_picture
 
 from recsim_mnar import rng
-from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
 from recsim_mnar.protocols.ab_test import run_arm

@@ -20,7 +20,7 @@ import parts
 from fits import FINAL, FitCount, Search, choose
 from scipy import stats
 
-from recsim_mnar.estimators.propensities import observation as propensity
+from recsim_mnar.estimators import propensities as propensity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, factorise
 from recsim_mnar.worlds.ratings import alpha_propensities, observe, rerank

@@ -15,7 +15,7 @@ import numpy as np
 
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.off_policy.row_order import OrderSums
-from recsim_mnar.estimators.off_policy.support import STRICT
+from recsim_mnar.estimators.off_policy.sampling import STRICT
 
 HERE = Path(__file__).parent
 SETTINGS = (

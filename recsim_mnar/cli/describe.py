@@ -164,7 +164,7 @@ def _preset(name: str) -> Told:
 
 
 def _estimator(name: str) -> Told:
-    from recsim_mnar.estimators.off_policy.registry import check_name
+    from recsim_mnar.estimators.off_policy.scores import check_name
 
     info = check_name(name)
     says = {"q_logged": "--q-logged", "q_target": "--q-target"}

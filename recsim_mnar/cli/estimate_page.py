@@ -22,7 +22,7 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from recsim_mnar.estimators.off_policy.registry import known_to_differ
+    from recsim_mnar.estimators.off_policy.scores import known_to_differ
     from recsim_mnar.estimators.off_policy.written import Amounts, cells, label
 
     several = len({record["estimator"] for record in records}) > 1

@@ -53,7 +53,7 @@ def agents(json_output: JsonOutput) -> None:
 @_LIST
 def estimators(json_output: JsonOutput) -> None:
     """List the estimators; `describe estimator NAME` says what each needs."""
-    from recsim_mnar.estimators.off_policy.registry import known_estimators
+    from recsim_mnar.estimators.off_policy.scores import known_estimators
 
     rows = list(known_estimators().items())
     _show(rows, [{"name": name, "summary": text} for name, text in rows], json_output)

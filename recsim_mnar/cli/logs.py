@@ -343,9 +343,9 @@ def _estimates(
     log: Path, options: dict[str, Any], limit: MemoryLimit, gather: Any
 ) -> tuple[list[dict[str, Any]], list[str], Answer | None]:
     """The records of a log, what is said of a file that is not one of our own, and all that was made of that."""
-    from recsim_mnar.estimators.off_policy.adaptive import bound_lines
     from recsim_mnar.estimators.off_policy.from_file import estimate_file
-    from recsim_mnar.estimators.off_policy.refuted import refuter_lines
+    from recsim_mnar.estimators.off_policy.refuters import refuter_lines
+    from recsim_mnar.estimators.off_policy.stated import bound_lines
     from recsim_mnar.own_log.own_schema import is_own_schema
 
     context = options.pop("context_columns")
@@ -401,7 +401,7 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
     Raises:
         UserError: a clipped estimator without ``--clip``.
     """
-    from recsim_mnar.estimators.off_policy.registry import check_name
+    from recsim_mnar.estimators.off_policy.scores import check_name
 
     if text is None:
         return ["ips", "snips", *(["clipped_ips"] if _clip_of(clip) else []), *(["dr"] if fit_reward_model else [])]

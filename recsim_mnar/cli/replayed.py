@@ -285,7 +285,7 @@ def _shared_users(data: Any, training: Any) -> int:
 
 def bound_of(logging: Any) -> dict[str, Any]:
     """For a replayed log's provenance: the least propensity of its policy, where both are known."""
-    from recsim_mnar.estimators.off_policy.adaptive import PROPENSITY_MIN
+    from recsim_mnar.estimators.off_policy.stated import PROPENSITY_MIN
     from recsim_mnar.policies.door import as_policy
     from recsim_mnar.replays.probabilities import least_propensity
 

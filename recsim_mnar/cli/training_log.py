@@ -25,7 +25,7 @@ def learned(learner: Any, fitted: Any, n_items: int) -> bool:
 
 def fitted_on(given: Any, policies: list[str], digest: str | None, half: int | None = None) -> dict[str, Any]:
     """The entry of the provenance that says what these policies were fitted on; empty where they were on no log."""
-    from recsim_mnar.estimators.off_policy.adaptive import FITTED_ON
+    from recsim_mnar.estimators.off_policy.stated import FITTED_ON
 
     if digest is None or not policies:
         return {}

@@ -1,11 +1,10 @@
 """Off-policy estimates from a log: values, intervals, diagnostics and a verdict."""
 
+from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.registry import ESTIMATORS, EstimatorInfo
-from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
-from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
+from recsim_mnar.estimators.off_policy.scores import ESTIMATORS, EstimatorInfo
 from recsim_mnar.estimators.off_policy.value import difference, estimate_value
-from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import Estimate
 
 __all__ = [
     "ESTIMATORS",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.adaptive import bound_lines, known_bound, taken
+from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.estimators.off_policy.from_file import (
     UNSUPPORTED,
     Asked,
@@ -22,13 +22,17 @@ from recsim_mnar.estimators.off_policy.from_file import (
 )
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
-from recsim_mnar.estimators.off_policy.refuted import Shown, refuter_lines, with_findings, with_refuters
-from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
-from recsim_mnar.estimators.off_policy.stated import Stated, limit_column, refuse_outside
-from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
+from recsim_mnar.estimators.off_policy.refuters import Shown, refuter_lines, with_findings, with_refuters
+from recsim_mnar.estimators.off_policy.stated import (
+    Stated,
+    bound_lines,
+    known_bound,
+    limit_column,
+    refuse_outside,
+    taken,
+)
 from recsim_mnar.estimators.off_policy.written import Record
-from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.verdict import Finding, scaled
+from recsim_mnar.estimators.verdict import Estimate, Finding, scaled
 from recsim_mnar.log.column_files import LogColumns, provenance_of
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, kept_rows, read_bandit_file

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.sampling import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.support import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.verdict import OFF_BY
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
 from recsim_mnar.log.columns import Floats

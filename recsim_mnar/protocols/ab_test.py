@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.estimators.off_policy.verdict import USELESS, WIDE
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.off_policy.registry import check_name
+from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import (
     Comparison,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.estimators.intervals.clustered import ratio_interval
+from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.ab_test import Floats, rate_of, run_arm
 from recsim_mnar.protocols.judgement import ratio_influence, with_half_widths

@@ -134,7 +134,7 @@ def mean(
     import numpy as np
     from scipy.special import stdtrit
 
-    from recsim_mnar.estimators.intervals.proportions import positive_mean_interval, ranged_mean_interval
+    from recsim_mnar.estimators.intervals.limits import positive_mean_interval, ranged_mean_interval
 
     given = list(values)
     x = np.array([v for v in given if v is not None and math.isfinite(v)], float)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar import rng
-from recsim_mnar.estimators.off_policy.registry import check_name
-from recsim_mnar.estimators.off_policy.scores import Rows, Scores
+from recsim_mnar.estimators.off_policy.scores import Rows, Scores, check_name
 from recsim_mnar.estimators.off_policy.value import estimate_value
 from recsim_mnar.policies.answers import number
 from recsim_mnar.testing.rules import Breaches, Finding, Rules, findings_of, rule

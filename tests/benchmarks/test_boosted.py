@@ -5,7 +5,7 @@ import pytest
 from study_modules import study_module
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities import observation as propensity
+from recsim_mnar.estimators import propensities as propensity
 from recsim_mnar.log.ratings import Ratings
 
 pytest.importorskip("sklearn")

@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities.covariates import balance
-from recsim_mnar.estimators.propensities.observation import naive_bayes
+from recsim_mnar.estimators.propensities import balance, naive_bayes
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
 from recsim_mnar.log.ratings import Ratings
 

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.estimators.intervals import concentration
+from recsim_mnar.estimators.intervals import by_user as concentration
 from recsim_mnar.estimators.intervals import limits as intervals
-from recsim_mnar.estimators.intervals.bootstrap import poisson_ratios
+from recsim_mnar.estimators.intervals.by_user import poisson_ratios
 from recsim_mnar.rng import Stream, blocks
 
 

@@ -11,7 +11,7 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ESTIMATORS, estimate_value
-from recsim_mnar.estimators.off_policy.registry import check_name, known_estimators
+from recsim_mnar.estimators.off_policy.scores import check_name, known_estimators
 
 OWN = '''
 """Somebody else's estimators."""

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
+from recsim_mnar.estimators.off_policy.differences import PairMoments
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.pairs import PairMoments
 from recsim_mnar.log.columns import Clusters
 
 

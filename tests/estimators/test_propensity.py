@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities import observation as propensity
+from recsim_mnar.estimators import propensities as propensity
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.worlds.ratings import alpha_propensities, observe
 
@@ -78,7 +78,7 @@ def test_the_default_grid_reaches_below_ten_and_warns_at_its_edges():
 
 
 def test_likelihood_kernel_is_the_plain_twin():
-    from recsim_mnar.estimators.propensities import _observation_kernel
+    from recsim_mnar.estimators import _propensities_kernel as _observation_kernel
 
     g = np.random.default_rng(0)
     logits, o = g.normal(size=(6, 5)) * 20, (g.random((6, 5)) < 0.5).astype(float)

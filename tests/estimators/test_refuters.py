@@ -8,7 +8,7 @@ from scipy import stats
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.refuters import ALARM, last_from_0, refute, row_before
-from recsim_mnar.estimators.off_policy.support import STRICT
+from recsim_mnar.estimators.off_policy.sampling import STRICT
 from recsim_mnar.log.columns import Clusters
 
 ALL = {"item_propensities", "earlier_rewards", "tastes", "neighbours", "halves"}

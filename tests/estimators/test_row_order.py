@@ -19,7 +19,7 @@ from recsim_mnar.estimators.off_policy.row_order import (
     sums_of_products,
     tiring,
 )
-from recsim_mnar.estimators.off_policy.support import STRICT
+from recsim_mnar.estimators.off_policy.sampling import STRICT
 from twins.log_checks import order_numbers
 
 

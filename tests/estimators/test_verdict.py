@@ -361,7 +361,7 @@ def test_ratings_have_a_verdict():
 
 
 def test_an_ab_rate_of_five_users_is_no_point_and_not_to_be_used():
-    from recsim_mnar.estimators.intervals.clustered import ratio_interval
+    from recsim_mnar.estimators.intervals.limits import ratio_interval
     from recsim_mnar.protocols.ab_test import judged
 
     value, low, high = ratio_interval(np.zeros(5), np.full(5, 10.0), 0.95)

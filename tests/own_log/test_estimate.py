@@ -14,9 +14,8 @@ import pytest
 from recsim_mnar import cli
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
+from recsim_mnar.estimators.off_policy.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
-from recsim_mnar.estimators.off_policy.reward_model import cross_fitted_rewards
-from recsim_mnar.estimators.off_policy.unknown_propensities import estimate_without_propensities
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question, estimate_own_log
 from recsim_mnar.own_log.own_schema import is_own_schema

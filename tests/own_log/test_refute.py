@@ -13,7 +13,7 @@ from recsim_mnar import cli
 from recsim_mnar.estimators.off_policy.from_file import estimate_columns, estimate_file
 from recsim_mnar.estimators.off_policy.refuters import refute
 from recsim_mnar.estimators.off_policy.sentence import sentence_of
-from recsim_mnar.estimators.off_policy.tolerance import propensity_tolerance, weight_tolerance
+from recsim_mnar.estimators.off_policy.written import propensity_tolerance, weight_tolerance
 from recsim_mnar.log.column_files import LogColumns
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.own_schema import is_own_schema

@@ -10,15 +10,14 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.blocks import OutOfOrderError, cut_blocks, sorted_blocks
-from recsim_mnar.estimators.off_policy.differences import estimate_difference
+from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, INTERVALS, estimate_from_moments
 from recsim_mnar.estimators.off_policy.inputs import check_rows
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.pairs import PairMoments
-from recsim_mnar.estimators.off_policy.registry import check_name
 from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
+from recsim_mnar.estimators.off_policy.scores import check_name
 from recsim_mnar.estimators.off_policy.stated import Stated, limit_column, missing_column, refuse_outside
-from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.column_files import Block
 from recsim_mnar.log.columns import Clusters
 

@@ -12,15 +12,20 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, difference, estimate_value
-from recsim_mnar.estimators.off_policy.adaptive import known_bound, taken, with_adaptive_findings
 from recsim_mnar.estimators.off_policy.from_blocks import BlockQuestion, Gathered, gather_blocks, needs_all_rows
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, check_rows, level_of_best
-from recsim_mnar.estimators.off_policy.refuted import Shown, with_refuters
-from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
+from recsim_mnar.estimators.off_policy.refuters import Shown, with_refuters
+from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.sentence import best_record, candidates, leading
-from recsim_mnar.estimators.off_policy.stated import Stated, limit_column, refuse_outside
-from recsim_mnar.estimators.off_policy.tolerance import ByRows, tolerated, weight_tolerance, with_tolerance
-from recsim_mnar.estimators.off_policy.written import Record
+from recsim_mnar.estimators.off_policy.stated import (
+    Stated,
+    known_bound,
+    limit_column,
+    refuse_outside,
+    taken,
+    with_adaptive_findings,
+)
+from recsim_mnar.estimators.off_policy.written import ByRows, Record, tolerated, weight_tolerance, with_tolerance
 from recsim_mnar.kernels.memory import MemoryLimit
 from recsim_mnar.log.column_files import LogColumns, LogFile, column_names, provenance_of
 from recsim_mnar.tables.parts import Parts

@@ -18,6 +18,7 @@ from recsim_mnar.estimators.intervals.limits import (
 from recsim_mnar.estimators.off_policy.moments import N_TOP, Moments
 from recsim_mnar.estimators.off_policy.sampling import (
     Bounds,
+    Support,
     delta_limits,
     expected_ess,
     expected_half,
@@ -25,12 +26,11 @@ from recsim_mnar.estimators.off_policy.sampling import (
     largest_weight,
     mean_limits,
     ratio_limits,
+    support_of,
 )
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.support import Support, support_of
 from recsim_mnar.estimators.off_policy.verdict import judge
-from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.verdict import CAUTION, Finding
+from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding
 from recsim_mnar.log.columns import Floats
 
 INTERVALS = ("auto", "gamma", "delta")

@@ -1,24 +1,190 @@
-"""Estimates from row scores: every estimator, every interval."""
+"""Estimates from row scores: every estimator, every interval, and what changed weights may hide."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.clipping import hidden_part
-from recsim_mnar.estimators.intervals.gamma import deviations_of, gamma_of_rows, reaches, row_step
-from recsim_mnar.estimators.intervals.limits import Interval, degrees_of_freedom, positive_limits, student_limits
+from recsim_mnar.estimators.intervals.limits import (
+    ROUNDING,
+    Cut,
+    Deviations,
+    Interval,
+    Spread,
+    clipping_bias_bound,
+    degrees_of_freedom,
+    gamma_limits,
+    positive_limits,
+    small_sample_factor,
+    student_limits,
+)
 from recsim_mnar.estimators.off_policy.from_moments import assemble, intersected, narrow, spread_facts
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.sampling import Bounds, mean_limits, unit
 from recsim_mnar.estimators.off_policy.scores import Rows, Scores
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.log.columns import Floats, user_sums
+from recsim_mnar.estimators.verdict import Estimate
+from recsim_mnar.log.columns import Clusters, Floats, user_sums
+
+
+def deviations_of(influence: Floats, clusters: Clusters | None, moments: Moments) -> Deviations:
+    """Of the users' sums of row influences, (n,), whose mean is 0."""
+    sums = user_sums(influence, clusters)
+    square = sums * sums
+    grouped = moments.clustered and moments.users < moments.rows
+    if float(np.sum(square)) <= ROUNDING**2 * moments.power("xx"):
+        return Deviations(0.0, 0.0, 0.0, moments.users, moments.rewarded_users, grouped)
+    third = float(square @ sums) if grouped else 0.0
+    fourth = float(square @ square) if grouped else 0.0
+    return Deviations(float(np.sum(square)), third, fourth, moments.users, moments.rewarded_users, grouped)
+
+
+def user_excess(weights: Floats, clusters: Clusters | None) -> float:
+    """Most by which a user's weights, (n,), sum to more than the user has rows."""
+    return float(np.max(user_sums(weights - 1.0, clusters)))
+
+
+def row_step(
+    weights: Floats, clusters: Clusters | None, largest: float, one_reward: float, mean_reward: float
+) -> float:
+    """The most that one more reward could bring, as :func:`recsim_mnar.estimators.off_policy.sampling.heaviest_step`.
+
+    Args:
+        weights: (n,) not negative.
+        clusters: users, or None.
+        largest: the largest weight possible.
+        one_reward: what one more reward is reckoned as, above the least.
+        mean_reward: of the log, above the least reward.
+    """
+    with_it = max(user_excess(weights, clusters) - (largest - 1.0), 0.0)
+    return largest * one_reward + with_it * max(mean_reward, 0.0)
+
+
+def gamma_of_rows(
+    scores: Floats,
+    weights: Floats,
+    clusters: Clusters | None,
+    moments: Moments,
+    *,
+    level: float,
+    one_reward: float,
+    largest: float,
+) -> tuple[float, float]:
+    """Limits of the mean of ``scores``, as those that :mod:`recsim_mnar.estimators.off_policy.sampling` has of moments.
+
+    Args:
+        scores: (n,) weight times reward above the least one, not negative.
+        weights: (n,) the weights, not negative.
+        clusters: users, or None.
+        moments: of the same rows, for the numbers of users.
+        level: nominal coverage.
+        one_reward: what one more reward is reckoned as, above the least.
+        largest: the largest weight possible.
+    """
+    n = scores.size
+    value = float(np.mean(scores))
+    step = row_step(weights, clusters, largest, one_reward, moments.sum("r") / n)
+    spread = deviations_of(scores - value, clusters, moments).spread(n, step, max(value, 0.0), level)
+    return positive_limits(value, spread, level)
+
+
+def reaches(
+    influence: Floats, clusters: Clusters | None, moments: Moments, *, up: float, down: float, level: float
+) -> tuple[float, float]:
+    """How far a value may lie below and above an estimate of any sign.
+
+    Args:
+        influence: (n,) row influences, whose mean is 0 and whose mean square is the variance of a row.
+        clusters: users, or None.
+        moments: of the same rows.
+        up: the most that one more row could add, before the division by the number of rows.
+        down: the most that it could take away.
+        level: nominal coverage.
+    """
+    spread: Spread = deviations_of(influence, clusters, moments).spread(influence.size, up, down, level)
+    return spread.reaches(level)
+
+
+def hidden_part(
+    scores: Scores, rows: Rows, level: float, reward_range: float, one_reward: float
+) -> tuple[float, float]:
+    """How far below and above the estimate's mean the target policy's value may lie because weights were changed.
+
+    With weights u in place of w the bias is E[(w - u)(r - q)], q = 0 without a reward model. Where neither rewards nor
+    the model are negative it lies between -E[(w - u)+ q] - E[(u - w)+ r] and E[(w - u)+ r] + E[(u - w)+ q], each of
+    which is taken at an upper limit; otherwise between the ranges of r - q times E[(w - u)+] and E[(u - w)+] (Bottou et
+    al. 2013, eq. 12-13).
+
+    Args:
+        scores: of the estimator.
+        rows: the columns.
+        level: nominal coverage; every limit is one-sided at half of 1 - level, by user.
+        one_reward: what one more reward is reckoned as, above the least.
+        reward_range: largest minus least reward possible; rewards and model are counted from the least one.
+
+    Returns:
+        (below, above), in the reward's unit.
+    """
+    if scores.used is None or scores.other_weights:
+        return 0.0, 0.0
+    bounds = (0.0, reward_range)
+    if np.isinf(reward_range):
+        return 0.0 if scores.counts else reward_range, reward_range
+    users = rows.reward.size if rows.clusters is None else rows.clusters.number
+    if users < 2:
+        return bounds[1] - bounds[0], bounds[1] - bounds[0]
+    inflate = small_sample_factor(users, level)
+    kept = np.minimum(rows.weight, scores.used)
+    excess, more = rows.weight - kept, scores.used - kept
+    cut = Cut(
+        kept=float(np.mean(kept)),
+        kept_variance=_variance(kept - np.mean(kept), rows) * inflate,
+        excess=float(np.mean(excess)),
+        excess_variance=_variance(excess, rows) * inflate,
+        reward=None,
+        reward_variance=0.0,
+        weight=float(np.mean(rows.weight)),
+        weight_variance=_variance(rows.weight - np.mean(rows.weight), rows) * inflate,
+        largest=float(np.max(excess)) / rows.reward.size,
+    )
+    q = rows.q_logged if rows.q_logged is not None and not scores.counts else np.zeros(1)
+    q_low, q_high = float(np.min(q)), float(np.max(q))
+    if bounds[0] < 0.0 or q_low < 0.0:
+        up, down = max(bounds[1] - q_low, 0.0), max(q_high - bounds[0], 0.0)
+        grown = student_limits(float(np.mean(more)), _variance(more - np.mean(more), rows), users, level)[1]
+        return clipping_bias_bound(cut, down, down, level) + grown * up, clipping_bias_bound(
+            cut, up, up, level
+        ) + grown * down
+
+    def lost(outcome: Floats, most: float, one: float) -> float:
+        """Upper limit of E[(w - u)+ outcome]."""
+        product = excess * outcome
+        own = replace(cut, reward=float(np.mean(product)), reward_variance=_variance(product, rows) * inflate)
+        return clipping_bias_bound(own, most, one, level) if most > 0.0 else 0.0
+
+    def added(outcome: Floats, most: float) -> float:
+        """Upper limit of E[(u - w)+ outcome]."""
+        largest = float(np.max(more)) * most
+        if largest <= 0.0:
+            return 0.0
+        product = more * outcome
+        return gamma_limits(
+            float(np.mean(product)), _variance(product, rows) * inflate, largest / rows.reward.size, level
+        )[1]
+
+    below = lost(q, q_high, q_high) + added(rows.reward, one_reward)
+    return below, lost(rows.reward, bounds[1], one_reward) + added(q, q_high)
+
+
+def _variance(values: Floats, rows: Rows) -> float:
+    """Sum of squared user sums of ``values`` (n,) over n^2: the variance of a mean of rows about 0."""
+    sums = user_sums(values, rows.clusters)
+    return float(sums @ sums) / values.size**2
+
 
 INTERVALS = ("auto", "gamma", "delta", "bootstrap", "bernstein", "betting", "log_smoothing", "anytime")
 _GUARANTEED = {
@@ -190,7 +356,7 @@ def _delta(case: Case, value: float, influence: Floats) -> Interval:
 
 
 def _bootstrap(case: Case, replicates: int, seed: int) -> Interval:
-    from recsim_mnar.estimators.intervals.bootstrap import poisson_ratios
+    from recsim_mnar.estimators.intervals.by_user import poisson_ratios
 
     scores, clusters = case.scores, case.rows.clusters
     total = np.zeros(1)
@@ -213,7 +379,7 @@ def _bootstrap(case: Case, replicates: int, seed: int) -> Interval:
 
 def _guaranteed(case: Case, interval: str) -> Interval:
     """Intervals for bounded scores: the observations are users, in order of first appearance (docs/verdict.md)."""
-    from recsim_mnar.estimators.intervals import concentration
+    from recsim_mnar.estimators.intervals import by_user as concentration
 
     scores, rows, moments = case.scores, case.rows, case.moments
     assert scores.linear is not None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, small_sample_factor
-from recsim_mnar.estimators.off_policy.support import STRICT
+from recsim_mnar.estimators.off_policy.sampling import STRICT
 from recsim_mnar.estimators.verdict import GRAVE, Finding
 from recsim_mnar.log.columns import Clusters, Floats, Ints, column
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.tolerance import unless
 from recsim_mnar.estimators.off_policy.written import (
     Amounts,
     Record,
@@ -17,6 +16,7 @@ from recsim_mnar.estimators.off_policy.written import (
     lacks,
     per_cent,
     target_of,
+    unless,
 )
 from recsim_mnar.estimators.verdict import ASSUMES, LEVELS
 

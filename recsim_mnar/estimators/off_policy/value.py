@@ -13,11 +13,10 @@ from recsim_mnar.estimators.off_policy.from_moments import INTERVALS as MOMENT_I
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, model_column
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.moments import Moments
-from recsim_mnar.estimators.off_policy.registry import EstimatorInfo, check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.row_order import order_findings, weights_agree
-from recsim_mnar.estimators.off_policy.scores import Rows
+from recsim_mnar.estimators.off_policy.scores import EstimatorInfo, Rows, check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Clusters, Floats, column
 
 _COMMON = ("replicates", "seed")
@@ -266,8 +265,7 @@ def difference(
     Raises:
         UserError: as :func:`estimate_value`.
     """
-    from recsim_mnar.estimators.off_policy.differences import NAMES, estimate_difference
-    from recsim_mnar.estimators.off_policy.pairs import PairMoments
+    from recsim_mnar.estimators.off_policy.differences import NAMES, PairMoments, estimate_difference
 
     info = _asked(estimator, clip)
     if not info.from_moments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from recsim_mnar.estimators.off_policy.registry import ESTIMATORS
+from recsim_mnar.estimators.off_policy.scores import ESTIMATORS
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, HOPELESS, Finding, Verdict, few_users, scaled
 
 WIDE, USELESS = 0.5, 1.0

@@ -7,9 +7,17 @@ equation 5, is meant and used here.
 """
 
 from recsim_mnar.estimators.uplift.effects import EFFECTS, average_effect
-from recsim_mnar.estimators.uplift.known import causal_dcg, causal_precision
-from recsim_mnar.estimators.uplift.lists import EMPTY, LIST_METRICS, evaluate_lists, halves
-from recsim_mnar.estimators.uplift.rankings import check_length, checked_lists, top_items
+from recsim_mnar.estimators.uplift.lists import (
+    EMPTY,
+    LIST_METRICS,
+    causal_dcg,
+    causal_precision,
+    check_length,
+    checked_lists,
+    evaluate_lists,
+    halves,
+    top_items,
+)
 
 __all__ = [
     "EFFECTS",

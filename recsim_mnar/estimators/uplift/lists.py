@@ -1,4 +1,4 @@
-"""What lists of N items a user would have caused, from the log of another recommender."""
+"""What lists of N items a user would have caused: from the log of another recommender, or where the truth is known."""
 
 from __future__ import annotations
 
@@ -8,13 +8,102 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar import rng
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.uplift.influences import Flags, Floats, estimate_of, ratio_difference
-from recsim_mnar.estimators.uplift.rankings import checked_lists
-from recsim_mnar.estimators.uplift.weights import confounding, inverse_propensities, kish, propensity_range
-from recsim_mnar.estimators.verdict import CAUTION, Finding, scaled
+from recsim_mnar.estimators.uplift.effects import (
+    Flags,
+    Floats,
+    confounding,
+    estimate_of,
+    inverse_propensities,
+    kish,
+    propensity_range,
+    ratio_difference,
+)
+from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding, scaled
 from recsim_mnar.log.exposures import Exposures
+
+
+def top_items(scores: Any, n: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """The n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
+
+    Raises:
+        UserError: n larger than the number of items, or a score that is not a number.
+    """
+    scores = np.asarray(scores, np.float64)
+    if scores.ndim != 2:
+        raise UserError(f"scores must be (users, items), got shape {scores.shape}")
+    check_length(n, scores.shape[1])
+    if np.isnan(scores).any():
+        u, i = np.argwhere(np.isnan(scores))[0]
+        raise UserError(f"the score of user {u} for item {i} is not a number")
+    out = np.empty((len(scores), n), np.int64)
+    items = np.arange(scores.shape[1])
+    for u, own in enumerate(scores):
+        out[u] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, u, items), -own))[:n]
+    return out
+
+
+def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[np.int64]:
+    """Lists as (1 or P, U, N).
+
+    Raises:
+        UserError: another shape, an item out of range or twice in a list, N larger than the number of items.
+    """
+    table = np.asarray(lists)
+    table = table[None] if table.ndim == 2 else table
+    if table.ndim != 3 or table.shape[0] not in (1, n_periods) or table.shape[1] != exposures.n_users:
+        raise UserError(
+            f"lists must have shape ({exposures.n_users}, N), or ({n_periods}, {exposures.n_users}, N) for the "
+            f"periods; got {np.shape(lists)}"
+        )
+    check_length(table.shape[2], exposures.n_items)
+    if not np.issubdtype(table.dtype, np.integer):
+        raise UserError(f"lists must hold integers, got {table.dtype}")
+    if table.min() < 0 or table.max() >= exposures.n_items:
+        bad = table[(table < 0) | (table >= exposures.n_items)][0]
+        raise UserError(f"a list has item {bad}, outside 0..{exposures.n_items - 1}")
+    ordered = np.sort(table, axis=2)
+    twice = ordered[:, :, 1:] == ordered[:, :, :-1]
+    if twice.any():
+        k, u, j = np.argwhere(twice)[0]
+        raise UserError(f"the list of user {u} has item {ordered[k, u, j]} twice")
+    return table.astype(np.int64)
+
+
+def check_length(length: int, n_items: int) -> None:
+    """Raise UserError where lists of this length cannot be made."""
+    if not 1 <= length <= n_items:
+        raise UserError(f"lists of N = {length} items cannot be made of {n_items} items: choose N in 1..{n_items}")
+
+
+def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimate:
+    """CP@K: mean true uplift of the items in lists of K.
+
+    Args:
+        uplift: (U, I) tau: expected, or that of one draw of both outcomes.
+        lists: (U, K) items.
+        level: nominal coverage of the interval, for other users of the same kind.
+    """
+    tau = np.asarray(uplift, np.float64)
+    lists = np.asarray(lists)
+    check_length(lists.shape[1], tau.shape[1])
+    return _mean(np.take_along_axis(tau, lists, axis=1).mean(axis=1), level, f"cp@{lists.shape[1]}", lists.size)
+
+
+def causal_dcg(uplift: Any, scores: Any, *, level: float = 0.95, seed: int = 0) -> Estimate:
+    """CDCG: sum of tau / log2(1 + rank) over a user's whole ranking by score, averaged over users."""
+    tau = np.asarray(uplift, np.float64)
+    ranking = top_items(scores, tau.shape[1], seed=seed)
+    gains = 1.0 / np.log2(np.arange(2, tau.shape[1] + 2))
+    return _mean(np.take_along_axis(tau, ranking, axis=1) @ gains, level, "cdcg", tau.size)
+
+
+def _mean(own: Floats, level: float, name: str, n: int) -> Estimate:
+    value = float(own.mean())
+    influence = (own - value) / len(own)
+    return estimate_of(value, influence, np.ones(len(own), bool), level, name, n=n, ess=float(n), diagnostics={})
+
 
 LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
 COUNTED = {"leave_out": "are left out", "zero": "count 0", "half": "count their other half"}

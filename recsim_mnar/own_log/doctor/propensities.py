@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.sampling import STRICT, mean_weight_limits
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.support import STRICT, mean_weight_limits
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.own_log.doctor.problems import NOTE, PROBLEM, Problem
 

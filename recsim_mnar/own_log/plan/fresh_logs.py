@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.estimators.off_policy.moments import Moments, Shards
-from recsim_mnar.estimators.result import Estimate
+from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 

@@ -11,8 +11,8 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import Spread, positive_limits, small_sample_factor
 from recsim_mnar.estimators.off_policy.moments import Moments
+from recsim_mnar.estimators.off_policy.sampling import STRICT, support_of
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.support import STRICT, support_of
 from recsim_mnar.log.columns import Floats, user_sums
 from recsim_mnar.own_log.plan.amounts import two_sided
 from recsim_mnar.own_log.plan.calibration import of_rows, spread_factor, user_factors

@@ -15,11 +15,10 @@ from recsim_mnar.estimators.off_policy.from_file import UNSUPPORTED
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level
 from recsim_mnar.estimators.off_policy.moments import Moments, Shards
-from recsim_mnar.estimators.off_policy.registry import check_name, known_to_differ
+from recsim_mnar.estimators.off_policy.sampling import STRICT, support_of
+from recsim_mnar.estimators.off_policy.scores import check_name, known_to_differ
 from recsim_mnar.estimators.off_policy.stated import Stated
-from recsim_mnar.estimators.off_policy.support import STRICT, support_of
-from recsim_mnar.estimators.result import Estimate
-from recsim_mnar.estimators.verdict import LEVELS
+from recsim_mnar.estimators.verdict import LEVELS, Estimate
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.plan.amounts import two_sided

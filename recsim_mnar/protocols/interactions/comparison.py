@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.intervals.proportions import user_mean_interval
+from recsim_mnar.estimators.intervals.limits import user_mean_interval
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner

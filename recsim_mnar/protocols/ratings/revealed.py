@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities.covariates import LIMITS, balance
-from recsim_mnar.estimators.propensities.observation import naive_bayes, popularity
+from recsim_mnar.estimators.propensities import LIMITS, balance, naive_bayes, popularity
 from recsim_mnar.estimators.ratings import Loss, loss, ranks
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Floats, Ratings

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.result import Estimate
 from recsim_mnar.estimators.uplift import LIST_METRICS, evaluate_lists
+from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record

@@ -1,9 +1,15 @@
 import numpy as np
 import pytest
+from study_modules import study_module
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.propensities.exposure import Matches, logistic_of_groups, matching, recent, shares
 from recsim_mnar.log.exposures import Exposures
+
+exposure_propensities = study_module("sato2019", "exposure_propensities")
+Matches, matching, recent, shares = (
+    getattr(exposure_propensities, name) for name in ("Matches", "matching", "recent", "shares")
+)
+logistic_of_groups = exposure_propensities.logistic_of_groups
 
 
 def of_grid(z, y=None, e=None):

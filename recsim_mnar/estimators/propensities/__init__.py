@@ -1,1 +1,0 @@
-"""Estimated propensities: of a rating being revealed, of an item being recommended."""
