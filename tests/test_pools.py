@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from recsim_mnar import cli
-from recsim_mnar.cli import console
-from recsim_mnar.cli.console import Reporter, time_in_words
+from recsim_mnar.cli import output
+from recsim_mnar.cli.output import Reporter, time_in_words
 from recsim_mnar.errors import UserError
 from recsim_mnar.progress import counted, watched_by
 from recsim_mnar.simulation import pools
@@ -116,7 +116,7 @@ def test_of_work_within_work_the_outermost_is_told():
 
 def test_lines_say_how_fast_and_how_long(capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
     report = Reporter()
     report("replay svd")
     report.begins(10_000, "rows")

@@ -1,4 +1,4 @@
-"""The command line: ``recsim-mnar compare | study | simulate | replay | estimate | verify | check | worlds | ...``.
+"""The command line: ``recsim-mnar compare | study | simulate | replay | estimate | verify | check | list | ...``.
 
 A module a command, or a few that belong together; here is what they have in common: how they start, fail and end.
 """
@@ -18,17 +18,15 @@ import click
 
 from recsim_mnar.cli.advice import advise
 from recsim_mnar.cli.calibration import calibrate
-from recsim_mnar.cli.comparison import compare
+from recsim_mnar.cli.comparison import compare, study
 from recsim_mnar.cli.contract import check
-from recsim_mnar.cli.describe import describe
 from recsim_mnar.cli.doctor import doctor
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
-from recsim_mnar.cli.lists import agents, estimators, presets, protocols, worlds
+from recsim_mnar.cli.listing import aliases, describe, list_command
 from recsim_mnar.cli.logs import estimate, replay
 from recsim_mnar.cli.output import quiet_option
 from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.simulation import simulate
-from recsim_mnar.cli.study import study
 from recsim_mnar.cli.validation import validate
 from recsim_mnar.cli.verify import verify
 from recsim_mnar.cli.warm import warm
@@ -60,11 +58,8 @@ for command in (
     validate,
     verify,
     check,
-    worlds,
-    agents,
-    estimators,
-    protocols,
-    presets,
+    list_command,
+    *aliases,
     describe,
     warm,
 ):

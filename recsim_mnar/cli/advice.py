@@ -7,10 +7,8 @@ from typing import Any
 
 import click
 
-from recsim_mnar.cli.console import progress
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.own_log_options import column_options, columns_of
-from recsim_mnar.cli.shared import NUMBER, WHOLE, checked_seed, n_workers, names_of
+from recsim_mnar.cli.options import NUMBER, WHOLE, column_options, columns_of, n_workers, names_of, seed_option
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.errors import UserError
 
 
@@ -27,7 +25,7 @@ from recsim_mnar.errors import UserError
 @click.option("--items", type=WHOLE, default=None, help="How many items there are, where LOG does not show all.")
 @click.option("--reward-min", type=NUMBER, default=None, help="Least reward possible, where rewards are not 0 or 1.")
 @click.option("--reward-max", type=NUMBER, default=None, help="Largest reward possible.")
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of everything.")
+@seed_option("Of everything.")
 @click.option("--workers", type=WHOLE, default=None, help="Processes; as many as there are processors unless named.")
 @column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("the advice")
@@ -89,7 +87,7 @@ def _question(options: dict[str, Any], n_items: int | None) -> Any:
     return Question(
         agents=names_of(options["agents"], "--agents"),
         logging=options["logging"],
-        seed=checked_seed(options["seed"]),
+        seed=options["seed"],
         n_items=options["items"] or n_items,
         users=options["users"],
         rewards=None if ends == (None, None) else ends,

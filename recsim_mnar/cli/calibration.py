@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.console import progress
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.own_log_options import column_options, columns_of
-from recsim_mnar.cli.shared import WHOLE, checked_seed, resumably, writing
+from recsim_mnar.cli.options import WHOLE, column_options, columns_of, pairs_of, resumably, seed_option, writing
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--world", type=click.Choice(["sessions", "ratings"]), default="sessions", show_default=True, help="What is fitted."
 )
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of the ensemble and of simulations.")
+@seed_option("Of the ensemble and of simulations.")
 @click.option("--ensemble", type=WHOLE, default=20, show_default=True, help="Worlds beside the best fit.")
 @click.option("--items", type=WHOLE, default=None, help="How many items there are, where LOG does not show all.")
 @click.option(
@@ -46,7 +44,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     json_output.check(log, out)
     _check_out(out, log)
     keeping = resumably(out, "--out", resume=options["resume"], beside=[out.with_suffix(".npz")])
-    seed = checked_seed(options["seed"])
+    seed = options["seed"]
     columns = columns_of(options)
     with progress() as report, keeping:
         report(f"read {log}")
@@ -59,7 +57,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
             seed,
             n_items=options["items"] or read.n_items,
             ensemble=options["ensemble"],
-            assume=assumed(options["assume"]),
+            assume=pairs_of(options["assume"], "--assume"),
             report=report,
         )
         with writing(out, "--out"):
@@ -77,17 +75,6 @@ def _check_out(out: Path, log: Path) -> None:
         raise UserError(f"--out {out}: a world's file ends in {SUFFIX}")
     if log.is_dir() and log.resolve() in out.resolve().parents:
         raise UserError(f"--out {out} would lie in {log}, which is read: name another file")
-
-
-def assumed(texts: tuple[str, ...]) -> dict[str, str]:
-    """``--assume name=value`` texts as a table."""
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--assume {text}: write it as name=value")
-        pairs[name.strip()] = value.strip()
-    return pairs
 
 
 def lines_of(fitted: FittedWorld) -> list[str]:

@@ -1,26 +1,26 @@
-"""``recsim-mnar compare``: in any world, over catalogues, and on a user's own interactions."""
+"""``recsim-mnar compare`` and ``study``: in any world, over catalogues, and on a user's own interactions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.console import progress
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.shared import (
+from recsim_mnar.cli.options import (
     NEW_PATH,
     NUMBER,
     READ_PATH,
     WHOLE,
-    checked_seed,
-    clock,
     memory_option,
     n_workers,
     names_of,
+    pairs_of,
+    seed_option,
 )
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, nearest
 
@@ -45,10 +45,9 @@ _OWN_DATA = (
     *_WHO,
     *_OF_INTERACTIONS,
 )
-_OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
-_FLAGS = {"params": "set"}
 _FOLD_ROW = 60
 """Bytes of a row of interactions in each fold that is under way, and in what is made of it."""
+_OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
 
 @click.command(short_help="Judge agents by protocols, protocols by the truth.")
@@ -83,7 +82,7 @@ _FOLD_ROW = 60
 @click.option("--folds", type=WHOLE, default=None, help="Folds of leave-one-out.  [default: 10]")
 @click.option("--paired", is_flag=True, default=None, help="All arms of the A/B test share their users.")
 @click.option("--level", type=NUMBER, default=None, help="Coverage of the intervals.  [default: 0.95]")
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Seed of everything but the catalogue.")
+@seed_option("Seed of everything but the catalogue.")
 @click.option("--catalogues", type=WHOLE, default=None, help="A study: so many catalogues, each with users of its own.")
 @click.option(
     "--first-seed", type=WHOLE, default=None,
@@ -119,34 +118,48 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
     by leave-one-out and by a split by time, and beside them what is recommended.
     """
     json_output.check(options["interactions"])
-    checked_seed(options["seed"])
     refuse_both(options["workers"], options["scheduler"])
     if options["interactions"] is not None:
-        _check_flags(
-            options, [n for n in options if n not in _OWN_DATA], "is of a world: with --interactions there is none"
-        )
-        _in_folder(options, _compare_interactions, json_output)
+        of_a_world = [name for name in options if name not in _OWN_DATA]
+        _refuse_given(options, of_a_world, "is of a world: with --interactions there is none")
+        _to_folder(options, _on_interactions, json_output)
         return
-    _check_flags(options, _COLUMNS, "names a column of --interactions FILE: give that too")
-    _check_flags(options, _OF_INTERACTIONS, "is of --interactions FILE: give that too")
-    setup = setup_of(options)
+    _refuse_given(options, _COLUMNS, "names a column of --interactions FILE: give that too")
+    _refuse_given(options, _OF_INTERACTIONS, "is of --interactions FILE: give that too")
+    options["setup"] = setup = setup_of(options)
     if options["catalogues"] is None:
-        _check_flags(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
-        _in_folder(options, lambda o, report: _compare(setup, o, report), json_output)
+        _refuse_given(options, ("resume", "first_seed"), "is of a study: give --catalogues too")
+        _to_folder(options, _in_world, json_output)
         return
-    from recsim_mnar.cli.study import run_to_folder
+    from recsim_mnar.runs.folder import new_folder
+    from recsim_mnar.studies.settings import seeds_from
 
     _fitting(options["max_memory"], setup.resolved(), 1)  # a catalogue is compared by one process
-    run_to_folder(
-        [setup],
-        n_catalogues=options["catalogues"],
-        seed=options["seed"],
-        first_seed=options["first_seed"],
-        out=options["out"],
-        resume=options["resume"],
-        json_output=json_output,
-        **{name: options[name] for name in _WHO},
-    )
+    if options["resume"] and options["out"] is None:
+        raise UserError("--resume: name the study's folder with --out")
+    seeds = seeds_from(options["catalogues"], options["first_seed"])
+    given = {"worlds": [setup], "seeds": seeds, "seed": options["seed"]}
+    _study("compare", given, {**options, "out": new_folder(options["out"], "study")}, json_output)
+
+
+@click.command(short_help="Comparisons over catalogues, from a TOML file.")
+@click.argument("settings", type=READ_PATH)
+@click.option("--catalogues", type=WHOLE, default=None, help="Number of catalogues, instead of the file's.")
+@click.option("--resume", is_flag=True, help="Take up the study in --out, which may get more catalogues.")
+@worker_options
+@click.option("--out", type=NEW_PATH, required=True, help="A new folder.")
+@json_option("the summary")
+def study(settings: Path, catalogues: int | None, json_output: JsonOutput, **options: Any) -> None:
+    """Run the study that SETTINGS, a TOML file, describes: comparisons over catalogues."""
+    from recsim_mnar.studies.settings import read_settings
+
+    json_output.check(settings)
+    refuse_both(options["workers"], options["scheduler"])
+    given = read_settings(settings)
+    if catalogues is not None:
+        seeds = given["seeds"]
+        given["seeds"] = catalogues if isinstance(seeds, int) else [seeds[0] + c for c in range(catalogues)]
+    _study("study", given, options, json_output)
 
 
 def setup_of(options: dict[str, Any]) -> Setup:
@@ -156,14 +169,14 @@ def setup_of(options: dict[str, Any]) -> Setup:
     given = {name: options[name] for name in OPTION_FLAGS if options[name] is not None}
     if options["metrics"] is not None:
         given["metrics"] = ",".join(names_of(options["metrics"], "--metrics"))
-    world, more = options["world"] or "sessions", _pairs(options["options"], "--option")
+    world, more = options["world"] or "sessions", pairs_of(options["options"], "--option")
     _check_options(
         world, {**{name: f"--{name.replace('_', '-')}" for name in given}, **dict.fromkeys(more, "--option")}
     )
     setup = Setup(
         world=world,
         preset=options["preset"],
-        params=_pairs(options["params"], "--set"),
+        params=pairs_of(options["params"], "--set"),
         agents=_named(options["agents"], "--agents"),
         references=_named(options["references"], "--references") or (),
         protocols=_named(options["protocols"], "--protocols"),
@@ -191,52 +204,34 @@ def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
     return None if text is None else tuple(names_of(text, flag))
 
 
-def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"{flag} {text}: write it as name=value")
-        name = name.strip()
-        if name in pairs:
-            raise UserError(f"{flag} {text}: {name} is given already, as {pairs[name]}; give it once")
-        pairs[name] = value.strip()
-    return pairs
-
-
-def _check_flags(options: dict[str, Any], names: Any, why: str) -> None:
+def _refuse_given(options: dict[str, Any], names: Any, why: str) -> None:
     """Raise UserError for an option that is given and means nothing here."""
     for name in names:
-        value = options[name]
-        if not (value is None or value is False or value == ()):
-            raise UserError(f"--{_FLAGS.get(name, name).replace('_', '-')} {why}")
+        if not (options[name] is None or options[name] is False or options[name] == ()):
+            flag = "set" if name == "params" else name.replace("_", "-")
+            raise UserError(f"--{flag} {why}")
 
 
-def _in_folder(
-    options: dict[str, Any],
-    job: Callable[[dict[str, Any], Report], tuple[Comparison, Any]],
-    json_output: JsonOutput,
-) -> None:
+def _to_folder(options: dict[str, Any], job: Callable[..., Any], json_output: JsonOutput) -> None:
     """Run a comparison, write its folder and print what it says."""
     from recsim_mnar.report.files import results_of, write_comparison
     from recsim_mnar.runs.folder import RunFolder, new_folder
 
     folder = new_folder(options["out"], "compare")
-    elapsed = clock()
     record = RunRecord("compare")
     with RunFolder.fill(folder, what="--out"), progress() as report:
         comparison, run_config = job({**options, "out": folder, "record": record}, report)
         report("write the report")
-        write_comparison(folder, comparison, run_config, elapsed())
+        write_comparison(folder, comparison, run_config, record.seconds())
         record.write(folder / RUN)
     _print_comparison(comparison, folder, json_output)
     json_output.write(results_of(comparison, folder))
 
 
-def _compare(setup: Setup, options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
+def _in_world(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.protocols.records import plain
 
-    resolved = setup.resolved()
+    resolved = options["setup"].resolved()
     run_config = resolved.run_config(options["seed"])
     if options["scheduler"] is None:
         workers = _fitting(options["max_memory"], resolved, n_workers(options["workers"]))
@@ -244,6 +239,33 @@ def _compare(setup: Setup, options: dict[str, Any], report: Report) -> tuple[Com
     with _executor(options, named=[plain(run_config), options["world"] or ""]) as found:
         comparison = resolved.run(options["seed"], executor=found, report=report)
     return comparison, run_config
+
+
+def _study(command: str, arguments: dict[str, Any], options: dict[str, Any], json_output: JsonOutput) -> None:
+    """Run a study of these arguments, write its folder and print what it says."""
+    from recsim_mnar.protocols.records import plain
+    from recsim_mnar.protocols.setup import Setup
+    from recsim_mnar.report.study_page import study_table, write_study
+    from recsim_mnar.runs.folder import RunFolder
+    from recsim_mnar.studies import run_study
+
+    folder, record = options["out"], RunRecord(command)
+    named = [plain(asdict(each) if isinstance(each, Setup) else each) for each in arguments["worlds"]]
+    # Each catalogue is compared by one worker, which meets agents by their names.
+    named += plain([arguments.get(key) for key in ("agents", "protocols", "estimators", "options")])
+    options = {**options, "record": record}
+    with RunFolder.fill(folder, resume=options["resume"], what="--out"), progress() as report:
+        with _executor(options, named, read_by_name=True, in_processes=True) as found:
+            result = run_study(**arguments, folder=folder, resume=options["resume"], executor=found, report=report)
+        report("write the report")
+        write_study(folder, result, record.seconds())
+        record.write(folder / RUN)
+    json_output.show(study_table(result))
+    for sentence in result.sentences():
+        json_output.sentence(sentence)
+    json_output.say(f"Report: {folder / 'report.html'}")
+    written = {name: getattr(result, name)() for name in ("summary", "judgements", "sentences")}
+    json_output.write({"settings": result.settings, **written, "folder": str(folder)})
 
 
 def _fitting(limit: MemoryLimit, resolved: Resolved, workers: int) -> int:
@@ -257,11 +279,12 @@ def _fitting(limit: MemoryLimit, resolved: Resolved, workers: int) -> int:
     return limit.count(holds.a_worker, 1, workers, what, beside=holds.once)
 
 
-def _executor(options: dict[str, Any], named: list[Any]) -> Any:
-    return executor(options["workers"], options["scheduler"], options["record"], folder=options["out"], named=named)
+def _executor(options: dict[str, Any], named: list[Any], **how: Any) -> Any:
+    who = options["workers"], options["scheduler"], options["record"]
+    return executor(*who, folder=options["out"], named=named, **how)
 
 
-def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
+def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
     from recsim_mnar.cli.replayed import least_bytes
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policies import registry
@@ -283,9 +306,7 @@ def _compare_interactions(options: dict[str, Any], report: Report) -> tuple[Comp
     learners = {name: registry.learner(name) for name in agents}
     check_comparable(len(learners), data.n_items)
     defaults = {"folds": 10, "level": 0.95, "test_share": 0.2, "candidates": "auto"}
-    given: dict[str, Any] = {
-        name: value if options[name] is None else options[name] for name, value in defaults.items()
-    }
+    given: dict[str, Any] = {name: options[name] if options[name] is not None else defaults[name] for name in defaults}
     if limit.size is not None and options["scheduler"] is None:
         workers = limit.count(_FOLD_ROW * len(data.log), 1, n_workers(options["workers"]), what)
         options = {**options, "workers": workers}

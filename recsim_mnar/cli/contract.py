@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from recsim_mnar.cli.json_output import JsonOutput, json_option
+from recsim_mnar.cli.output import JsonOutput, json_option
 
 BROKEN = 3
 """Exit status where a rule is broken."""

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.own_log_options import column_options, columns_of
-from recsim_mnar.cli.shared import READ_PATH, WHOLE, names_of
+from recsim_mnar.cli.options import READ_PATH, WHOLE, column_options, columns_of, names_of
+from recsim_mnar.cli.output import JsonOutput, json_option
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:

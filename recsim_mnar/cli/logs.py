@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.console import progress
 from recsim_mnar.cli.estimate_page import claimed_outside, records_table, write_estimate_page
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.output import warn
-from recsim_mnar.cli.own_log_options import own_log_options, reading_of
+from recsim_mnar.cli.options import (
+    NEW_PATH,
+    NEW_PLACE,
+    NUMBER,
+    READ_PATH,
+    WHOLE,
+    memory_option,
+    n_workers,
+    names_of,
+    own_log_options,
+    reading_of,
+    seed_option,
+    writing,
+)
+from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
 from recsim_mnar.cli.replayed import (
     bound_of,
     destination_of,
@@ -26,18 +37,6 @@ from recsim_mnar.cli.replayed import (
     replay_at_once,
     replay_in_blocks,
     split_destinations,
-)
-from recsim_mnar.cli.shared import (
-    NEW_PATH,
-    NEW_PLACE,
-    NUMBER,
-    READ_PATH,
-    WHOLE,
-    checked_seed,
-    memory_option,
-    n_workers,
-    names_of,
-    writing,
 )
 from recsim_mnar.cli.training_log import TWO_POLICIES, check_training, fitted_on, learned
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
@@ -69,7 +68,7 @@ UNMET = 3
     default=None,
     help="Number of items, if more than the log says; else that, or the largest met.",
 )
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Seed of the fit.")
+@seed_option("Seed of the fit.")
 @worker_options
 @click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
 @memory_option
@@ -109,7 +108,6 @@ def replay(
         raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
     targets = split_destinations(out, resume) if split_users else [destination_of(out, resume)]
     refuse_both(workers, scheduler)
-    seed = checked_seed(seed)
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}

@@ -1,22 +1,31 @@
-"""What commands say on standard output: lines, tables and lists that lose nothing in any width, and ``--quiet``."""
+"""What commands say: lines, tables and lists that lose nothing in any width; progress; JSON; ``--quiet``."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.errors import printable
+from recsim_mnar.cli.options import NEW_PATH, checked_file, writing
+from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Column, Table
 
 _QUIET = "recsim_mnar.quiet"
+_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_EVERY_SECONDS = 10.0
+"""Between lines that say how far work has come, where there is no terminal."""
 _LEAST_TEXT = 24
 """Columns of the screen below which a cell of text is not folded: lines take the table's place."""
 _LEAST_WIDTH = 20
@@ -34,14 +43,8 @@ def quiet_option(command: click.Command) -> click.Command:
     def keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         context.meta[_QUIET] = value
 
-    flag = click.Option(
-        ["--quiet"],
-        is_flag=True,
-        expose_value=False,
-        callback=keep,
-        help="Nothing but the answer: no progress and no remarks.",
-    )
-    command.params.append(flag)
+    help = "Nothing but the answer: no progress and no remarks."
+    command.params.append(click.Option(["--quiet"], is_flag=True, expose_value=False, callback=keep, help=help))
     return command
 
 
@@ -99,8 +102,8 @@ def _screen(width: int) -> Console:
 
 def _natural_width(table: Table) -> int:
     """Columns of the screen that the table needs so that no cell is folded; its title and caption too."""
-    told = max((_cells(text) for text in (table.title, table.caption) if text), default=0)
-    return max(sum(_widest(column) for column in table.columns) + _PADDING * len(table.columns) + 1, told)
+    around = max((_cells(text) for text in (table.title, table.caption) if text), default=0)
+    return max(sum(_widest(column) for column in table.columns) + _PADDING * len(table.columns) + 1, around)
 
 
 def _least_width(table: Table) -> int:
@@ -175,3 +178,196 @@ def show_pairs(rows: Sequence[tuple[str, str]]) -> None:
             click.echo(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    "))
             continue
         click.echo("\n".join(_hanging(name, text, head, width)))
+
+
+# ---------------------------------------------------------------------------------------------------- progress
+
+
+class Reporter:
+    """Says which stage runs and how far it has come: a bar on a terminal, lines elsewhere, or nothing.
+
+    It is a :class:`recsim_mnar.progress.Watcher`, too.
+    """
+
+    def __init__(self, bar: Any = None, task: Any = None, *, quiet: bool = False) -> None:
+        self._bar, self._task, self._quiet = bar, task, quiet
+        self._stage = ""
+        self._total, self._unit, self._done, self._kept = 0, "", 0, 0
+        self._began = self._said = time.monotonic()
+
+    def __call__(self, stage: str) -> None:
+        """A stage begins."""
+        stage = printable(stage)
+        self._stage, self._total = stage, 0
+        if self._bar is not None:
+            self._bar.update(self._task, description=_escaped(stage), total=None, completed=0)
+        elif not self._quiet:
+            print(stage, file=sys.stderr, flush=True)
+
+    def begins(self, total: int, unit: str) -> None:
+        """Work of so many units begins."""
+        self._total, self._unit = total, unit
+        self.goes_on(0)
+        if self._bar is not None:
+            self._bar.update(self._task, total=total, completed=0)
+
+    def goes_on(self, kept: int) -> None:
+        """So many units were done before: of them no rate is taken."""
+        self._done = self._kept = kept
+        self._began = self._said = time.monotonic()
+
+    def advance(self, amount: int) -> None:
+        """So many more units are done."""
+        self._done += amount
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, description=_escaped(self._so_far()))
+        elif not self._quiet and time.monotonic() - self._said >= _EVERY_SECONDS:
+            self._said = time.monotonic()
+            print(self._so_far(), file=sys.stderr, flush=True)
+
+    def _so_far(self) -> str:
+        """The stage, and of its work how much is done, how fast, and how long the rest will take at that rate."""
+        rate = (self._done - self._kept) / max(time.monotonic() - self._began, 1e-6)
+        left = time_in_words((self._total - self._done) / rate) if rate else "?"
+        stage = f"{self._stage}: " if self._stage else ""
+        return f"{stage}{self._done:,} of {self._total:,} {self._unit}, {rate:,.3g} a second, {left} left"
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def time_in_words(seconds: float) -> str:
+    """As a person says it: ``40 s``, ``7 min``, ``2.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@contextlib.contextmanager
+def progress(total: int | None = None, unit: str = "") -> Iterator[Reporter]:
+    """A :class:`Reporter`, of stages or, with a total, of how much of it is done; it watches what is counted."""
+    from recsim_mnar.progress import watched_by
+
+    with _bar() as report, watched_by(report) if total is None else contextlib.nullcontext():
+        if total is not None:
+            report.begins(total, unit)
+        yield report
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Reporter]:
+    if is_quiet() or not sys.stderr.isatty():
+        yield Reporter(quiet=is_quiet())
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns: list[Any] = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20)]
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        yield Reporter(bar, bar.add_task("", total=None))
+
+
+# -------------------------------------------------------------------------------------------------------- JSON
+
+
+class JsonOutput:
+    """A file, a device, standard output, or nowhere.
+
+    Attributes:
+        path: as it was given; None where no JSON is asked for.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+
+    @property
+    def alone(self) -> bool:
+        """Whether standard output is to hold the JSON and nothing else."""
+        return str(self.path) == "-"
+
+    @property
+    def _printed(self) -> bool:
+        return self.alone or str(self.path) in _STANDARD_OUTPUT
+
+    def check(self, *inputs: Path | None) -> None:
+        """Look before the work whose result it is to hold.
+
+        Args:
+            inputs: files and folders that are read, which it must not replace.
+
+        Raises:
+            UserError: it cannot be written, its folder is not there, or it would replace what is read.
+        """
+        if self.path is None or self._printed:
+            return
+        if not self.path.absolute().parent.is_dir():
+            raise UserError(f"--json {self.path}: {self.path.parent} is no folder; make it first, or name another")
+        for read in inputs:
+            if read is not None and read.resolve() == self.path.resolve():
+                raise UserError(f"--json {self.path} would replace what is read: name another file")
+            if read is not None and read.resolve() in self.path.resolve().parents:
+                raise UserError(f"--json {self.path} would lie in {read}, which is read: name another file")
+        if not self._is_device:
+            checked_file(self.path, "--json")
+
+    def say(self, line: str) -> None:
+        """A line for a person, which ``--quiet`` leaves away."""
+        if not self.alone:
+            say(line)
+
+    def answer(self, line: str) -> None:
+        """A line of the answer itself."""
+        if not self.alone:
+            answer(line)
+
+    def sentence(self, line: str, *, remark: bool = False) -> None:
+        """A sentence of the answer, or a remark beside it, which ``--quiet`` leaves away."""
+        if not (self.alone or (remark and is_quiet())):
+            sentence(line)
+
+    def show(self, table: Table) -> None:
+        """A table of the answer."""
+        if not self.alone:
+            show_table(table)
+
+    def write(self, content: Any) -> None:
+        """Write it, as plain JSON types."""
+        from recsim_mnar.protocols.records import plain
+        from recsim_mnar.runs.files import write_json
+
+        if self.path is None:
+            return
+        if self._printed or self._is_device:
+            text = json.dumps(plain(content), indent=1, allow_nan=False)
+            if self._printed:
+                click.echo(text)
+                sys.stdout.flush()
+                return
+            # Neither made nor truncated: a file that has taken the device's place meanwhile keeps its length.
+            with writing(self.path, "--json"), open(os.open(self.path, os.O_WRONLY), "w", encoding="utf-8") as device:
+                device.write(text + "\n")
+            return
+        with writing(self.path, "--json"):
+            write_json(self.path, plain(content))
+
+    @property
+    def _is_device(self) -> bool:
+        """Whether something other than a file or a folder is there: it is written to, not replaced."""
+        return self.path is not None and os.path.exists(self.path) and not (self.path.is_file() or self.path.is_dir())
+
+
+def json_option(what: str) -> Callable[[Any], Any]:
+    """The option ``--json``, which gives the command its ``json_output``.
+
+    Args:
+        what: is written, for the help: "the estimates".
+    """
+
+    def made(context: click.Context, parameter: click.Parameter, value: Path | None) -> JsonOutput:
+        return JsonOutput(value)
+
+    text = f"Write {what} there too; with - to standard output, and nothing else."
+    return click.option("--json", "json_output", type=NEW_PATH, callback=made, metavar="FILE", help=text)

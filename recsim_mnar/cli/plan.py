@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.own_log_options import own_log_options, reading_of
-from recsim_mnar.cli.shared import NEW_PATH, NUMBER, READ_PATH, WHOLE, checked_file, names_of, writing
+from recsim_mnar.cli.options import (
+    NEW_PATH,
+    NUMBER,
+    READ_PATH,
+    WHOLE,
+    checked_file,
+    names_of,
+    own_log_options,
+    reading_of,
+    writing,
+)
+from recsim_mnar.cli.output import JsonOutput, json_option
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:

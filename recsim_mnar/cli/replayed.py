@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.cli.shared import new_file
+from recsim_mnar.cli.options import new_file
 from recsim_mnar.cli.training_log import halves, unfitted
 from recsim_mnar.errors import UserError
 
 if TYPE_CHECKING:
-    from recsim_mnar.cli.json_output import JsonOutput
+    from recsim_mnar.cli.output import JsonOutput
     from recsim_mnar.kernels.memory import MemoryLimit
 
 _WHOLE_ROW_BYTES = 200

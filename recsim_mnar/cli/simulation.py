@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.console import progress
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.shared import NEW_PATH, USERS, WHOLE, checked_seed, memory_option, n_workers
+from recsim_mnar.cli.options import NEW_PATH, USERS, WHOLE, memory_option, n_workers, seed_option, world_options
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
@@ -29,17 +28,14 @@ _PLATFORM_USER_BYTES = 4096
 
 @click.command(short_help="Users under a policy: a log in a folder.")
 @click.option("--world", required=True, help="A world's name, or package.module:Class.")
-@click.option("--preset", default=None, help="A preset of the world; its own default unless named.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
-)
+@world_options
 @click.option(
     "--policy",
     required=True,
     help="What recommends: a name, package.module:Class, or deployed (campaigns, purchases: the world's own).",
 )
 @click.option("--users", type=USERS, required=True, help="How many users.")
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Seed of the users and the policy.")
+@seed_option("Seed of the users and the policy.")
 @worker_options
 @click.option(
     "--train-users",
@@ -77,7 +73,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     refuse_both(workers, scheduler)
     checked_users("--users", options["users"])
     checked_users("--train-users", options["train_users"])
-    seed = checked_seed(options["seed"])
+    seed = options["seed"]
     entry = entry_of(options["world"])
     if options["resume"] and not entry.world_class().in_parts:
         raise UserError(f"--resume: the {entry.name} world is simulated whole, in one go; omit --resume")

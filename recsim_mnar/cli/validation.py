@@ -8,20 +8,24 @@ from typing import Any
 
 import click
 
-from recsim_mnar.cli.console import progress
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.own_log_options import own_log_options, reading_of
-from recsim_mnar.cli.shared import WHOLE, checked_seed, names_of, resumably, writing
+from recsim_mnar.cli.options import (
+    WHOLE,
+    names_of,
+    own_log_options,
+    reading_of,
+    resumably,
+    seed_option,
+    world_options,
+    writing,
+)
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.errors import UserError
 
 
 @click.command(short_help="For which questions a world is valid.")
 @click.argument("world")
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--preset", default=None, help="A preset of the world; its own default unless named.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the world; may be repeated."
-)
+@world_options
 @click.option("--checks", default=None, help="Of statistics,classifier; both unless named.")
 @click.option(
     "--logging",
@@ -36,7 +40,7 @@ from recsim_mnar.errors import UserError
 )
 @click.option("--as-it-is", is_flag=True, help="Hold a fitted world itself against all users, not a fit on half.")
 @click.option("--users", type=WHOLE, default=4000, show_default=True, help="Real users looked at, at most.")
-@click.option("--seed", type=WHOLE, default=0, show_default=True, help="Of simulated users and divisions.")
+@seed_option("Of simulated users and divisions.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Write a page with pictures, PAGE.html.")
 @click.option("--resume", is_flag=True, help="Take up an interrupted run with the same --out.")
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
@@ -62,7 +66,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     keeping = contextlib.nullcontext() if out is None else resumably(out, "--out", resume=options["resume"])
     asked = {"world": world, "log": str(log)}
     asked |= {name: options[name] for name in ("preset", "settings", "checks", "logging", "items", "seed", "users")}
-    seed = checked_seed(options["seed"])
+    seed = options["seed"]
     with progress() as report, keeping:
         report("reading")
         made = _world(world, options["preset"], options["settings"])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.shared import READ_PATH
+from recsim_mnar.cli.options import READ_PATH
+from recsim_mnar.cli.output import JsonOutput, json_option
 from recsim_mnar.errors import UserError, printable
 
 

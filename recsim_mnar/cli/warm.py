@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from recsim_mnar.cli.console import progress
-from recsim_mnar.cli.json_output import JsonOutput, json_option
-from recsim_mnar.cli.shared import names_of
+from recsim_mnar.cli.options import names_of
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
 
 
 @click.command(short_help="Compile the kernels ahead.")

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import click
 
+from recsim_mnar.cli.options import WHOLE, n_workers
 from recsim_mnar.cli.output import warn as remark
-from recsim_mnar.cli.shared import WHOLE, n_workers
 from recsim_mnar.errors import UserError
 
 RUN = "run.json"
@@ -52,6 +52,10 @@ class RunRecord:
         self.workers: dict[str, Any] = {"kind": "this process", "number": 1}
         self._began, self._clock = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.perf_counter()
 
+    def seconds(self) -> float:
+        """Since it was begun."""
+        return time.perf_counter() - self._clock
+
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         from recsim_mnar.runs.files import write_json
@@ -67,7 +71,7 @@ class RunRecord:
                 "processors": os.cpu_count(),
                 "made_with": made_with(),
                 "began": self._began,
-                "seconds": round(time.perf_counter() - self._clock, 3),
+                "seconds": round(self.seconds(), 3),
                 "cpu_seconds": round(sum(os.times()[:4]), 3),
                 "peak_memory_bytes": peak_memory(),
                 "peak_memory_bytes_of_a_child": peak_memory_of_a_child(),

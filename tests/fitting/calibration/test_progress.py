@@ -7,7 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from recsim_mnar.cli import cli, console
+from recsim_mnar.cli import cli, output
 from recsim_mnar.fitting.calibration import calibrate_world
 from recsim_mnar.fitting.validation import validate_world
 from recsim_mnar.log.table import Log
@@ -77,7 +77,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_time_left_is_said_and_not_quietly(name, log, tmp_path, monkeypatch):
-    monkeypatch.setattr(console, "_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(output, "_EVERY_SECONDS", 0.0)
     log.write(tmp_path / "log")
     words, units = COMMANDS[name]
     for i, quiet in enumerate(([], ["--quiet"])):

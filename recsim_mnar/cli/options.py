@@ -1,4 +1,4 @@
-"""What several commands share."""
+"""Options that several commands share: their types, groups of them, and the checks of paths and names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,31 +24,33 @@ def names_of(text: str, flag: str) -> list[str]:
     if not any(names):
         raise UserError(f"{flag}: name at least one")
     if not all(names):
-        raise UserError(f"{flag} {text!r}: a name is missing beside a comma")
+        raise UserError(f"{flag} {text!r}: a name is missing next to a comma")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UserError(f"{flag}: {twice} is named twice")
     return names
 
 
-def checked_seed(seed: int) -> int:
-    """The seed, or a UserError that names --seed."""
-    from recsim_mnar.rng import check_seed
-
-    return check_seed(seed, "--seed")
+def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
+    """``name=value`` texts as a table; a UserError that names the flag for one that is no pair, or given twice."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise UserError(f"{flag} {text}: write it as name=value")
+        if name in pairs:
+            raise UserError(f"{flag} {text}: {name} is given already, as {pairs[name]}; give it once")
+        pairs[name] = value
+    return pairs
 
 
 def n_workers(given: int | None) -> int:
     """Number of threads: as many as processors unless given."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if given is not None:
-        if not 1 <= given <= MOST_A_PROCESSOR * processors:
-            raise UserError(
-                f"--workers must lie in 1 .. {MOST_A_PROCESSOR * processors}, {MOST_A_PROCESSOR} for each processor, "
-                f"got {given}"
-            )
-        return given
-    return processors
+    most = MOST_A_PROCESSOR * processors
+    if given is not None and not 1 <= given <= most:
+        raise UserError(f"--workers must lie in 1 .. {most}, {MOST_A_PROCESSOR} for each processor, got {given}")
+    return processors if given is None else given
 
 
 def checked_file(path: Path, flag: str) -> None:
@@ -77,7 +78,7 @@ def new_file(path: Path, flag: str) -> None:
 
 @contextlib.contextmanager
 def resumably(path: Path, flag: str, *, resume: bool, beside: Sequence[Path] = ()) -> Iterator[None]:
-    """Make a file in the block, whose work is kept in a folder beside it until the file is there.
+    """Make a file in the block, whose work is kept in a folder next to it until the file is there.
 
     Args:
         path: of a file that is not there, or that a run wrote which was killed before its end.
@@ -134,13 +135,16 @@ def memory_option(command: Any) -> Any:
 
 
 class WholeNumber(click.ParamType):
-    """An integer; one written with a point or an exponent is refused with the digits to write in its place."""
+    """An integer; one written with a point or an exponent is refused with the digits to write in its place.
+
+    Args:
+        cost: what so many would cost, in brackets, for the refusal; "" where that is no question.
+    """
 
     name = "integer"
 
-    def cost_of(self, number: int) -> str:
-        """What so many would cost, in brackets; "" where that is no question."""
-        return ""
+    def __init__(self, cost: Callable[[int], str] = lambda number: "") -> None:
+        self.cost = cost
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """See :meth:`click.ParamType.convert`."""
@@ -151,22 +155,31 @@ class WholeNumber(click.ParamType):
             number = float(value)
         right = "is not a whole number, such as 2000"
         if number.is_integer() and abs(number) < 1e18:
-            right = f"must be written in digits: {int(number)}{self.cost_of(int(number))}"
+            right = f"must be written in digits: {int(number)}{self.cost(int(number))}"
         return self.fail(f"{value!r} {right}", param, ctx)
 
 
 WHOLE = WholeNumber()
+# Of the sessions world's presets: some 100 events, .2 kB a user.
+USERS = WholeNumber(lambda n: f" (in the sessions world some {100 * n:,} events, {n / 5e6:,.1f} GB)")
 
 
-class NumberOfUsers(WholeNumber):
-    """Users of a simulation."""
+def seed_option(what: str) -> Callable[[Any], Any]:
+    """The option ``--seed``, a number in [0, 2**64); ``what`` is its help."""
 
-    def cost_of(self, number: int) -> str:
-        """Events and bytes of the sessions world's presets: some 100 events, .2 kB a user."""
-        return f" (in the sessions world some {100 * number:,} events, {number / 5e6:,.1f} GB)"
+    def checked(context: click.Context, parameter: click.Parameter, value: int) -> int:
+        from recsim_mnar.rng import check_seed
+
+        return check_seed(value, "--seed")
+
+    return click.option("--seed", type=WHOLE, default=0, show_default=True, callback=checked, help=what)
 
 
-USERS = NumberOfUsers()
+def world_options(command: Any) -> Any:
+    """``--preset`` and ``--set``, handed on as ``preset`` and ``settings``."""
+    what = "A parameter of the world; may be repeated."
+    command = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=what)(command)
+    return click.option("--preset", default=None, help="A preset of the world; its own default unless named.")(command)
 
 
 class Number(click.ParamType):
@@ -205,16 +218,14 @@ class NewPath(click.Path):
 
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         check_utf8(path)
-        flag = param.opts[0] if param is not None else "path"
-        if not str(value).strip():
-            raise UserError(f"{flag}: the path is empty; name one")
+        flag = _flag_of(param)
+        _refuse_empty(value, flag)
         if "\0" in str(path):
             raise UserError(f"{flag} {path}: a path has no NUL character in it; name another")
         longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
         if longest > _LONGEST_NAME or len(os.fsencode(path)) > _LONGEST_PATH:
-            raise UserError(
-                f"{flag} {path}: the path is too long: a name has at most {_LONGEST_NAME} bytes, a path {_LONGEST_PATH}"
-            )
+            most = f"a name has at most {_LONGEST_NAME} bytes, a path {_LONGEST_PATH}"
+            raise UserError(f"{flag} {path}: the path is too long: {most}")
         return str(value) if self.as_text else path
 
 
@@ -231,16 +242,79 @@ class ReadPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """See :meth:`click.ParamType.convert`."""
-        if not str(value).strip():
-            name = "path" if param is None else param.opts[0]
-            raise UserError(f"{name if name.startswith('-') else name.upper()}: the path is empty; name one")
+        _refuse_empty(value, _flag_of(param))
         return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 READ_PATH = ReadPath()
 
 
-def clock() -> Callable[[], float]:
-    """Seconds since now, when called."""
-    began = time.perf_counter()
-    return lambda: time.perf_counter() - began
+def _flag_of(param: click.Parameter | None) -> str:
+    name = "path" if param is None else param.opts[0]
+    return name if name.startswith("-") or param is None else name.upper()
+
+
+def _refuse_empty(path: Any, flag: str) -> None:
+    if not str(path).strip():
+        raise UserError(f"{flag}: the path is empty; name one")
+
+
+ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger")
+_WHAT = {
+    "reward": "Column of rewards (clicks, ...).",
+    "propensity": "Column of the logging policy's probability of the logged action.",
+    "action": "Column of the logged action (what was shown).",
+    "item": "Column of items that were viewed.",
+    "event": "Column that says view or recommendation.",
+    "user": "Column of users: their rows depend on each other.",
+    "time": "Column of times: numbers or dates.",
+    "logger": "Column of the policy that logged the row, where there are several.",
+}
+
+
+def column_options(*roles: str) -> Callable[[Any], Any]:
+    """``--user-column`` and its like for some roles; :func:`columns_of` takes them out of a command's options."""
+
+    def decorate(command: Any) -> Any:
+        for role in reversed(roles):
+            what = f"{_WHAT[role]} Recognised unless named."
+            command = click.option(f"--{role}-column", default=None, help=what)(command)
+        return command
+
+    return decorate
+
+
+def columns_of(options: dict[str, Any]) -> dict[str, str | None]:
+    """The options of :func:`column_options`, taken out of a command's: the named column of each role, or None."""
+    return {role: options.pop(f"{role}_column") for role in ROLES if f"{role}_column" in options}
+
+
+def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
+    """``--reward-column`` and its like for some roles, ``--drop-missing``, and ``--deduplicate`` (with ``copies``).
+
+    A command gets them as ``columns``-shaped keyword arguments; :func:`reading_of` takes them out.
+    """
+
+    def decorate(command: Any) -> Any:
+        if copies:
+            command = click.option(
+                "--deduplicate", is_flag=True, help="Keep the first of rows that are equal in every column read."
+            )(command)
+        command = click.option(
+            "--drop-missing", is_flag=True, help="Leave out rows that miss a value, and count them."
+        )(command)
+        return column_options(*roles)(command)
+
+    return decorate
+
+
+def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
+    """The options of :func:`own_log_options`, taken out of a command's, as a ``Reading``."""
+    from recsim_mnar.own_log.bandit_file import Reading
+
+    return Reading(
+        columns=columns_of(options),
+        context=() if context is None else names_of(context, "--context-columns"),
+        drop_missing=options.pop("drop_missing"),
+        deduplicate=options.pop("deduplicate", False),
+    )

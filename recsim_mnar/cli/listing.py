@@ -1,0 +1,376 @@
+"""``recsim-mnar list`` and ``describe``: what there is, one line each, and all that is known of one of it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from recsim_mnar.cli.output import JsonOutput, answer, is_quiet, json_option, say, sentence, show_pairs
+from recsim_mnar.errors import UserError, nearest
+
+Found = dict[str, Any]
+Rows = list[tuple[str, str]]
+_EVERY = "every world"
+_MEANING = re.compile(r"^    (\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
+"""A name and what follows it, in a docstring's section of arguments."""
+
+
+def _worlds() -> tuple[Rows, Any]:
+    from recsim_mnar.worlds.registry import listed
+
+    return _summaries(listed())
+
+
+def _agents() -> tuple[Rows, Any]:
+    from recsim_mnar.policies import registry
+    from recsim_mnar.protocols.comparison import worlds_for
+    from recsim_mnar.worlds.registry import worlds
+
+    rows, content = [], []
+    for name, text in registry.agents():
+        where = worlds_for(registry.needs_of_agent(name))
+        rows.append((name, f"{text.removesuffix('.')} ({', '.join(where or [_EVERY])})."))
+        content.append({"name": name, "summary": text, "worlds": where or sorted(worlds())})
+    return rows, content
+
+
+def _estimators() -> tuple[Rows, Any]:
+    from recsim_mnar.estimators.off_policy.scores import known_estimators
+
+    return _summaries(list(known_estimators().items()))
+
+
+def _protocols() -> tuple[Rows, Any]:
+    from recsim_mnar.protocols.base import known_protocols, summary_of
+
+    found = [{"name": name, "world": None, "summary": summary_of(name)} for name in known_protocols()]
+    options = {}
+    for world, experiment in _experiments().items():
+        own = experiment.own_protocols
+        found += [{"name": name, "world": world, "summary": summary_of(name, own)} for name in own]
+        options[world] = experiment.settings(experiment.preset).to_dict()
+    rows = [(": ".join(filter(None, (one["world"], one["name"]))), f"{one['summary']}") for one in found]
+    return rows, {"protocols": found, "options": options}
+
+
+def _presets() -> tuple[Rows, Any]:
+    from recsim_mnar.worlds.registry import listed_presets
+
+    rows = listed_presets()
+    return rows, [{"world": name.split()[0], "name": name.split()[1], "summary": text} for name, text in rows]
+
+
+def _summaries(rows: Rows) -> tuple[Rows, Any]:
+    return rows, [{"name": name, "summary": text} for name, text in rows]
+
+
+def _experiments() -> dict[str, Any]:
+    """The comparison of each world."""
+    from recsim_mnar.protocols.comparison import experiment_of
+    from recsim_mnar.worlds.registry import WORLDS
+
+    return {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
+
+
+_LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str, str]] = {
+    "worlds": (_worlds, "List the worlds.", "List the worlds; `describe world NAME` has their parameters."),
+    "agents": (
+        _agents,
+        "List the agents, and the worlds they are for.",
+        "List the agents, and the worlds that each is for; `describe agent NAME` has its parameters.",
+    ),
+    "estimators": (
+        _estimators, "List the estimators.", "List the estimators; `describe estimator NAME` says what each needs."
+    ),
+    "protocols": (
+        _protocols,
+        "List the protocols and the options of comparisons.",
+        "List the protocols, and the options of each world's comparison; `describe protocol NAME` has more.",
+    ),
+    "presets": (
+        _presets,
+        "List the presets of every world.",
+        "List the presets of every world; `describe preset NAME` has their parameters.",
+    ),
+}  # fmt: skip
+
+
+@click.command("list", short_help="List worlds, agents, estimators, protocols or presets.")
+@click.argument("kind", type=click.Choice([*_LISTS]), required=False)
+@json_option("the list")
+def list_command(kind: str | None, json_output: JsonOutput) -> None:
+    """List what there is of a KIND, or of each, one line per name; `describe` has all that is known of one."""
+    _show(kind, json_output)
+
+
+def _show(kind: str | None, json_output: JsonOutput) -> None:
+    json_output.check()
+    found = {each: _LISTS[each][0]() for each in ([*_LISTS] if kind is None else [kind])}
+    for name, (rows, content) in {} if json_output.alone else found.items():
+        if kind is None:
+            answer(f"{name}:")
+        if is_quiet():
+            for each, _ in rows:
+                answer(each)
+        else:
+            show_pairs(rows)
+        if name == "protocols":
+            say("")
+            for world, values in content["options"].items():
+                say(f"--option of --world {world}: {', '.join(f'{key}={value}' for key, value in values.items())}")
+    written = {name: content for name, (_, content) in found.items()}
+    json_output.write(written if kind is None else written[kind])
+
+
+def _alias(kind: str) -> click.Command:
+    """The command `worlds`, `agents`, ...: `list` of that kind, under the name that scripts know."""
+    _, short, text = _LISTS[kind]
+    keep = [option for option in list_command.params if option.name != "kind"]
+    run = functools.partial(_show, kind)
+    return click.Command(kind, callback=run, params=keep, help=text, short_help=short, hidden=True)
+
+
+aliases = [_alias(kind) for kind in _LISTS]
+
+
+@click.command(short_help="What one agent, world, ... is, and its parameters.")
+@click.argument("kind", type=click.Choice(["agent", "world", "preset", "estimator", "protocol"]))
+@click.argument("name")
+@json_option("all of it")
+def describe(kind: str, name: str, json_output: JsonOutput) -> None:
+    """Say what NAME is: its parameters with defaults and meanings, its worlds, and where it is from.
+
+    The lists (`recsim-mnar agents`, `worlds`, `presets`, `estimators`, `protocols`) have the names; your own
+    package.module:Class is described too.
+    """
+    json_output.check()
+    found = _DESCRIBED[kind](name)
+    if not json_output.alone:
+        _print(found)
+    json_output.write(found)
+
+
+def _print(found: Found) -> None:
+    answer(f"{found['kind']} {found['name']}")
+    for line in found["description"]:
+        sentence(line)
+    for heading, rows in _tables(found):
+        answer("")
+        if heading:
+            answer(heading)
+        show_pairs(rows)
+
+
+def _tables(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Headings with rows of names and texts."""
+    facts = [(name, value if isinstance(value, str) else ", ".join(value)) for name, value in found["facts"].items()]
+    if facts:
+        yield "", facts
+    for heading, rows in found["parameters"].items():
+        if rows:
+            yield f"{heading}:", [(_shown(row), row["meaning"] or "-") for row in rows]
+
+
+def _shown(row: Found) -> str:
+    return f"  {row['name']} (needed)" if row["needed"] else f"  {row['name']}={_value(row['default'])}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) and value else repr(value)
+
+
+def _place(kind: Any) -> str:
+    if not (inspect.isclass(kind) or inspect.isroutine(kind)):
+        kind = type(kind)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _plain(text: str) -> str:
+    """Text without the marks of reStructuredText: ``code`` and :class:`~module.Name` as what they name."""
+    return " ".join(re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text).replace("``", "").split())
+
+
+def _paragraphs(kind: Any) -> list[str]:
+    """What stands in a docstring before its sections."""
+    before = re.split(r"^[A-Z][a-z]+:$", inspect.getdoc(kind) or "", maxsplit=1, flags=re.MULTILINE)[0]
+    return [_plain(block) for block in before.split("\n\n") if block.strip()]
+
+
+def _parameters(kind: Any, *, without: tuple[str, ...] = ()) -> list[Found]:
+    """Name, default and meaning of what a class is made with; what it hands on as ``**keywords`` is its base's."""
+    meanings: dict[str, str] = {}
+    accepted: dict[str, inspect.Parameter] = {}
+    goes_on = True
+    for each in inspect.getmro(kind):
+        own = [each, *([vars(each)["__init__"]] if "__init__" in vars(each) else [])]
+        text = "\n".join(inspect.getdoc(one) or "" for one in own)
+        meanings = dict(_MEANING.findall(text)) | meanings
+        if goes_on and len(own) > 1:
+            parameters = inspect.signature(each).parameters
+            named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+            accepted = accepted | {name: p for name, p in named.items() if name not in accepted}
+            goes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return [
+        {
+            "name": name,
+            "default": None if p.default is p.empty else p.default,
+            "needed": p.default is p.empty,
+            "meaning": _plain(meanings.get(name, "")),
+        }
+        for name, p in accepted.items()
+        if name not in without
+    ]
+
+
+def _found(kind: str, name: str, description: list[str], facts: Found, **tables: list[Found]) -> Found:
+    return {
+        "kind": kind,
+        "name": name,
+        "description": description,
+        "facts": {key: value for key, value in facts.items() if value},
+        "parameters": {heading.replace("_", " "): rows for heading, rows in tables.items() if rows},
+    }
+
+
+def _agent(name: str) -> Found:
+    from recsim_mnar.policies import registry
+    from recsim_mnar.policies.needs import HOLDINGS, needs_of
+    from recsim_mnar.protocols.comparison import worlds_for
+
+    name = name.partition("+")[0].strip()
+    kind = registry.agent_class(name)
+    needs = sorted(needs_of(kind))
+    facts = {
+        "learns from": [HOLDINGS[need] for need in needs] or "views, or nothing",
+        "worlds": worlds_for(frozenset(needs)) or _EVERY,
+        "while it acts": _learns(kind),
+        "source": _place(kind),
+        "used as": f"--agents {name}, or {name}+parameter=value",
+    }
+    softened = [
+        {"name": "epsilon", "default": None, "needed": False, "meaning": "share of decisions that are uniform"},
+        {"name": "temperature", "default": None, "needed": False, "meaning": "temperature of a softmax of its scores"},
+    ]
+    own = _parameters(kind, without=("n_items", "name")) if inspect.isclass(kind) else []
+    return _found("agent", name, _paragraphs(kind), facts, parameters=own, softened_by=softened)
+
+
+def _learns(kind: Any) -> str:
+    learns = getattr(kind, "learns", None)
+    return f"it learns from {learns}" if isinstance(learns, str) and learns != "nothing" else ""
+
+
+def _world(name: str) -> Found:
+    from recsim_mnar.policies.needs import HOLDINGS
+    from recsim_mnar.protocols.comparison import experiment_of
+    from recsim_mnar.worlds.registry import entry_of
+
+    entry = entry_of(name)
+    kind = entry.world_class()
+    facts: Found = {
+        "what happens": entry.summary,
+        "presets": [f"{each}: {text}" for each, text in entry.presets().items()],
+        "default preset": entry.default,
+        "logs hold beside views": [HOLDINGS[each] for each in sorted(kind.log_holds or ())],
+        "truth column": kind.truth_column or "",
+        "source": _place(kind),
+    }
+    tables: dict[str, list[Found]] = {"parameters_(--set)": _parameters(kind.params_class)}
+    try:
+        experiment = experiment_of(kind)
+    except UserError as error:
+        facts["compare"] = str(error)
+    else:
+        facts["agents compared"] = list(experiment.agents)
+        facts["protocols"] = list(experiment.protocols)
+        tables["options_of_compare_(--option)"] = _parameters(experiment.settings_type)
+    presets = facts["presets"]
+    return _found("world", name, _paragraphs(kind), {**facts, "presets": "; ".join(presets)}, **tables)
+
+
+def _preset(name: str) -> Found:
+    from recsim_mnar.worlds.registry import worlds
+
+    world, _, preset = name.replace(" ", ":").rpartition(":")
+    there: dict[str, dict[str, tuple[Any, str]]] = {}
+    for each, entry in worlds().items():
+        try:
+            there[each] = dict(entry.world_class().presets)
+        except UserError:  # `worlds` says why
+            continue
+    if world and world not in there:
+        raise UserError(f"preset {name!r}: unknown world {world!r}; {nearest(world, there)}")
+    found = {each: presets[preset] for each, presets in there.items() if preset in presets and world in ("", each)}
+    if not found:
+        known = {each for of, presets in there.items() for each in presets if world in ("", of)}
+        of = f" of the {world} world" if world else ""
+        raise UserError(f"unknown preset {preset!r}{of}; {nearest(preset, known)}")
+    tables = {}
+    for each, (params, _) in found.items():
+        rows = _parameters(type(params))
+        values = params.to_dict()
+        tables[f"parameters_in_the_{each}_world"] = [{**row, "default": values[row["name"]]} for row in rows]
+    facts = {f"{each} world": text for each, (_, text) in found.items()}
+    return _found(
+        "preset", preset, [], {**facts, "used as": f"--world {next(iter(found))} --preset {preset}"}, **tables
+    )
+
+
+def _estimator(name: str) -> Found:
+    from recsim_mnar.estimators.off_policy.scores import check_name
+
+    info = check_name(name)
+    says = {"q_logged": "--q-logged", "q_target": "--q-target"}
+    facts: Found = {
+        "after": info.source,
+        "needs besides reward, propensity and target": [says.get(each, each) for each in info.needs],
+        "must be given": list(info.requires),
+        "may be given": list(info.takes),
+        "weights": "clipped at --clip" if info.clips else "not clipped",
+        "difference from a baseline": "known" if info.from_moments else "not known",
+        "less bias": info.less_bias,
+        "where few weights decide": "" if info.lighter == name else f"use {info.lighter}",
+        "source": _place(info.scores),
+    }
+    said = _paragraphs(info.scores)
+    already = bool(said) and info.title.lower() in said[0].lower()
+    return _found("estimator", name, said if already else [info.title, *said], facts)
+
+
+def _protocol(name: str) -> Found:
+    from recsim_mnar.protocols.base import known_protocols, protocol
+
+    experiments = _experiments()
+    world, _, plain = name.rpartition(": ")
+    owners = [each for each, own in experiments.items() if plain in own.own_protocols and world in ("", each)]
+    if not owners and ":" not in plain and plain not in known_protocols():
+        every = {*known_protocols(), *(each for own in experiments.values() for each in own.own_protocols)}
+        raise UserError(f"unknown protocol {name!r}; {nearest(plain, every)} (one of your own: package.module:Class)")
+    made = protocol(plain, experiments[owners[0]].own_protocols if owners else None)
+    worlds = owners or [each for each, own in experiments.items() if made.needs <= own.provides]
+    facts: Found = {
+        "ranks by": list(made.metrics),
+        "needs": sorted(made.needs),
+        "worlds": worlds,
+        "source": _place(type(made)),
+        "used as": f"--protocols {plain}",
+    }
+    return _found(
+        "protocol", plain, [made.summary, *_paragraphs(type(made))], facts, parameters=_parameters(type(made))
+    )
+
+
+_DESCRIBED: dict[str, Callable[[str], Found]] = {
+    "agent": _agent,
+    "world": _world,
+    "preset": _preset,
+    "estimator": _estimator,
+    "protocol": _protocol,
+}
