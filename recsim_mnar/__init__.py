@@ -15,7 +15,7 @@ from typing import Any as _Any  # noqa: E402
 
 import gymnasium as _gymnasium  # noqa: E402
 
-__version__ = "0.2.0"
+from recsim_mnar._version import __version__ as __version__  # noqa: E402  (likewise)
 
 if _TYPE_CHECKING:
     from recsim_mnar.datasets.interactions import Interactions as Interactions

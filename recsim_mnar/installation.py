@@ -47,7 +47,7 @@ def check_installation() -> list[Check]:
 
 
 def _versions() -> Iterator[Check]:
-    from recsim_mnar import __version__
+    from recsim_mnar._version import __version__
 
     where = Path(__file__).resolve().parent
     try:

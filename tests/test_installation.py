@@ -58,7 +58,7 @@ def test_an_extra_that_is_not_there_is_a_note_and_a_dependency_a_problem(monkeyp
 
 
 def test_what_pip_knows_and_the_code_disagree(monkeypatch):
-    monkeypatch.setattr(recsim_mnar, "__version__", "99.0")
+    monkeypatch.setattr(recsim_mnar._version, "__version__", "99.0")
     assert checks()["recsim-mnar"].level == PROBLEM
 
 

@@ -74,7 +74,7 @@ def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> 
 
 
 def _results(found: Estimates) -> dict[str, Any]:
-    from recsim_mnar import __version__
+    from recsim_mnar._version import __version__
 
     read = {"source": found.source, "rows": found.log.rows, "users": found.log.users, "lines": list(found.lines),
             "mean_reward": found.log.mean_reward, "counts": found.log.counts}  # fmt: skip

@@ -57,7 +57,7 @@ def results_of(comparison: Comparison, folder: Path) -> dict[str, Any]:
 
 
 def _headed(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    from recsim_mnar import __version__
+    from recsim_mnar._version import __version__
 
     return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "records": rows}
 

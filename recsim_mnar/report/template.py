@@ -38,7 +38,7 @@ def write_from(
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    from recsim_mnar import __version__
+    from recsim_mnar._version import __version__
 
     environment = Environment(
         loader=PackageLoader("recsim_mnar.report", "."),

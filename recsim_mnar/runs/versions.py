@@ -20,7 +20,7 @@ _NO_PART = ("cli", "testing", "export", "report", "warming.py")
 
 @functools.cache
 def _made_with() -> dict[str, str]:
-    from recsim_mnar import __version__
+    from recsim_mnar._version import __version__
 
     found = {"recsim-mnar": __version__, "sources": _sources(), "python": ".".join(platform.python_version_tuple()[:2])}
     for name in _LIBRARIES:

@@ -108,7 +108,7 @@ def described(policy: Policy | SlatePolicy) -> dict[str, Any]:
 
 def made_by(world: World) -> dict[str, Any]:
     """The head of every log's provenance: package and world."""
-    from recsim_mnar import __version__
+    from recsim_mnar._version import __version__
 
     return {"package": f"recsim-mnar {__version__}", "world": world.describe()}
 
