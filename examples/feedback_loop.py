@@ -18,7 +18,7 @@ from recsim_mnar import UserError, make_world
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.platform import lists_of, platform_log
 

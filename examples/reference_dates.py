@@ -24,7 +24,7 @@ from recsim_mnar.agents.constant_lists import ConstantList
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import notes, weighted_leave_one_out
+from recsim_mnar.protocols.temporal.weighing import notes, weighted_leave_one_out
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 
 SCHEMES = ("unweighted", "weights+p=20", "weights+p=100", "weights", "at-t0", "item-first")

@@ -14,8 +14,7 @@ from scipy import stats
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
-from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme
 from recsim_mnar.simulation.platform import platform_log
 
 

@@ -13,9 +13,8 @@ from recsim_mnar.agents.constant_lists import ConstantList, MostRecommended, tim
 from recsim_mnar.log import Log
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import Learner, registry
-from recsim_mnar.protocols.temporal.platforms import Campaigns
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
-from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
+from recsim_mnar.protocols.temporal.comparison import Campaigns
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme
 from recsim_mnar.worlds import make_world
 
 K = 5

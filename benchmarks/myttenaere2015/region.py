@@ -19,8 +19,7 @@ from platforms import K, lived, world_of
 
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
-from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme
 from recsim_mnar.simulation.platform import platform_log
 
 SCHEMES = ("unweighted", "weights", "structure", "alone")

@@ -16,8 +16,7 @@ from analysis import CFS, NAMES, interval, percent
 from platforms import K, four, lived, world_of
 
 from recsim_mnar.log.profiles import Profiles
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities, score
-from recsim_mnar.protocols.temporal.weighting_schemes import make_scheme
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities, make_scheme, score
 from recsim_mnar.simulation.platform import platform_log
 
 MORE = "more weights bring it nearer"

@@ -21,7 +21,7 @@ from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.temporal import _weights_kernel
 from recsim_mnar.protocols.temporal.item_weights import fit_item_weights
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import hit_probabilities
+from recsim_mnar.protocols.temporal.weighing import hit_probabilities
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 

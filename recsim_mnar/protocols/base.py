@@ -141,7 +141,7 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
         UserError: an unknown name, class or parameter.
     """
     name, *options = [part.strip() for part in spec.split("+")]
-    kind = _class_of(name, dict(own or {}))
+    kind = _class_of(name, own or {})
     parameters: dict[str, Any] = {}
     known = [key for key in inspect.signature(kind).parameters if key not in ("args", "kwargs")]
     for option in options:
@@ -158,7 +158,7 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
         made: Protocol = kind(**parameters)
     except TypeError as error:
         raise UserError(f"protocol {spec!r} cannot be made: {error}") from error
-    if options or ":" in name:
+    if options or ":" in name or name in (own or {}):
         made.name = spec
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -37,6 +38,25 @@ class Record:
     n: int
     seconds: float
     details: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        world: str,
+        protocol: str,
+        agent: str,
+        metric: str,
+        interval: tuple[float, float, float],
+        *,
+        level: float,
+        n: int,
+        seconds: float,
+        details: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """The record of an interval: value, low and high; its details are a copy."""
+        value, low, high = interval
+        more: dict[str, Any] = {"level": level, "n": n, "seconds": seconds, "details": dict(details or {})}
+        return cls(world=world, protocol=protocol, agent=agent, metric=metric, value=value, low=low, high=high, **more)
 
     @property
     def covers(self) -> str:

@@ -10,7 +10,8 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
-from recsim_mnar.protocols.temporal.weighting_schemes import AloneEstimated, make_scheme
+from recsim_mnar.protocols.temporal.schemes import AloneEstimated
+from recsim_mnar.protocols.temporal.weighing import make_scheme
 from recsim_mnar.simulation.platform import platform_log, run_campaigns
 from recsim_mnar.worlds import make_world
 from twins import campaigns as twins
@@ -149,5 +150,5 @@ def test_bad_input():
         with pytest.raises(UserError, match="days must be numbers, as in 330/430"):
             AloneEstimated(days)
     assert AloneEstimated("330/430").days == AloneEstimated([330, 430]).days == (330.0, 430.0)
-    with pytest.raises(UserError, match=r"scheme 'alone-estimated' lacks days. Write alone-estimated\+days="):
-        make_scheme("alone-estimated")
+    with pytest.raises(UserError, match=r"lacks the days of the campaigns. Write alone-estimated\+days="):
+        make_scheme("alone-estimated").weigh(now, now)

@@ -16,8 +16,8 @@ from recsim_mnar.protocols.comparison import chosen_protocols, compare, experime
 from recsim_mnar.protocols.ratings.comparison import RatingsSettings
 from recsim_mnar.protocols.ratings.revealed import predictions, propensity_fit, reveal
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import weighted_leave_one_out
+from recsim_mnar.protocols.temporal.comparison import Campaigns, accepted_shares
+from recsim_mnar.protocols.temporal.weighing import weighted_leave_one_out
 from recsim_mnar.report import judged_figures
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.tables import comparison_table, grid, number

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
+from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.experiment import Experiment, Picture
 from recsim_mnar.protocols.judgement import Target, with_paired_differences
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.temporal.platforms import Campaigns, accepted_shares
-from recsim_mnar.protocols.temporal.protocols import AfterCampaigns
-from recsim_mnar.protocols.temporal.weighted_leave_one_out import notes
+from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits, notes
 from recsim_mnar.simulation.named import DEPLOYED_NAMES
-from recsim_mnar.simulation.platform import additions_log, opened, platform_log
+from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns
 from recsim_mnar.worlds.base import PlatformWorld
+from recsim_mnar.worlds.campaigns.platform import Platform
 from recsim_mnar.worlds.params import Params
 
-_OWN = "recsim_mnar.protocols.temporal.protocols:"
+Floats = NDArray[np.float64]
+
 _PARAMS = ("n_users", "n_days", "list_length", "n_campaigns", "reference_day")
 
 
@@ -63,6 +67,63 @@ class CampaignsSettings(Params):
         level_of(self.level)
 
 
+@dataclass(frozen=True)
+class Campaigns:
+    """How a platform's campaigns recommend.
+
+    Attributes:
+        recommender: by which lists are drawn beside the deployed weights; None: the same weights for everybody.
+        sharpness: see :func:`recsim_mnar.simulation.platform.run_campaign`.
+    """
+
+    recommender: Learner | None = None
+    sharpness: float = 1.0
+
+    def platform(
+        self, world: PlatformWorld, seed: int, *, days: Sequence[float] | None = None, until: float | None = None
+    ) -> Platform:
+        """A platform after campaigns on these days (the world's own where None; ``[]``: none), on day ``until``."""
+        return run_campaigns(
+            world, seed, recommender=self.recommender, sharpness=self.sharpness, days=days, until=until
+        )
+
+    def log_with_random_campaign(self, world: PlatformWorld, seed: int, *, day: float, share: float) -> Log:
+        """The log of the same platform, where a share of users gets one more campaign, of uniformly random items.
+
+        Args:
+            world: the model.
+            seed: of users and campaigns.
+            day: of the random campaign, after the others.
+            share: of the users present, the first ones.
+
+        Raises:
+            UserError: the day lies before a campaign or after the last day, or nobody would get it.
+        """
+        days = [float(d) for d in world.campaign_days()]
+        last = world.params.n_days
+        if not max(days, default=0.0) <= day <= last:
+            raise UserError(f"random_day must lie in {max(days, default=0.0):g}..{last}, got {day:g}")
+        platform = self.platform(world, seed, days=days, until=day)
+        users = platform.present()
+        users = users[: round(share * len(users))]
+        if len(users) == 0:
+            raise UserError(f"random_share {share:g} leaves nobody to recommend to")
+        platform.recommend(*platform.draw_lists(np.ones(world.n_items), users), users)
+        platform.advance(last)
+        return platform_log(platform)
+
+
+def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
+    """Truth: for every present user, the expected share of a recommender's k recommendations that they accept; (U,).
+
+    The mean is :func:`recsim_mnar.simulation.platform.true_quality`.
+    """
+    lists, _ = lists_of(platform, learner, k=k)
+    probabilities = platform.acceptance(platform.present())
+    shown = np.take_along_axis(probabilities, np.maximum(lists, 0).astype(np.int64), axis=1)
+    return np.where(lists >= 0, shown, 0.0).mean(axis=1)
+
+
 class CampaignsExperiment(Experiment):
     """One platform, with campaigns, on its last day.
 
@@ -74,19 +135,7 @@ class CampaignsExperiment(Experiment):
     preset = "affinity"
     agents = ("random", "popularity", "cosine-cf", "naive-cf", "item-knn", "user-knn")
     protocols = ("unweighted", "weights", "at-t0", "item-first", "stratified-recall", "snips", "wtd")
-    own_protocols: ClassVar = {
-        "unweighted": f"{_OWN}UnweightedLOO",
-        "weights": f"{_OWN}WeightedLOO",
-        "at-t0": f"{_OWN}AtReferenceLOO",
-        "item-first": f"{_OWN}ItemFirstLOO",
-        "stratified-recall": f"{_OWN}StratifiedRecallLOO",
-        "snips": f"{_OWN}PopularitySNIPSLOO",
-        "wtd": f"{_OWN}WTDLOO",
-        "random-phase": f"{_OWN}RandomPhaseLOO",
-        "alone": f"{_OWN}AloneLOO",
-        "alone-estimated": f"{_OWN}AloneEstimatedLOO",
-        "structure": f"{_OWN}StructureLOO",
-    }
+    own_protocols: ClassVar = SCHEMES
     provides = frozenset({"train_log", "test_log", "platform"})
     log_holds: ClassVar = frozenset()
 
@@ -123,7 +172,11 @@ class CampaignsExperiment(Experiment):
         for name, learner in trial.learners.items():
             trial.policies[name] = fitted(learner, additions, n_items=world.n_items, seed=0)
         reference = Profiles.of(log, float(sizes.reference_day or params.reference_day), world.n_items)
-        trial.data = AfterCampaigns(platform, reference, campaigns, k)
+        day = sizes.random_day or params.n_days - 20
+        random_log = functools.partial(
+            campaigns.log_with_random_campaign, world, trial.test_seed, day=day, share=sizes.random_share
+        )
+        trial.data = AfterCampaigns(platform, reference, Hits(trial.learners, k), random_log)
 
     def truth(self, trial: Trial) -> list[Record]:
         """Expected share of a recommender's items that present users accept on the last day."""
@@ -132,7 +185,7 @@ class CampaignsExperiment(Experiment):
         records, users = [], {}
         for name, learner in trial.learners.items():
             began = time.perf_counter()
-            shares = accepted_shares(own.platform, learner, own.k)
+            shares = accepted_shares(own.platform, learner, own.hits.k)
             users[name] = shares, np.ones(len(shares))
             value, low, high = ratio_interval(*users[name], trial.level)
             records.append(

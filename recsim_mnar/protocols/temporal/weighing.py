@@ -1,29 +1,168 @@
-"""Leave-one-out on profiles at given times, with the held-out pairs weighed (de Myttenaere et al. 2015)."""
+"""Leave-one-out on profiles at given times, with the held-out pairs weighed (de Myttenaere et al. 2015).
+
+A scheme says which profiles are judged, and with what probability each pair (user, item) is held out. The score of a
+recommender is the sum over pairs of that probability times whether the recommender, the pair left out, finds the item.
+"""
 
 from __future__ import annotations
 
+import abc
 import math
 import time as clock
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import ratio_interval
-from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.kernels.checks import level_of, whole_number
 from recsim_mnar.log.profiles import Profiles
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import able, as_learner, fitted
+from recsim_mnar.protocols.base import Protocol, Trial, protocol
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.temporal.item_weights import BOUND
-from recsim_mnar.protocols.temporal.weighting_schemes import Scheme, Weighing, names_of
 from recsim_mnar.rng import Stream, check_seed, uniforms
+from recsim_mnar.worlds.campaigns.platform import Platform
 
 Floats = NDArray[np.float64]
+
+_HERE = "recsim_mnar.protocols.temporal.schemes:"
+SCHEMES = {
+    "unweighted": f"{_HERE}Unweighted",
+    "weights": f"{_HERE}Weights",
+    "at-t0": f"{_HERE}AtReference",
+    "item-first": f"{_HERE}ItemFirst",
+    "stratified-recall": f"{_HERE}StratifiedRecall",
+    "snips": f"{_HERE}PopularitySNIPS",
+    "wtd": f"{_HERE}WTD",
+    "random-phase": f"{_HERE}RandomPhase",
+    "alone": f"{_HERE}Alone",
+    "alone-estimated": f"{_HERE}AloneEstimated",
+    "structure": f"{_HERE}StructureWeights",
+}
+"""Names of the ways to weigh pairs, each of which is a protocol of the campaigns world too."""
+_ALIASES = {"wtd-h": SCHEMES["wtd"]}
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """What a scheme decides.
+
+    Attributes:
+        profiles: those judged: of now, or of the reference time.
+        probabilities: (E,) of each of their pairs, summing to 1.
+        details: what a person should know; JSON types.
+    """
+
+    profiles: Profiles
+    probabilities: Floats
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Hits:
+    """Which pairs recommenders of k items find, found once for all schemes.
+
+    Args:
+        learners: by name.
+        k: items of a list.
+    """
+
+    def __init__(self, learners: Mapping[str, Learner], k: int) -> None:
+        self.learners, self.k = learners, k
+        self._found: dict[tuple[bytes, str], tuple[Floats, float]] = {}
+
+    def of(self, profiles: Profiles, name: str) -> tuple[Floats, float]:
+        """See :func:`hit_probabilities`, and the seconds that it took."""
+        key = (profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
+        if key not in self._found:
+            began = clock.perf_counter()
+            probabilities = hit_probabilities(profiles, self.learners[name], self.k, name=name)
+            self._found[key] = probabilities, clock.perf_counter() - began
+        return self._found[key]
+
+
+@dataclass(frozen=True)
+class AfterCampaigns:
+    """What the protocols of the campaigns world read.
+
+    Attributes:
+        platform: on the day of the comparison; its log is the test log.
+        reference: profiles at the reference time, before any campaign.
+        hits: of the agents.
+        random_log: makes the log of the same platform after one more campaign, of uniformly random items.
+    """
+
+    platform: Platform
+    reference: Profiles
+    hits: Hits
+    random_log: Callable[[], Log]
+
+
+class Scheme(Protocol):
+    """Leave-one-out on what users hold, each pair held out with a probability that the scheme says.
+
+    What a scheme refuses is refused when it is made, before anything is simulated.
+
+    Attributes:
+        words: on the scheme, for titles.
+    """
+
+    metrics = ("hr",)
+    needs = frozenset({"platform"})
+    words: ClassVar[str] = ""
+
+    @abc.abstractmethod
+    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
+        """Probabilities of the pairs, given the profiles at t1 and at t0.
+
+        Raises:
+            UserError: the scheme cannot be used on these.
+        """
+
+    def in_trial(self, study: Trial) -> tuple[Scheme, Log]:
+        """The scheme as a comparison uses it, and the log whose pairs are held out."""
+        return self, study.log()
+
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        study.report(f"leave-one-out, {self.words}")
+        own: AfterCampaigns = study.data
+        scheme, log = self.in_trial(study)
+        now = Profiles.of(log, own.platform.day, own.platform.world.n_items)
+        weighing = scheme.weigh(now, own.reference)
+        where = {"scheme": self.name, "time": own.platform.day, "reference_time": own.reference.time}
+        return scored(weighing, own.hits, where, world=study.world.name, protocol=self.name, level=study.level)
+
+    def title(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        return f"leave-one-out ({self._words()})"
+
+    def heading(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        return f"{metric.upper()}, {self._words()}"
+
+    def _words(self) -> str:
+        """With the parameters asked for, which tell two of a kind apart."""
+        return ", ".join([self.words, *self.name.split("+")[1:]])
+
+
+def make_scheme(spec: str) -> Scheme:
+    """The scheme of a name with parameters, as ``weights+p=20`` or ``snips+gamma=2``.
+
+    Raises:
+        UserError: an unknown name or parameter, or a value that is refused.
+    """
+    made = protocol(spec, {**SCHEMES, **_ALIASES})
+    if not isinstance(made, Scheme):
+        raise UserError(f"protocol {spec!r} does not weigh pairs. Name one of {', '.join(SCHEMES)}")
+    return made
 
 
 def weighted_leave_one_out(
@@ -53,7 +192,7 @@ def weighted_leave_one_out(
         n_items: items are 0 .. n_items - 1.
         reference_times: the t0s; each gives records of its own.
         times: at which recommenders are scored, none before a reference time.
-        schemes: specs of :data:`recsim_mnar.protocols.temporal.weighting_schemes.SCHEMES` or schemes.
+        schemes: specs of :data:`recsim_mnar.protocols.temporal.weighing.SCHEMES` or schemes.
         k: length of the recommended list.
         samples: stochastic evaluation by so many drawn pairs, with the binomial interval p +- z sqrt(p (1 - p) / n);
             None: exhaustive, every pair by its probability, with an interval that treats users as the sample.
@@ -69,53 +208,49 @@ def weighted_leave_one_out(
         UserError: bad times, a scheme that cannot be used, a learner that cannot leave out every pair.
     """
     references = [float(t) for t in np.atleast_1d(np.asarray(reference_times, np.float64))]
-    if isinstance(k, bool) or int(k) != k or k < 1:
-        raise UserError(f"k must be a whole number of at least 1, got {k}")
-    if samples is not None and (isinstance(samples, bool) or int(samples) != samples or samples < 1):
-        raise UserError(f"samples must be a whole number of at least 1, got {samples}")
+    whole_number(k, "k", 1)
+    if samples is not None:
+        whole_number(samples, "samples", 1)
     level_of(level)
     if len(times) == 0 or not references:
         raise UserError("name at least one reference time and one time")
     if min(times) < max(references):
         raise UserError(f"time {min(times):g} lies before the reference time {max(references):g}: score at it or after")
-    seed = check_seed(seed)
-    chosen = names_of(schemes)
+    draws: dict[str, Any] = {"samples": samples, "seed": check_seed(seed), "level": level}
+    made = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
+    chosen = {scheme.name: scheme for scheme in made}
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
-    cache: dict[tuple[bytes, str], tuple[Floats, float]] = {}
-
-    def hits(profiles: Profiles, name: str) -> tuple[Floats, float]:
-        key = (profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
-        if key not in cache:
-            began = clock.perf_counter()
-            cache[key] = hit_probabilities(profiles, learners[name], k, name=name), clock.perf_counter() - began
-        return cache[key]
-
-    records = []
+    hits, records = Hits(learners, k), []
     for t in times:
         now = Profiles.of(log, float(t), n_items)
         for t0, reference in at_reference.items():
             for spec, scheme in chosen.items():
+                where = {"scheme": spec, "time": float(t), "reference_time": t0}
                 weighing = scheme.weigh(now, reference)
-                details = {"scheme": spec, "time": float(t), "reference_time": t0, **weighing.details}
-                details["users_with_one_item"] = int((weighing.profiles.lengths() == 1).sum())
-                for name in learners:
-                    probabilities, seconds = hits(weighing.profiles, name)
-                    value, low, high, n = score(weighing, probabilities, samples=samples, seed=seed, level=level)
-                    records.append(
-                        Record(
-                            world=world,
-                            protocol="weighted_loo",
-                            agent=name,
-                            metric=f"hr@{k}",
-                            value=value,
-                            low=low,
-                            high=high,
-                            level=level,
-                            n=n,
-                            seconds=seconds,
-                            details=details,
-                        )
-                    )
+                records += scored(weighing, hits, where, world=world, protocol="weighted_loo", **draws)
+    return records
+
+
+def scored(
+    weighing: Weighing,
+    hits: Hits,
+    where: Mapping[str, Any],
+    *,
+    world: str,
+    protocol: str,
+    level: float,
+    samples: int | None = None,
+    seed: int = 0,
+) -> list[Record]:
+    """One record per recommender; ``where`` leads the details."""
+    one = int((weighing.profiles.lengths() == 1).sum())
+    details = {**where, **weighing.details, "users_with_one_item": one}
+    records = []
+    for name in hits.learners:
+        probabilities, seconds = hits.of(weighing.profiles, name)
+        value, low, high, n = score(weighing, probabilities, samples=samples, seed=seed, level=level)
+        key, found = (world, protocol, name, f"hr@{hits.k}"), (value, low, high)
+        records.append(Record.of(*key, found, level=level, n=n, seconds=seconds, details=details))
     return records
 
 

@@ -1,61 +1,25 @@
-"""Ways to choose the held-out pairs of a leave-one-out after campaigns: the item weights, and their rivals.
-
-A scheme says which profiles are judged, and with what probability each pair (user, item) is held out. The score of a
-recommender is the sum over pairs of that probability times whether the recommender, the pair left out, finds the item.
-"""
+"""Ways to choose the held-out pairs of a leave-one-out after campaigns: the item weights, and their rivals."""
 
 from __future__ import annotations
 
-import abc
-import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.profiles import Profiles
+from recsim_mnar.log.table import Log
+from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.temporal.campaign_effects import caused_additions
 from recsim_mnar.protocols.temporal.item_weights import BOUND, fit_item_weights
+from recsim_mnar.protocols.temporal.weighing import Scheme, Weighing
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Weighing:
-    """What a scheme decides.
-
-    Attributes:
-        profiles: those judged: of now, or of the reference time.
-        probabilities: (E,) of each of their pairs, summing to 1.
-        details: what a person should know; JSON types.
-    """
-
-    profiles: Profiles
-    probabilities: Floats
-    details: dict[str, Any] = field(default_factory=dict)
-
-
-class Scheme(abc.ABC):
-    """A way to weigh pairs.
-
-    Attributes:
-        name: as in :data:`SCHEMES`.
-    """
-
-    name: str = "scheme"
-
-    @abc.abstractmethod
-    def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
-        """Probabilities of the pairs, given the profiles at t1 and at t0.
-
-        Raises:
-            UserError: the scheme cannot be used on these.
-        """
 
 
 class Unweighted(Scheme):
@@ -71,11 +35,13 @@ class Unweighted(Scheme):
     """
 
     name = "unweighted"
+    summary = "leave-one-out, unweighted: a user, then one of their items (campaigns)"
+    words = "unweighted"
 
     def __init__(self, users: str | Mapping[int, float] = "uniform", half_life: float = 0.0) -> None:
         if not (users in ("uniform", "edges") if isinstance(users, str) else isinstance(users, Mapping)):
             raise UserError(f"unweighted: users must be uniform, edges or a weight for each user's id, got {users!r}")
-        self.users, self.half_life = users, _number("unweighted", "half_life", half_life)
+        self.users, self.half_life = users, number_in(half_life, "unweighted: half_life", 0.0, np.inf, ends="[)")
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -109,11 +75,11 @@ class Weights(Scheme):
     """
 
     name = "weights"
+    summary = "leave-one-out, item weights optimised against campaigns (campaigns)"
+    words = "weighted"
 
     def __init__(self, p: int = 0) -> None:
-        if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or p < 0:
-            raise UserError(f"weights: p must be a whole number from 0 (all), got {p!r}")
-        self.p = int(p)
+        self.p = whole_number(p, "weights: p")
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -126,6 +92,8 @@ class AtReference(Scheme):
     """The classical score on the database as it was at t0: one of the ways out that the paper names."""
 
     name = "at-t0"
+    summary = "leave-one-out on the data of before the campaigns (campaigns)"
+    words = "before campaigns"
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -136,6 +104,8 @@ class ItemFirst(Scheme):
     """An item by P_t0(i), then one of the users who hold it now, uniformly: another of them."""
 
     name = "item-first"
+    summary = "leave-one-out, an item by its former share, then a holder (campaigns)"
+    words = "item first"
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -146,23 +116,29 @@ class RandomPhase(Scheme):
     """Only what users accepted in a campaign that recommended at random: the third, which costs a campaign.
 
     Args:
-        campaign: number of that campaign.
+        campaign: number of that campaign; None for the first, and in a comparison for a further one, which changes a
+            platform of its own.
     """
 
     name = "random-phase"
+    summary = "leave-one-out on what a further, random campaign made users add (campaigns)"
+    words = "random campaign"
 
-    def __init__(self, campaign: int = 0) -> None:
-        if isinstance(campaign, bool) or not isinstance(campaign, (int, np.integer)) or campaign < 0:
-            raise UserError(f"random-phase: campaign must be a campaign's number, from 0, got {campaign!r}")
-        self.campaign = int(campaign)
+    def __init__(self, campaign: int | None = None) -> None:
+        self.campaign = None if campaign is None else whole_number(campaign, "random-phase: campaign")
+
+    def in_trial(self, study: Trial) -> tuple[Scheme, Log]:
+        """See :meth:`Scheme.in_trial`."""
+        if self.campaign is not None:
+            return super().in_trial(study)
+        return RandomPhase(len(study.data.platform.campaigns)), study.data.random_log()
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
-        from_it = (now.causes == self.campaign).astype(np.float64)
+        campaign = self.campaign or 0
+        from_it = (now.causes == campaign).astype(np.float64)
         if not from_it.any():
-            raise UserError(
-                f"random-phase: nobody has added anything from campaign {self.campaign} by time {now.time:g}"
-            )
+            raise UserError(f"random-phase: nobody has added anything from campaign {campaign} by time {now.time:g}")
         return _by_pair(now, from_it, {"pairs_from_campaign": int(from_it.sum())})
 
 
@@ -176,9 +152,11 @@ class StratifiedRecall(Scheme):
     """
 
     name = "stratified-recall"
+    summary = "leave-one-out, popularity-stratified recall of Steck 2011 (campaigns)"
+    words = "stratified recall"
 
     def __init__(self, beta: float = 0.5) -> None:
-        self.beta = _number("stratified-recall", "beta", beta)
+        self.beta = number_in(beta, "stratified-recall: beta", 0.0, np.inf, ends="[)")
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -195,9 +173,11 @@ class PopularitySNIPS(Scheme):
     """
 
     name = "snips"
+    summary = "leave-one-out, popularity propensities of Yang et al. 2018 (campaigns)"
+    words = "popularity SNIPS"
 
     def __init__(self, gamma: float = 1.5) -> None:
-        self.gamma = _number("snips", "gamma", gamma)
+        self.gamma = number_in(gamma, "snips: gamma", 0.0, np.inf, ends="[)")
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -210,10 +190,12 @@ class WTD(Scheme):
 
     P_MAR is uniform, P_MNAR the product of the shares of pairs that each user and each item has. The authors call this
     WTD_H, of hypothesised probabilities: their WTD takes P_MAR from a sample of ratings missing at random, which a log
-    of additions does not have. ``wtd`` names the same scheme.
+    of additions does not have. ``wtd-h`` names the same scheme.
     """
 
-    name = "wtd-h"
+    name = "wtd"
+    summary = "leave-one-out, pairs weighted as Carraro & Bridge 2020 (campaigns)"
+    words = "WTD"
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -231,11 +213,11 @@ class Alone(Scheme):
     """
 
     name = "alone"
+    summary = "leave-one-out on what users added alone, as the log says (campaigns)"
+    words = "added alone"
 
     def __init__(self, learn: int = 0) -> None:
-        if isinstance(learn, bool) or learn not in (0, 1):
-            raise UserError(f"alone: learn must be 0 or 1, got {learn!r}")
-        self.learn = int(learn)
+        self.learn = whole_number(learn, f"{self.name}: learn", 0, 1)
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -260,27 +242,38 @@ class AloneEstimated(Alone):
     the estimated number of such pairs.
 
     Args:
-        days: of the campaigns; ``330/430`` in a spec.
+        days: of the campaigns, ``330/430`` in a spec; None for those of a comparison's world.
         learn: as in :class:`Alone`.
         window: days in which a campaign's additions come.
         draw: seed of the draws; a score's mean over several has less of their noise.
     """
 
     name = "alone-estimated"
+    summary = "leave-one-out on what users added alone, estimated from jumps (campaigns)"
+    words = "added alone, estimated"
 
-    def __init__(self, days: Sequence[float] | float | str, learn: int = 0, window: int = 30, draw: int = 0) -> None:
+    def __init__(
+        self, days: Sequence[float] | float | str | None = None, learn: int = 0, window: int = 30, draw: int = 0
+    ) -> None:
         super().__init__(learn)
         try:
-            given = np.asarray(days.split("/") if isinstance(days, str) else days, np.float64)
+            given = np.asarray(days.split("/") if isinstance(days, str) else () if days is None else days, np.float64)
         except (TypeError, ValueError):
             raise UserError(f"alone-estimated: days must be numbers, as in 330/430, got {days!r}") from None
         self.days = tuple(np.atleast_1d(given).tolist())
         self.window, self.draw = window, check_seed(draw, "draw")
 
+    def in_trial(self, study: Trial) -> tuple[Scheme, Log]:
+        """See :meth:`Scheme.in_trial`."""
+        days = self.days or study.data.platform.world.campaign_days()
+        return AloneEstimated(days, self.learn, self.window, self.draw), study.log()
+
     def kept(self, now: Profiles) -> NDArray[np.bool_]:
         """(E,) a draw of the pairs that users added alone."""
+        if not self.days:
+            raise UserError("alone-estimated lacks the days of the campaigns. Write alone-estimated+days=330/430")
         caused = caused_additions(now, self.days, window=self.window).probabilities
-        seed = derive_seed(self.draw, self.name)
+        seed = derive_seed(self.draw, "alone-estimated")
         return uniforms(seed, Stream.PROTOCOL, now.users[now.owners()], now.items) >= caused
 
 
@@ -297,11 +290,11 @@ class StructureWeights(Scheme):
     """
 
     name = "structure"
+    summary = "leave-one-out, pairs as predictable as before the campaigns (campaigns)"
+    words = "structure weights"
 
     def __init__(self, bins: int = 10) -> None:
-        if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 2:
-            raise UserError(f"structure: bins must be a whole number from 2, got {bins!r}")
-        self.bins = int(bins)
+        self.bins = whole_number(bins, "structure: bins", 2)
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
@@ -361,69 +354,6 @@ def _normalised(starts: NDArray[np.int64], log_weights: Floats, out: Floats) -> 
     out[:] = weights / np.repeat(np.add.reduceat(weights, starts[:-1]), length) / len(length)
 
 
-SCHEMES: dict[str, type[Scheme]] = {
-    kind.name: kind
-    for kind in (
-        Unweighted,
-        Weights,
-        AtReference,
-        ItemFirst,
-        RandomPhase,
-        StratifiedRecall,
-        PopularitySNIPS,
-        WTD,
-        Alone,
-        AloneEstimated,
-        StructureWeights,
-    )
-}
-ALIASES = {"wtd": "wtd-h"}
-"""Other names of schemes."""
-
-_NONE = inspect.Parameter.empty
-"""The default of a parameter that has none."""
-
-
-def make_scheme(spec: str) -> Scheme:
-    """The scheme of a name with parameters, as ``weights+p=20`` or ``snips+gamma=2``.
-
-    Raises:
-        UserError: an unknown name or parameter, or a value that is refused.
-    """
-    name, *options = [part.strip() for part in spec.split("+")]
-    name = ALIASES.get(name, name)
-    if name not in SCHEMES:
-        raise UserError(f"unknown scheme {name!r}; {nearest(name, SCHEMES)}")
-    kind = SCHEMES[name]
-    known = [key for key in inspect.signature(kind).parameters if key not in ("args", "kwargs")]
-    values: dict[str, Any] = {}
-    for option in options:
-        key, equals, text = option.partition("=")
-        if not equals or key not in known:
-            hint = f"{name} has {nearest(key, known) if known else 'no parameters'}"
-            raise UserError(f"scheme {spec!r}: {option!r} is not parameter=value of one that is known; {hint}")
-        default = inspect.signature(kind).parameters[key].default
-        try:
-            numbers = [float(part) if "." in part or "e" in part.lower() else int(part) for part in text.split("/")]
-        except ValueError:
-            if isinstance(default, str):
-                values[key] = text
-                continue
-            raise UserError(f"scheme {spec!r}: {key} must be a number, got {text!r}") from None
-        values[key] = numbers[0] if len(numbers) == 1 else numbers
-    missing = [key for key in known if key not in values and inspect.signature(kind).parameters[key].default is _NONE]
-    if missing:
-        raise UserError(f"scheme {spec!r} lacks {missing[0]}. Write {name}+{missing[0]}=...")
-    made: Scheme = kind(**values)
-    return made
-
-
-def _number(scheme: str, name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0.0 <= float(value) < np.inf:
-        raise UserError(f"{scheme}: {name} must be a number from 0, got {value!r}")
-    return float(value)
-
-
 def _by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
     """P(u) uniform, P(i|u) proportional to the item's weight."""
     from recsim_mnar.protocols.temporal import _weights_kernel
@@ -439,8 +369,3 @@ def _by_pair(profiles: Profiles, weights: Floats, details: dict[str, Any] | None
         raise UserError(f"no pair at time {profiles.time:g} has a weight above 0")
     weights = weights / most  # the largest weights have no finite sum
     return Weighing(profiles, weights / weights.sum(), details or {})
-
-
-def names_of(schemes: Sequence[str | Scheme]) -> dict[str, Scheme]:
-    """Schemes by the name to report: their spec, or their own name."""
-    return {s if isinstance(s, str) else s.name: make_scheme(s) if isinstance(s, str) else s for s in schemes}
