@@ -19,43 +19,30 @@ Choice = Callable[[], dict[str, Any]]
 def density(
     files: dict[str, Path | None], settings: dict[str, Any], cache: Path, chosen: Choice, *, quick: bool
 ) -> dict[str, Any]:
-    """Both methods at every density, on each log that is given; on Dunnhumby with what ``chosen`` gives.
+    """Both methods at every density of Dunnhumby, with what ``chosen`` gives.
 
     Raises:
-        UserError: no log is given.
+        UserError: its data is not given.
     """
-    names = [name for name in settings["real"]["densities"] if quick or files[name] is not None]
-    if not names:
-        history_of("dunnhumby", files)  # says what is missing
-    logs = {name: _of_log(name, files, settings, cache, chosen, quick) for name in names}
-    checks = {}
-    for name, log in logs.items():
-        better = all(p["ulbpr"]["uplift"][0] > p["bpr"]["uplift"][0] for p in log["points"].values())
-        checks[f"{name}: ulbpr above bpr in Uplift@{log['n']} at every density"] = better
-    return {"logs": logs, "checks": checks}
-
-
-def _of_log(
-    name: str, files: dict[str, Path | None], settings: dict[str, Any], out: Path, choice: Choice, quick: bool
-) -> Any:
     real = settings["real"]
-    least, n, n_test = real["densities"][name], real["lengths"][0], real["test_periods"][name]
-    chosen = choice() if name == "dunnhumby" and not quick else {}
+    least, n, n_test = real["densities"], real["lengths"][0], real["test_periods"]["dunnhumby"]
     if quick:
-        log = made_up(name, n_test)
+        log = made_up("dunnhumby", n_test)
+        picked = choose(log.at_least(least[0]), settings, cache, "density.dunnhumby")
     else:
-        option = {"min_weeks": least[0]} if name == "dunnhumby" else {"min_periods": least[0]}
-        log = log_from(history_of(name, files, **option), name, n_test, files[name])
-    if not chosen:  # at the filter of the other tables
-        chosen = choose(log.at_least(real["existed"].get(name, least[0])), settings, out, f"density.{name}")
+        picked = chosen()
+        log = log_from(history_of("dunnhumby", files, min_weeks=least[0]), "dunnhumby", n_test)
 
     def one(periods: str) -> Any:
         part = log.at_least(int(periods))
-        return {"items": part.exposures.n_items, **tested(part, chosen, settings, seed=0)}
+        return {"items": part.exposures.n_items, **tested(part, picked, settings, seed=0)}
 
-    picks = {m: [chosen[m]["settings"], chosen[m]["updates"]] for m in PAIR}
+    picks = {m: [picked[m]["settings"], picked[m]["updates"]] for m in PAIR}
     of = [sizes(log), settings["training"], picks, n]
-    return {"n": n, "chosen": picks, "points": kept(out / f"density.{name}.points.json", of, map(str, least), one)}
+    points = kept(cache / "density.dunnhumby.points.json", of, map(str, least), one)
+    better = all(p["ulbpr"]["uplift"][0] > p["bpr"]["uplift"][0] for p in points.values())
+    checks = {f"dunnhumby: ulbpr above bpr in Uplift@{n} at every density": better}
+    return {"logs": {"dunnhumby": {"n": n, "chosen": picks, "points": points}}, "checks": checks}
 
 
 def product(

@@ -33,7 +33,6 @@ SOURCE = (
 )
 LEVELS = ("category", "subcategory", "product")
 FILTERS = ("sato2019", "sato2020")
-VISITING = ("any", "two stores", "two stores a week")
 
 
 @dataclass
@@ -64,16 +63,10 @@ class _Journey:
         key = np.unique((self.user[rows] * self.n_stores + self.store[rows]) * n_weeks + self.week[rows])
         return key // n_weeks // self.n_stores, key // n_weeks % self.n_stores, key % n_weeks
 
-    def regulars(self, n_users: int, visiting: str) -> NDArray[np.bool_]:
-        """Which users visit in at least five weeks, as ``visiting`` reads it."""
-        user, store, week = self.visits(np.ones(n_users, bool))
-        if visiting == "two stores a week":
-            width = len(self.labels[2])
-            pairs, stores = np.unique(user * width + week, return_counts=True)
-            several = pairs[stores > 1]
-            return np.bincount(several // width, minlength=n_users) >= 5
-        least = 2 if visiting == "two stores" else 1
-        return (at_least(user, week, n_users) >= 5) & (at_least(user, store, n_users) >= least)
+    def regulars(self, n_users: int) -> NDArray[np.bool_]:
+        """Which users visit in at least five weeks."""
+        user, _, week = self.visits(np.ones(n_users, bool))
+        return at_least(user, week, n_users) >= 5
 
     def keep_items(self, items: NDArray[np.bool_]) -> None:
         self.keep(items[self.item], items[self.promoted_item])
@@ -83,9 +76,8 @@ class _Journey:
 
 
 def load_dunnhumby(
-    folder: str | Path, *, level: str = "subcategory", filters: str = "sato2019", min_weeks: int | None = None,
-    visiting: str = "any",
-) -> PurchaseHistory:  # fmt: skip
+    folder: str | Path, *, level: str = "subcategory", filters: str = "sato2019", min_weeks: int | None = None
+) -> PurchaseHistory:
     """Purchases and mailer recommendations by week; a user who visits a store receives what its mailer shows.
 
     Args:
@@ -100,15 +92,11 @@ def load_dunnhumby(
             promoted, users and items with purchases in at least ten weeks, items bought both with and without a
             recommendation; a user is present in a week with a recommendation.
         min_weeks: instead of half of the weeks (``sato2019``) or ten (``sato2020``).
-        visiting: how "users visiting more than one store in at least five weeks" is read (``sato2019``): visits to
-            ``any`` store in five weeks; to ``two stores`` or more over all weeks, and visits in five; to
-            ``two stores a week`` or more in each of five weeks.
 
     Raises:
-        UserError: a missing file or column, an unknown level, filter or reading, or nothing left.
+        UserError: a missing file or column, an unknown level or filter, or nothing left.
     """
-    given = ((level, LEVELS, "level"), (filters, FILTERS, "filters"), (visiting, VISITING, "visiting"))
-    for value, known, name in given:
+    for value, known, name in ((level, LEVELS, "level"), (filters, FILTERS, "filters")):
         if value not in known:
             raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     journey = _read(Path(folder), level)
@@ -120,7 +108,7 @@ def load_dunnhumby(
         promoted = np.bincount(journey.promoted_item, minlength=n_items) / stores
         existed = at_least(journey.item, journey.week, n_items)
         least = n_weeks / 2 if min_weeks is None else min_weeks
-        users = journey.regulars(n_users, visiting)
+        users = journey.regulars(n_users)
         visits = journey.visits(users)
         items = (promoted >= 1) & (existed >= least)
         journey.keep(users[journey.user] & items[journey.item], items[journey.promoted_item])

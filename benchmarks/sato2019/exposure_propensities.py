@@ -1,9 +1,8 @@
 """Propensities of recommendation estimated from the recommendation log (Sato et al. 2019, section 5.1).
 
-Three models, as the paper has them: the share of periods in which an item was recommended (Ta-Feng), a logistic
-regression on what happened in the last four periods (Dunnhumby), and one on what users and items have in common (Xing).
-Each gives a function of (users, items, periods) for
-:meth:`recsim_mnar.log.exposures.Exposures.with_propensities`.
+Two models, as the paper has them: the share of periods in which an item was recommended (Ta-Feng), and a logistic
+regression on what happened in the last four periods (Dunnhumby). Each gives what
+:meth:`recsim_mnar.log.exposures.Exposures.with_propensities` takes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 
@@ -176,114 +174,6 @@ def _recent_of_item(
         design[list(periods)].reshape(-1, 3), np.minimum(shown[list(periods)], total).ravel(), total.ravel()
     )
     return RecentOfItem(_bounded(design @ coefficients, floor), coefficients, lags)
-
-
-# ------------------------------------------------------------------------------------------------------ what matches
-
-
-@dataclass(frozen=True)
-class Matches:
-    """Attributes that users and items share.
-
-    Attributes:
-        user_codes, item_codes: (U, K) and (I, K); equal codes match.
-        user_tokens, item_tokens: a set each; one token in common matches.
-    """
-
-    user_codes: NDArray[Any]
-    item_codes: NDArray[Any]
-    user_tokens: Sequence[frozenset[str]] = ()
-    item_tokens: Sequence[frozenset[str]] = ()
-
-    def of(self, users: NDArray[Any], items: NDArray[Any]) -> Floats:
-        """(n, K) or, with tokens, (n, K + 1): 1 where they match."""
-        same = self.user_codes[users] == self.item_codes[items]
-        if len(self.user_tokens):
-            common = [
-                not self.user_tokens[u].isdisjoint(self.item_tokens[i])
-                for u, i in zip(users.tolist(), items.tolist(), strict=True)
-            ]
-            same = np.concatenate([np.array(common, bool)[:, None], same], axis=1)
-        return same.astype(np.float64)
-
-    def of_items(self, items: NDArray[Any]) -> Matches:
-        """The same users beside these items alone, in this order."""
-        tokens = [self.item_tokens[i] for i in np.asarray(items).tolist()] if len(self.item_tokens) else ()
-        return Matches(self.user_codes, self.item_codes[items], self.user_tokens, tokens)
-
-
-@dataclass(frozen=True)
-class Matching:
-    """P(recommended) by what users and items have in common.
-
-    Attributes:
-        coefficients: of the constant and of each match.
-        matches: the attributes.
-        floor: propensities are kept within [floor, 1 - floor].
-    """
-
-    coefficients: Floats
-    matches: Matches
-    floor: float
-
-    def __call__(self, users: NDArray[Any], items: NDArray[Any], periods: NDArray[Any]) -> Floats:
-        """Propensities of cells; the same in every period."""
-        same = self.matches.of(np.asarray(users), np.asarray(items))
-        return _bounded(self.coefficients[0] + same @ self.coefficients[1:], self.floor)
-
-
-def matching(
-    exposures: Exposures,
-    periods: Sequence[int] | Ints,
-    matches: Matches,
-    *,
-    present: Any = None,
-    n_others: int = 1_000_000,
-    floor: float = 1e-6,
-    seed: int = 0,
-) -> Matching:
-    """Logistic regression of a recommendation on matches of attributes.
-
-    All recommended cells are used, and a weighted sample of the others, of which there are too many.
-
-    Args:
-        exposures: the log.
-        periods: of the training.
-        matches: the attributes.
-        present: (U, n_periods) who was there.
-        n_others: size of the sample of cells that were not recommended.
-        floor: propensities are kept within [floor, 1 - floor].
-        seed: of the sample.
-
-    Raises:
-        UserError: attributes of other users or items, nothing recommended, or everything.
-    """
-    if len(matches.user_codes) != exposures.n_users or len(matches.item_codes) != exposures.n_items:
-        raise UserError(
-            f"the attributes are of {len(matches.user_codes)} users and {len(matches.item_codes)} items, the exposures "
-            f"of {exposures.n_users} and {exposures.n_items}"
-        )
-    chosen = np.asarray(periods, np.int64)
-    there = _present(exposures, present)
-    rows = np.flatnonzero(np.isin(exposures.time, chosen) & exposures.recommended)
-    user, at = np.nonzero(there[:, chosen])
-    drawn = rng.uniforms(seed, rng.Stream.FIT, np.arange(n_others), 7)
-    pair = np.minimum((drawn * len(user)).astype(np.int64), len(user) - 1)
-    item = np.minimum(
-        (rng.uniforms(seed, rng.Stream.FIT, np.arange(n_others), 8) * exposures.n_items).astype(np.int64),
-        exposures.n_items - 1,
-    )
-    others = ~exposures.flags(user[pair], item, chosen[at[pair]])[0]
-    n_rest = len(user) * exposures.n_items - len(rows)
-    positive = matches.of(exposures.user[rows], exposures.item[rows])
-    negative = matches.of(user[pair][others], item[others])
-    weight = np.concatenate([np.ones(len(positive)), np.full(len(negative), n_rest / max(len(negative), 1))])
-    design = np.concatenate([np.ones((len(weight), 1)), np.concatenate([positive, negative])], axis=1)
-    patterns, place = np.unique(design, axis=0, return_inverse=True)
-    place = place.ravel()
-    total = np.bincount(place, weight).astype(np.float64)
-    came = np.bincount(place[: len(positive)], minlength=len(patterns)).astype(np.float64)
-    return Matching(logistic_of_groups(patterns, came, total), matches, floor)
 
 
 # ------------------------------------------------------------------------------------------------------------- shared

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 from dunnhumby import load_dunnhumby
-from exposure_propensities import matching, recent, shares
+from exposure_propensities import recent, shares
 from learn import Data
 from purchase_history import PurchaseHistory
 from semi import SOURCES, log_of
 from tafeng import load_tafeng
-from xing import load_matches, load_xing
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.uplift import EMPTY, evaluate_lists, halves
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 
-LOGS = {"dunnhumby": "dunnhumby", "category": "dunnhumby", "tafeng": "tafeng", "xing": "xing"}  # log: whose data
+LOGS = {"dunnhumby": "dunnhumby", "category": "dunnhumby", "tafeng": "tafeng"}  # log: whose data
 LEVELS = {"dunnhumby": "subcategory", "category": "category"}  # what an item of Dunnhumby is
 
 METRICS = ("uplift", "uplift_snips", "uplift_ips", "precision")
@@ -39,7 +38,6 @@ class RealLog:
         present: (U, P) who was there.
         items: (I,) names.
         n_test: periods of each evaluation.
-        matches: attributes that users and items share, where propensities are estimated from them.
     """
 
     name: str
@@ -47,7 +45,6 @@ class RealLog:
     present: Any
     items: Any
     n_test: int
-    matches: Any = None
 
     def at_least(self, periods: int) -> RealLog:
         """The items alone that were bought in so many periods."""
@@ -59,8 +56,7 @@ class RealLog:
         part = Exposures(
             item=new[x.item[rows]], **flags, n_users=x.n_users, n_items=int(keep.sum()), n_periods=x.n_periods
         )
-        matches = None if self.matches is None else self.matches.of_items(np.flatnonzero(keep))
-        return RealLog(self.name, part, self.present, np.asarray(self.items)[keep], self.n_test, matches)
+        return RealLog(self.name, part, self.present, np.asarray(self.items)[keep], self.n_test)
 
 
 class Window:
@@ -189,8 +185,6 @@ def phase(log: RealLog, which: str) -> tuple[Data, Window]:
 def propensities_of(log: RealLog, train: Any) -> list[Any]:
     """The paper's model of P(recommended), fitted on the training periods; where it has two readings, both."""
     x = log.exposures
-    if log.matches is not None:
-        return [matching(x, train, log.matches, present=log.present)]
     if LOGS[log.name] == "dunnhumby":
         return [recent(x, train, by=by, present=log.present) for by in ("item", "user")]
     return [shares(x, train, present=log.present)]
@@ -232,17 +226,12 @@ def history_of(name: str, files: dict[str, Path | None], **options: Any) -> Purc
         raise UserError(f"{name} needs --{source}: {SOURCES[source]}")
     if source == "dunnhumby":
         return load_dunnhumby(path, **{"level": LEVELS[name], **options})
-    if name == "xing":
-        return load_xing(path, **options)
     return load_tafeng(path, **options)
 
 
-def log_from(history: PurchaseHistory, name: str, n_test: int, folder: Path | None = None) -> RealLog:
-    """A log of a history; of Xing with what users and postings have in common, read from ``folder``."""
-    matches = None
-    if name == "xing" and folder is not None:
-        matches = load_matches(folder, history)
-    return RealLog(name, history.exposures(), history.present, np.asarray(history.items).astype(str), n_test, matches)
+def log_from(history: PurchaseHistory, name: str, n_test: int) -> RealLog:
+    """A log of a history."""
+    return RealLog(name, history.exposures(), history.present, np.asarray(history.items).astype(str), n_test)
 
 
 def made_up(name: str, n_test: int, *, n_users: int = 80, n_items: int = 60, n_periods: int = 12) -> RealLog:

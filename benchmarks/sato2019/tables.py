@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from _study import check_lines
+from _study import check_lines, table
 from analysis import OURS, checks, grid_edges, product_checks
 from argument import checks as equation_checks
 from learn import NEIGHBOURS, OF_THE_PAPER
@@ -19,7 +19,6 @@ LABELS = {
 }  # fmt: skip
 ITEMS = {"dunnhumby": "sub-categories", "category": "categories"}  # what an item of Dunnhumby is
 COUNTING = {"leave_out": "left out", "zero": "count 0", "half": "an empty half counts 0"}
-SHOWN = ("Uplift@10", "UpliftSNIPS@10", "Precision@10")
 ALL = "uplift_snips_zero"
 HALF = "uplift_snips_half"
 OTHER = "uplift_snips_user"
@@ -32,8 +31,7 @@ WORLDS = {
 
 def grid(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join(table(head, rows))
 
 
 def verdicts(checks: dict[str, bool]) -> str:
@@ -272,99 +270,6 @@ def items(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def visiting(result: dict[str, Any]) -> str:
-    """The readings of "visiting more than one store in at least five weeks"."""
-    rows = []
-    for reading, of in result["readings"].items():
-        popular = next(v for k, v in of["calibration"].items() if k.endswith("most bought"))
-        rows.append(
-            [reading, f"{of['users']:,}", *(f"{of['best'][empty]} of 6" for empty in EMPTY), f"{popular[0]:.2f}"]
-        )
-    head = ["visits", "users", *(f"best, {COUNTING[empty]}" for empty in EMPTY), "mean Z/e of the ten most bought"]
-    title = '# Dunnhumby: readings of "visiting more than one store in at least five weeks"'
-    return "\n".join([title, "", "One training each, settings chosen for the first.", "", grid(head, rows)])
-
-
-def order(result: dict[str, Any]) -> str:
-    rows = []
-    for m, row in result["rows"].items():
-        told = [(row[k][0], row[k][1], row[k][2]) for k in SHOWN]
-        values = [f"{a[0]:.4f} ±{a[1]:.4f} / {b[0]:.4f} ±{b[1]:.4f} (p = {p:.2f})" for a, b, p in told]
-        rows.append([name_of(m), *values, f"{row['change']:.4f}"])
-    head = ["method", *(f"{k}: ours / paper's" for k in SHOWN), "largest change of a class's share"]
-    lines = [f"# The order of the draws: ours and the paper's, {result['log']}", ""]
-    lines += [f"Mean and standard deviation over {result['seeds']} trainings, Welch's t.", "", grid(head, rows), ""]
-    return "\n".join([*lines, verdicts(result["checks"])])
-
-
-def whole_grid(result: dict[str, Any]) -> str:
-    rows = []
-    for m, row in result["rows"].items():
-        line = [name_of(m), f"{row['fits']} of {row['of']}"]
-        if "best" in row:
-            best = row["best"]
-            text = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in best["settings"].items())
-            line += [f"{best['score']:.4f}", text, f"{best['updates']:,}" if best["updates"] else ""]
-        else:
-            line += [""] * 3
-        line.append("" if row["by_search"] is None else f"{row['by_search']:.4f}")
-        if "test" in row:
-            first = row["test"]
-            line += [f"{first['uplift'][0]:.4f}", f"{first['uplift_snips'][0]:.4f} ({100 * first['left_out']:.0f} %)"]
-        else:
-            line += [""] * 2
-        rows.append(line)
-    head = ["method", "fits", "best Uplift@10, validation", "settings", "updates", "of the staged search (d = 32)",
-            "Uplift@10, test", "UpliftSNIPS@10, test (left out)"]  # fmt: skip
-    fits, total = (sum(row[k] for row in result["rows"].values()) for k in ("fits", "of"))
-    text = f"Rate {result['rate']:g}: {fits} of {total} fits, d = 100, {result['minutes']:.0f} CPU minutes; "
-    lines = ["# The paper's whole grid on Ta-Feng", "", text + f"{result['early']} are best at their first look."]
-    return "\n".join([*lines, "", grid(head, rows)])
-
-
-def readings(result: dict[str, Any]) -> str:
-    """The readings of the semi-synthetic worlds: sizes, methods searched, methods trained as published."""
-    worlds, metrics = result["worlds"], result["metrics"]
-    told = result["published"]["semisynthetic"]["dunnhumby-personalised"]
-    of = ["mean Y", "mean Z", "mean tau", "random CP@K", *(f"oracle {k}" for k in metrics[:-1])]
-    spread = ["users shown more than 90 % of the items", "cells recommended with certainty"]
-    rows = [
-        [
-            plural(name),
-            *(f"{w['world'][k]:.4f}" for k in of),
-            *(f"{w['world'][k]:.3f}" if k in w["world"] else "" for k in spread),
-        ]
-        for name, w in worlds.items()
-    ]
-    parts = ["# Readings of the semi-synthetic worlds", "", grid(["world", *of, *spread], rows), ""]
-    parts += ["The study's own search, true propensities, mean over test logs ± half of the 95 % interval:", ""]
-    rows = []
-    for name, w in worlds.items():
-        for method, row in w.get("rows", {}).items():
-            values = [cell(row, k, 3 if k == len(metrics) - 1 else 4) for k in range(len(metrics))]
-            pick = w["chosen"][method]
-            edges = edges_of(pick, method, result["settings"])
-            rows.append([plural(name), name_of(method), *values, known(told, method), edges])
-    parts += [grid(["world", "method", *metrics, "published (PropCare)", "at the edge of the search"], rows), ""]
-    parts += ["Trained as the published code does, with the settings that its README prints:", ""]
-    rows = []
-    for name, w in worlds.items():
-        for method, trainings in w.get("trained", {}).items():
-            asked, ran = trainings["asked"], trainings["updates"]
-            count = f"{ran / 1e6:g} M" + ("" if ran == asked else f" of {asked / 1e6:g} M")
-            values = [cell(trainings["row"], k, 3 if k == len(metrics) - 1 else 4) for k in range(len(metrics))]
-            best = max(trainings["curve"], key=lambda pair: pair[1])
-            text = f"{best[1]:.4f} at {best[0] / 1e6:g} M"
-            rows.append([plural(name), name_of(method), str(trainings["n"]), count, *values, known(told, method), text])
-    head = ["world", "method", "trainings", "updates", *metrics, "published (PropCare)", f"best look, {metrics[0]}"]
-    return "\n".join([*parts, grid(head, rows)])
-
-
-def known(told: dict[str, Any], method: str) -> str:
-    """Published values, a dash where one is not at hand."""
-    return " / ".join("-" if v is None else f"{v:g}" for v in told[method]) if method in told else ""
-
-
 def left_out(of: dict[str, Any]) -> str:
     """Share of user-periods without an estimate, and periods in which nobody has one, mean over trainings."""
     empty = of["periods_without"]
@@ -413,6 +318,5 @@ def plural(name: str) -> str:
 
 TEXTS = {
     "illustration": illustration, "equations": equations, "statistics": statistics, "semisynthetic": semisynthetic,
-    "readings": readings, "dunnhumby": log, "category": log, "tafeng": log, "visiting": visiting, "density": density,
-    "product": product, "order": order, "grid": whole_grid,
+    "dunnhumby": log, "category": log, "tafeng": log, "density": density, "product": product,
 }  # fmt: skip

@@ -37,7 +37,7 @@ def modules_of(monkeypatch):
 def sato(modules_of):
     return modules_of(
         "sato2019", "run", "tables", "pictures", "learn", "semi", "logs", "analysis", "real", "density", "argument",
-        "procedure", "readings", "results",
+        "results",
     )  # fmt: skip
 
 

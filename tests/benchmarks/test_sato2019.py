@@ -214,7 +214,7 @@ def test_what_is_missing_gets_one_line(sato, capsys, tmp_path):
         assert text in error
         assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
-    for given in (["moon"], ["grid", "--methods", "foo"]):
+    for given in (["moon"], ["semisynthetic", "--worlds", "foo"]):
         with pytest.raises(SystemExit, match="2"):
             sato["run"].main([*given, *out])
         error = capsys.readouterr().err

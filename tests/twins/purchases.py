@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from recsim_mnar import rng
@@ -63,23 +61,4 @@ def rows(world, seed, user):
         out += [(period, "bandit", i, probability[i], outcomes(world, seed, user, period, i)[1]) for i in shown]
         rest = [i for i in range(world.n_items) if i not in shown]
         out += [(period, "organic", i, None, None) for i in rest if outcomes(world, seed, user, period, i)[0]]
-    return out
-
-
-def published_propensities(preference, n_recommended, exponent, cap=1e-6):
-    """Rows of (user, item) sorted by user and preference, both descending; row r has the rank r // n_users + 1."""
-    n_users, n_items = len(preference), len(preference[0])
-    rows = [(u, p, i) for u, row in enumerate(preference) for i, p in enumerate(row)]
-    rows.sort(key=lambda row: (-row[0], -row[1]))
-    total = sum((k + 1) ** -exponent for k in range(n_items))
-    e = [(r // n_users + 1) ** -exponent / total * n_recommended for r in range(len(rows))]
-    while True:
-        e = [min(p, 1.0) for p in e]
-        mean = math.fsum(e) / n_users
-        if round(mean) >= n_recommended:
-            break
-        e = [p * n_recommended / mean for p in e]
-    out = [[0.0] * n_items for _ in range(n_users)]
-    for (u, _, i), p in zip(rows, e, strict=True):
-        out[u][i] = min(max(p, cap), 1 - cap)
     return out

@@ -1,0 +1,151 @@
+"""The benchmark of Sato et al. 2019: density, cells and their intervals, equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recsim_mnar.estimators.uplift import top_items
+from recsim_mnar.policies.slates import draw
+from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
+
+N_USERS, N_ITEMS = 30, 20
+
+
+def test_what_is_judged_without_all_cells_is_what_a_window_judges(sato, log, drawn_scores):
+    data, window = sato["logs"].phase(log, "test")
+    for seed in range(3):
+        lists = top_items(drawn_scores(seed), 4)
+        told, ours = window.estimates(lists), sato["logs"].judged(data.exposures, lists, window.periods, log.present)
+        for metric in ("uplift", "uplift_snips", "precision"):
+            np.testing.assert_allclose(ours[metric], told[metric], rtol=1e-5)
+        assert (ours["left_out"], ours["periods_without"]) == (told["left_out"], told["periods_without"])
+    nobody = np.zeros_like(log.present)
+    nobody[0, :] = True
+    shown = np.flatnonzero(window.exposures.flags(0, np.arange(N_ITEMS), window.periods[0])[0])
+    alone = sato["logs"].judged(data.exposures, np.tile(shown[:1], (N_USERS, 1)), window.periods[:1], nobody)
+    assert np.isnan(alone["uplift"][0])
+    assert (alone["left_out"], alone["periods_without"]) == (1.0, 1)
+
+
+def test_lists_without_all_scores_are_those_of_all_scores(sato, log, settings):
+    learn = sato["learn"]
+    data, _ = sato["logs"].phase(log, "validation")
+    given = ("ulbpr", {"rate": 0.01}, data, settings["training"])
+    whole = learn.fit(*given, seed=1).scores
+    np.testing.assert_array_equal(learn.fit(*given, seed=1, listed=4).scores, top_items(whole, 4))
+
+
+def test_items_bought_in_enough_periods_are_kept(sato, log):
+    x, part = log.exposures, log.at_least(5)
+    existed = np.array([len(np.unique(x.time[x.purchased & (x.item == i)])) for i in range(N_ITEMS)])
+    assert 0 < (existed >= 5).sum() < N_ITEMS
+    np.testing.assert_array_equal(part.items, np.asarray(log.items)[existed >= 5])
+    for t in range(x.n_periods):
+        for ours, theirs in zip(part.exposures.dense(t), x.dense(t), strict=True):
+            np.testing.assert_array_equal(ours, theirs[:, existed >= 5])
+
+
+def test_cells_are_what_the_window_says_of_each_training(sato, log, settings, tmp_path, monkeypatch):
+    """Six cells under three countings: the means are the window's, the differences those of the means."""
+    real = sato["real"]
+    picks = {m: {"settings": {"rate": 0.01}, "updates": 2_000} for m in sato["learn"].OF_THE_PAPER}
+    found = real.test(log, settings, tmp_path, picks, 2)
+    lengths = settings["real"]["lengths"]
+    assert len(found["cells"]) == 3 * 2 * len(lengths)
+    for empty in ("leave_out", "zero", "half"):
+        for n in map(str, lengths):
+            for metric in ("uplift", "uplift_snips"):
+                cell = found["cells"][f"{metric}/{empty}/{n}"]
+                own = found["rows"]["ulbpr"]["estimates"][n]
+                told = own[metric][0] if empty == "leave_out" else own[f"{metric}_{empty}"]
+                assert cell["means"]["ulbpr"] == pytest.approx(told, abs=1e-6)
+                assert cell["other"] not in ("ulrmf", "ulbpr")
+                value, low, high = cell["ulbpr"]
+                assert value == pytest.approx(cell["means"]["ulbpr"] - cell["means"][cell["other"]])
+                assert low < value < high
+    assert real.trainings("cubn", settings) == 1
+    text = sato["tables"].items({"dunnhumby": found, "category": found})
+    assert text.count("| UpliftSNIPS@5 |") == 2
+    assert "| categories |" in text
+
+
+def test_intervals_of_paired_differences_cover(sato):
+    """Users and trainings drawn anew: the 95 % interval covers the truth in 95 % of draws."""
+    analysis, g = sato["analysis"], np.random.default_rng(11)
+    n_users, n_periods, n_trainings, n_draws, truth = 120, 3, 5, 600, 0.3
+    user, period = (x.ravel() for x in np.mgrid[:n_users, :n_periods])
+    covered = alone = 0
+    for _ in range(n_draws):
+        taste = 3.0 * g.normal(size=n_users)[user]  # what a user has in common under all methods
+        parts = []
+        for shift in (truth, 0.0):
+            own = g.normal(size=n_users)[user] * 0.5  # of the method
+            level = g.normal(scale=0.15, size=(n_trainings, 1))
+            values = shift + taste + own + level + g.normal(scale=0.5, size=(n_trainings, len(user)))
+            values[g.random(values.shape) < 0.1] = np.nan
+            parts.append(analysis.training_parts(values, user, period))
+        _, low, high = analysis.paired_difference(*parts)
+        covered += low <= truth <= high
+        users_alone = analysis.paired_difference(*((m.mean(keepdims=True), i) for m, i in parts))
+        alone += users_alone[1] <= truth <= users_alone[2]
+    error = np.sqrt(0.05 * 0.95 / n_draws)
+    assert covered / n_draws == pytest.approx(0.95, abs=4 * error)
+    assert alone / n_draws < 0.95 - 4 * error  # an interval over users alone would not
+
+
+def test_settings_at_the_edge_of_a_grid_are_named(sato):
+    grids = {"rate": [1e-3, 1e-2, 1e-4], "penalty": [1e-2, 1e-3, 1e-4], "alpha": [0.0, 1.0], "distance": ["l1", "l2"]}
+
+    def edges(settings, updates=3, grids=grids):
+        return sato["analysis"].grid_edges({"settings": settings, "updates": updates}, grids, 16)
+
+    assert edges({"rate": 1e-4, "penalty": 1e-3, "alpha": 1.0, "distance": "l2"}) == ["rate 0.0001"]
+    assert edges({"rate": 1e-2, "penalty": 1e-2}, 16) == ["rate 0.01", "penalty 0.01", "all updates"]
+    assert edges({"rate": 1e-3, "penalty": 1e-3, "alpha": 0.0}, None, {**grids, "rate": [1e-3]}) == []
+
+
+def test_equations_7_and_8_are_shares_of_the_drawn_classes(sato):
+    world = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=-2.0, effect=1.5))
+    n, n_periods = 300, 60
+    told = sato["argument"].equations(world, n, 4)
+    users, e = np.arange(n), world.deployed_propensities(4, np.arange(n))
+    counts = np.zeros(5)
+    for t in range(n_periods):
+        tu = world.hidden_classes(4, users, t) == 1
+        control, treated = world.potential_outcomes(4, users, t)
+        z = draw(4, users, t, e, world.params)
+        y = np.where(z, treated, control)
+        sets = (~z & ~y, tu, tu & ~z & ~y, z & y, tu & z & y)
+        counts += [x.sum() for x in sets]
+    nrnp, tu, both, rp, tu_rp = counts
+    cells = n * 40 * n_periods
+    for name, share, size in (
+        ("NR-NP", nrnp / cells, cells), ("TU", tu / cells, cells), ("TU in NR-NP", both / cells, cells),
+        ("TU given NR-NP", both / nrnp, nrnp), ("TU given R-P", tu_rp / rp, rp),
+    ):  # fmt: skip
+        assert told[name] == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / size)), name
+    few = sato["argument"].equations(PurchasesWorld(PurchasesParams(base=-5.0)), n)
+    assert all(sato["argument"].checks({"few": few}).values())
+    harm = PurchasesWorld(PurchasesParams(n_items=40, slate_size=8, base=1.0, effect=-1.5, deployment="uniform"))
+    told = list(sato["argument"].checks({"harm": sato["argument"].equations(harm, n)}).values())
+    assert not told[0]  # most items are bought anyway
+    assert not told[3]
+
+
+def test_the_headline_of_models_chosen_by_what_judges_them(sato):
+    """Made-up rows: RecResp leads by its own choice, and not where the models are chosen by the counting."""
+    names = sato["learn"].OF_THE_PAPER
+
+    def row(value):
+        return {"estimates": {"10": {m: [value, 0.1] for m in ("uplift", "uplift_snips")} | {
+            f"{m}_{empty}": value for m in ("uplift", "uplift_snips") for empty in ("zero", "half")
+        }}}  # fmt: skip
+
+    rows = {m: row(0.1) for m in names} | {"recresp": row(0.3), "ulbpr": row(0.2)}
+    analysis = sato["analysis"]
+    assert [analysis.headline(rows, ["10"], empty) for empty in ("leave_out", "zero", "half")] == [0, 0, 0]
+    assert list(analysis.headlines(rows, ["10"]).values()) == [False] * 3
+    rows |= {"recresp, by zero": row(0.15), "ulbpr, by zero": row(0.25), "ulrmf, by half": row(0.1)}
+    told = {text: ok for text, ok in analysis.headlines(rows, ["10"]).items() if "chosen so" in text}
+    assert list(told.values()) == [True, False]
