@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report import figures

@@ -19,10 +19,9 @@ from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.column_files import LogColumns
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.own_log.weights import WeighedLog
+from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.judgement import Ranking, Target, judge
-from recsim_mnar.protocols.popularity import popularity
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.report.advice_page import write_advice
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.log_page import write_log_page

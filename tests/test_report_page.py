@@ -11,10 +11,8 @@ import shlex
 
 import pytest
 
-from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.judgement import Ranking, Target, judge
-from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.setup import Setup
+from recsim_mnar.protocols.comparison import Comparison, Setup
+from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.report.downloads import MOST_BYTES, downloads_of, together
 from recsim_mnar.report.finding import finding_of, shade, state
 from recsim_mnar.report.judged_figures import judged_figures

@@ -18,7 +18,7 @@ from scipy import stats
 from test_cli import fails, run
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.protocols.setup import Setup
+from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.runs import versions
 from recsim_mnar.runs.folder import RunFolder, differences

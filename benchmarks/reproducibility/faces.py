@@ -37,8 +37,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_file import estimate_file
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
+from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.replays.probabilities import replay_with_support
 from recsim_mnar.report.files import untimed
 from recsim_mnar.runs.files import write_json

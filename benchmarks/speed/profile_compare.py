@@ -22,7 +22,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import recsim_mnar  # noqa: E402  (threads are set before numpy is loaded)
-from recsim_mnar.protocols.setup import Setup  # noqa: E402
+from recsim_mnar.protocols.comparison import Setup  # noqa: E402
 
 PRESETS = ("jeunen2019", "quick", "recogym-v1")
 

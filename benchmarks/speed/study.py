@@ -33,7 +33,7 @@ print(len(loaded), *loaded)
 
 STAGES = """
 import json, sys, time
-from recsim_mnar.protocols.setup import Setup
+from recsim_mnar.protocols.comparison import Setup
 found = []
 for catalogue in range(-1, int(sys.argv[1])):
     setup = Setup("sessions", "jeunen2019", params={"catalogue_seed": catalogue + 1}).resolved()

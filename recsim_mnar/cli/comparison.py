@@ -26,8 +26,7 @@ from recsim_mnar.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from recsim_mnar.kernels.memory import MemoryLimit
-    from recsim_mnar.protocols.comparison import Comparison
-    from recsim_mnar.protocols.setup import Resolved, Setup
+    from recsim_mnar.protocols.comparison import Comparison, Resolved, Setup
 
 Report = Callable[[str], None]
 
@@ -164,7 +163,7 @@ def study(settings: Path, catalogues: int | None, json_output: JsonOutput, **opt
 
 def setup_of(options: dict[str, Any]) -> Setup:
     """What the flags say, looked up once so that a slip is found before any work."""
-    from recsim_mnar.protocols.setup import Setup
+    from recsim_mnar.protocols.comparison import Setup
 
     given = {name: options[name] for name in OPTION_FLAGS if options[name] is not None}
     if options["metrics"] is not None:
@@ -243,8 +242,8 @@ def _in_world(options: dict[str, Any], report: Report) -> tuple[Comparison, dict
 
 def _study(command: str, arguments: dict[str, Any], options: dict[str, Any], json_output: JsonOutput) -> None:
     """Run a study of these arguments, write its folder and print what it says."""
+    from recsim_mnar.protocols.comparison import Setup
     from recsim_mnar.protocols.records import plain
-    from recsim_mnar.protocols.setup import Setup
     from recsim_mnar.report.study_page import study_table, write_study
     from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.studies import run_study

@@ -20,11 +20,52 @@ from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.popularity import popularity
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.items import map_shards, users_at_once
 from recsim_mnar.worlds.base import World
+
+GROUPS = 10
+"""Of items, by their place in the order of popularity."""
+VIEWS, RECOMMENDATIONS = "views", "recommendations"
+
+Counts = NDArray[np.int64]
+
+
+def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[dict[str, Any]]:
+    """Shares of views and of recommendations by groups of items, the most viewed first.
+
+    Args:
+        views: (n_items,) by which items are ranked; equal ones by their number.
+        recommended: (n_items,) how often each item was recommended, by agent.
+
+    Returns:
+        Rows of JSON types, those of the views first: ``what`` (views or recommendations), ``agent`` (empty for
+        views), ``first_rank`` and ``last_rank`` of a group of items, ``share`` of all that fell on it, and ``items``,
+        how many of the group's items were met at all. None where nothing was viewed.
+    """
+    if not views.sum():
+        return []
+    order = np.argsort(-views, kind="stable")
+    ends = np.linspace(0, len(views), min(GROUPS, len(views)) + 1).round().astype(int)
+    rows = []
+    for what, agent, counts in ((VIEWS, "", views), *((RECOMMENDATIONS, *each) for each in recommended.items())):
+        ranked = counts[order]
+        total = int(ranked.sum())
+        for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            group = ranked[first:last]
+            rows.append(
+                {
+                    "what": what,
+                    "agent": agent,
+                    "first_rank": first + 1,
+                    "last_rank": last,
+                    "share": int(group.sum()) / total if total else 0.0,
+                    "items": int(np.count_nonzero(group)),
+                }
+            )
+    return rows
+
 
 Floats = NDArray[np.float64]
 

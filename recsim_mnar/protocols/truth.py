@@ -14,9 +14,8 @@ import numpy as np
 from recsim_mnar.estimators.intervals.limits import ratio_interval
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.protocols.ab_test import Floats, rate_of, run_arm
-from recsim_mnar.protocols.judgement import ratio_influence, with_half_widths
 from recsim_mnar.protocols.long_run import asks_at_occasions, interval, long_run
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import Record, ratio_influence, with_half_widths
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.base import World
 

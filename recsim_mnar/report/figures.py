@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_mnar.errors import visible
+from recsim_mnar.protocols.base import Picture
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.experiment import Picture
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.report.style import CYCLE, INK, LINE, TRUTH
 from recsim_mnar.report.tables import has_interval, heading

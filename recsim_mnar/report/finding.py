@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.judgement import COSTS, INDISTINGUISHABLE, Judgement, half_width, headline
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import COSTS, INDISTINGUISHABLE, Judgement, Record, half_width, headline
 
 DEEPEST = 0.10
 """Share of the best value at which the colour of a cost is deepest."""

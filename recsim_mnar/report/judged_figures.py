@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.judgement import Judgement, half_width
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import Judgement, Record, half_width
 from recsim_mnar.report.figures import Figure, axes_of, colour_of, label_of, sampling_limits, svg_of
 from recsim_mnar.report.style import CYCLE, INK, LINE, TRUTH
 from recsim_mnar.report.tables import has_interval, heading

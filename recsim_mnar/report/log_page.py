@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers
-from recsim_mnar.protocols.popularity import popularity
+from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.report.downloads import downloads_of, together
 from recsim_mnar.report.figures import Figure, axes_of, svg_of
 from recsim_mnar.report.popularity import popularity_figure
@@ -63,7 +63,7 @@ def summary_of(found: LogNumbers) -> dict[str, Any]:
 
 
 def popularity_rows(found: LogNumbers) -> list[dict[str, Any]]:
-    """See :func:`recsim_mnar.protocols.popularity.popularity`; none where nothing was met or nothing shown."""
+    """See :func:`recsim_mnar.protocols.ab_test.popularity`; none where nothing was met or nothing shown."""
     if not (found.n_views and found.n_shown):
         return []
     n_items = max(len(found.views), len(found.shown), _n_items(found))

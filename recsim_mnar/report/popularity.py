@@ -16,7 +16,7 @@ def popularity_figure(rows: Sequence[dict[str, Any]], where: str = "A/B test") -
     """Shares of views and of recommendations over groups of items, the most viewed first.
 
     Args:
-        rows: of :func:`recsim_mnar.protocols.popularity.popularity`.
+        rows: of :func:`recsim_mnar.protocols.ab_test.popularity`.
         where: things were recommended, for the caption.
     """
     lines: dict[str, list[dict[str, Any]]] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import printable
-from recsim_mnar.protocols.judgement import BEST, COSTS, INDISTINGUISHABLE
+from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE
 from recsim_mnar.report.downloads import downloads_of
 from recsim_mnar.report.figures import Figure, axes_of, label_of, svg_of
 from recsim_mnar.report.files import write_results

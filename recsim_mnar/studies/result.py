@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.protocols.judgement import BEST, INDISTINGUISHABLE, OUTCOMES, as_subject
+from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, as_subject
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
-from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.runs.files import refuse_link, sweep, write_json
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
@@ -49,7 +49,7 @@ def run_study(
     """Compare over catalogues.
 
     Args:
-        worlds: names, or tables of :class:`recsim_mnar.protocols.setup.Setup`'s fields (``world``, ``preset``,
+        worlds: names, or tables of :class:`recsim_mnar.protocols.comparison.Setup`'s fields (``world``, ``preset``,
             ``params``, ``agents``, ...), whose own agents, protocols and options come first.
         agents: names or ``package.module:Class``; each world's own list where None.
         protocols: likewise.

@@ -46,7 +46,7 @@ class World(abc.ABC):
         in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
         simulated_by: ``package.module:function`` that writes a log into a folder, see
             :mod:`recsim_mnar.simulation.named`; empty: as worlds of its kind are.
-        compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.experiment.Experiment` that compares
+        compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.base.Experiment` that compares
             recommenders in it; empty: as in worlds of its kind.
         params: what defines it.
         n_items: number of items; actions are 0 .. n_items - 1.

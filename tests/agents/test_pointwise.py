@@ -17,7 +17,7 @@ from recsim_mnar.agents.purchases.uplift import ULBPR, ULRMF
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies.storage import Stored
-from recsim_mnar.protocols.uplift.lists import purchases_as_views, trained, until
+from recsim_mnar.protocols.uplift.protocols import purchases_as_views, trained, until
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.testing import PolicyContract
 from twins.purchases_log import purchase_log, small_exposures

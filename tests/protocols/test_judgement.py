@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.protocols.judgement import (
+from recsim_mnar.protocols.records import (
     BEST,
     COSTS,
     INDISTINGUISHABLE,
     Ranking,
+    Record,
     Target,
     half_width,
     headline,
@@ -20,7 +21,6 @@ from recsim_mnar.protocols.judgement import (
     paired_half_widths,
     with_paired_differences,
 )
-from recsim_mnar.protocols.records import Record
 
 GAIN, LOSS = Target("ctr", "CTR"), Target("mse", "MSE", larger=False)
 

@@ -12,9 +12,8 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.comparison import experiment_of
+from recsim_mnar.protocols.comparison import Setup, experiment_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
-from recsim_mnar.protocols.setup import Setup
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
 

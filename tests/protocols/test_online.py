@@ -18,9 +18,8 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.ab_test import ab_test
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
-from recsim_mnar.protocols.judgement import BEST, COSTS, Ranking, Target, judge
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import BEST, COSTS, Ranking, Record, Target, judge
 from recsim_mnar.protocols.truth import truth
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world

@@ -13,11 +13,9 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.interactions import compare_interactions
-from recsim_mnar.protocols.interactions.best import leaders
-from recsim_mnar.protocols.interactions.by_time import recall_and_ndcg, split_by_time
-from recsim_mnar.protocols.interactions.conclusion import Ranked, conclusion
-from recsim_mnar.protocols.interactions.facts import facts_of
-from recsim_mnar.protocols.interactions.top_lists import NONE, recommended, top_items
+from recsim_mnar.protocols.interactions.comparison import facts_of
+from recsim_mnar.protocols.interactions.conclusion import Ranked, conclusion, leaders
+from recsim_mnar.protocols.interactions.top_lists import NONE, recall_and_ndcg, recommended, split_by_time, top_items
 from recsim_mnar.protocols.leave_one_out.protocol import gains
 from recsim_mnar.rng import Stream, uniforms
 
@@ -256,7 +254,7 @@ def test_candidates_follow_repeats(tmp_path):
     [(("a",), ("a",), "a alone"), (("a",), ("b",), "contradict"), (("a", "b"), ("b", "a"), "any of a, b")],
 )
 def test_both_protocols_together(one, other, said):
-    from recsim_mnar.protocols.interactions.best import Leaders
+    from recsim_mnar.protocols.interactions.conclusion import Leaders
 
     ranked = [
         Ranked(protocol, "ndcg@10", Leaders(names[0], names[1:], 500))

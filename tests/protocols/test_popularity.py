@@ -10,7 +10,7 @@ import pytest
 
 from recsim_mnar.cli import main
 from recsim_mnar.log.table import Log
-from recsim_mnar.protocols.popularity import popularity
+from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.report.popularity import popularity_figure
 
 

@@ -13,13 +13,10 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.exposures import Exposures
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
-from recsim_mnar.protocols.judgement import Ranking, Target, judge
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import Ranking, Record, Target, judge
 from recsim_mnar.protocols.uplift import PurchasesExperiment, UpliftSettings
-from recsim_mnar.protocols.uplift.ab_test import one_period
 from recsim_mnar.protocols.uplift.comparison import METRICS, TRAINED, uplift_headline
-from recsim_mnar.protocols.uplift.lists import purchases_as_views, until
-from recsim_mnar.protocols.uplift.metrics import title
+from recsim_mnar.protocols.uplift.protocols import one_period, purchases_as_views, title, until
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.purchases import PurchasesParams, PurchasesWorld
 

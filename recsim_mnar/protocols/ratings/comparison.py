@@ -15,10 +15,8 @@ from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import fitted
-from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.experiment import Experiment, Holds, Picture
-from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
-from recsim_mnar.protocols.ratings.revealed import (
+from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
+from recsim_mnar.protocols.ratings.estimates import (
     ERRORS,
     Revealed,
     balance_notes,
@@ -28,7 +26,7 @@ from recsim_mnar.protocols.ratings.revealed import (
     propensity_fit,
     reveal,
 )
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import Judgement, Record, Target, headline, with_paired_differences
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import checked_users
 from recsim_mnar.simulation.items import simulate

@@ -1,15 +1,159 @@
-"""Naive, IPS and SNIPS estimates of MSE, MAE and DCG@k as protocols (Schnabel et al. 2016, equations 3, 4 and 6)."""
+"""Naive, IPS and SNIPS estimates from revealed ratings as protocols (Schnabel et al. 2016, equations 3, 4 and 6)."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.ratings import check_propensities, estimate_ratings
+from recsim_mnar.estimators.propensities import LIMITS, balance, naive_bayes, popularity
+from recsim_mnar.estimators.ratings import Loss, check_propensities, estimate_ratings, loss, ranks
+from recsim_mnar.log import schema
+from recsim_mnar.log.ratings import Floats, Ratings
+from recsim_mnar.log.table import Log
+from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.ratings.revealed import Revealed
 from recsim_mnar.protocols.records import Record
+from recsim_mnar.rng import Stream, uniforms
+from recsim_mnar.worlds.ratings.observation import observe
+from recsim_mnar.worlds.ratings.world import RatingsWorld
+
+ERRORS = ("mse", "mae")
+"""Losses of predicted ratings, which only agents that predict ratings have."""
+
+Fit = Callable[[Ratings, NDArray[np.int64]], Floats]
+
+_BATCH_CELLS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """Revealed ratings, the truth behind them, and what every agent makes of the users.
+
+    Attributes:
+        matrix: (U, I) all ratings: truth.
+        ratings: the revealed ones that estimates read, n of them.
+        known: (n,) propensities with which they were revealed.
+        estimated: how they are estimated from data, a fit that :func:`estimate_ratings` repeats in resamples.
+        losses: by agent and metric, delta of every cell.
+    """
+
+    matrix: Floats
+    ratings: Ratings
+    known: Floats
+    estimated: Fit
+    losses: dict[str, dict[str, Loss]]
+
+
+def reveal(world: RatingsWorld, users_seed: int, n_users: int, seed: int) -> tuple[Floats, Ratings, Floats]:
+    """All ratings of the users of a seed, those revealed in a draw of its own, and their propensities.
+
+    The draw is independent of what agents learnt from, so that the propensity of a cell is the same whether its rating
+    was learnt from or not.
+    """
+    users = np.arange(n_users)
+    matrix = np.asarray(world.ratings_of(users_seed, users), np.float64)
+    p = world.propensities_of(users, matrix)
+    revealed = observe(p, seed)
+    ratings = Ratings.from_dense(matrix, revealed)
+    return matrix, ratings, ratings.at(p, "the propensities")
+
+
+def log_of(ratings: Ratings, propensities: Floats, provenance: dict[str, Any]) -> Log:
+    """Revealed ratings as organic rows."""
+    order = np.lexsort((ratings.items, ratings.users))
+    user = ratings.users[order]
+    first = np.searchsorted(user, user)
+    step = np.arange(len(user)) - first
+    columns: dict[str, NDArray[Any]] = {
+        "user": user,
+        "step": step,
+        "time": step.astype(np.float64),
+        "event": np.full(len(user), schema.ORGANIC),
+        "item": ratings.items[order],
+        "reward": ratings.values[order],
+        "observation_propensity": np.asarray(propensities)[order],
+    }
+    return Log(columns, provenance)
+
+
+def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int, seed: int) -> Fit:
+    """How propensities of revealed ratings are estimated (section 5.1 of Schnabel et al. 2016).
+
+    Args:
+        ratings: revealed.
+        matrix: (U, I) truth, from which the random ratings are read.
+        method: "naive_bayes", from ``n_random`` ratings of cells drawn uniformly, or "popularity" of the item.
+        n_random: see ``method``.
+        seed: of the cells.
+    """
+    if method == "popularity":
+        return _popularity
+    draws = np.arange(n_random)
+    cells = (uniforms(seed, Stream.PROTOCOL, draws, 0) * matrix.size).astype(np.int64)
+    return naive_bayes(ratings, matrix.ravel()[cells])
+
+
+def _popularity(ratings: Ratings, users: NDArray[np.int64]) -> Floats:
+    return popularity(ratings)
+
+
+def balance_notes(own: Revealed, train: Log) -> list[str]:
+    """Balance of what users revealed earlier, how many ratings and how high; why there is none for naive Bayes."""
+    if own.estimated is not _popularity:
+        return [f"Naive Bayes has propensities of revealed ratings only, so no covariate can be compared. {LIMITS}"]
+    earlier = train.organic()
+    counts = np.bincount(earlier["user"], minlength=own.ratings.n_users)
+    sums = np.bincount(earlier["user"], earlier["reward"], own.ratings.n_users)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), sums.sum() / max(counts.sum(), 1))
+    names = ("ratings that the user revealed before", "their mean")
+    found = balance(own.ratings, popularity(own.ratings), np.stack([counts, means], axis=1), names=names)
+    return ["Balance of the estimated propensities, simultaneous 95 % intervals:", *str(found).splitlines()]
+
+
+def predictions(policy: Policy, log: Log, n_users: int) -> Floats:
+    """(U, I) scores of users 0 .. U - 1, who have revealed what the training log says.
+
+    Raises:
+        UserError: a score is not a number.
+    """
+    organic = log.organic()
+    owner, items, values = organic["user"], organic["item"], organic["reward"]
+    out = np.empty((n_users, policy.n_items))
+    step = max(1, _BATCH_CELLS // policy.n_items)
+    for first in range(0, n_users, step):
+        users = np.arange(first, min(first + step, n_users))
+        policy.reset_training_users(users, users)
+        a, b = np.searchsorted(owner, [first, users[-1] + 1])
+        observe_events(policy, owner[a:b], items[a:b], values[a:b])
+        out[users] = policy.scores(users)
+        policy.forget(users)
+    if np.isnan(out).any():
+        raise UserError(f"agent {policy.name!r}: a score is not a number")
+    return out
+
+
+def losses_of(policy: Policy, scores: Floats, k: int, seed: int) -> dict[str, Loss]:
+    """DCG@k of an agent's ranking, and the errors of its predictions where it predicts ratings.
+
+    Args:
+        policy: whose scores these are.
+        scores: (U, I); -inf ranks last.
+        k: of DCG.
+        seed: of the draws that break ties.
+    """
+    finite = np.isfinite(scores)
+    lowest = float(scores[finite].min()) if finite.any() else 0.0
+    filled = np.where(finite, scores, lowest - 1.0)
+    found = {f"dcg@{k}": loss("dcg@k", filled, k=k, ranking=ranks(filled, seed=seed))}
+    if policy.predicts_ratings:
+        found |= {metric: loss(metric, filled) for metric in ERRORS}
+    return found
 
 
 class RatingEstimate(Protocol):

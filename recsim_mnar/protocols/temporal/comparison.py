@@ -19,10 +19,8 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
-from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.experiment import Experiment, Picture
-from recsim_mnar.protocols.judgement import Target, with_paired_differences
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.base import Experiment, Picture, Trial
+from recsim_mnar.protocols.records import Record, Target, with_paired_differences
 from recsim_mnar.protocols.temporal.weighing import SCHEMES, AfterCampaigns, Hits, notes
 from recsim_mnar.simulation.named import DEPLOYED_NAMES
 from recsim_mnar.simulation.platform import additions_log, lists_of, opened, platform_log, run_campaigns

@@ -21,13 +21,17 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.uplift import LIST_METRICS, causal_dcg, causal_precision, check_length, top_items
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.policies.slates import DEPLOYED, DeployedPolicy
-from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.experiment import Experiment, Holds, Picture
-from recsim_mnar.protocols.judgement import Judgement, Target, headline, with_paired_differences
-from recsim_mnar.protocols.records import Record
-from recsim_mnar.protocols.uplift.ab_test import EVERYTHING
-from recsim_mnar.protocols.uplift.lists import RankedItems, purchases_as_views, tie_seed, trained, until
-from recsim_mnar.protocols.uplift.metrics import record_of
+from recsim_mnar.protocols.base import Experiment, Holds, Picture, Trial
+from recsim_mnar.protocols.records import Judgement, Record, Target, headline, with_paired_differences
+from recsim_mnar.protocols.uplift.protocols import (
+    EVERYTHING,
+    RankedItems,
+    purchases_as_views,
+    record_of,
+    tie_seed,
+    trained,
+    until,
+)
 from recsim_mnar.simulation.executor import checked_users, run_in_order
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.slates import exposures_of
@@ -125,8 +129,8 @@ class PurchasesExperiment(Experiment):
     agents = ("random", "popularity", "rmf", "bpr", "ulrmf", "ulbpr", "recresp", "dlce", "cubn", "cibn")
     protocols = ("uplift", "ab_test")
     own_protocols: ClassVar = {
-        "uplift": "recsim_mnar.protocols.uplift.metrics:Uplift",
-        "ab_test": "recsim_mnar.protocols.uplift.ab_test:UpliftABTest",
+        "uplift": "recsim_mnar.protocols.uplift.protocols:Uplift",
+        "ab_test": "recsim_mnar.protocols.uplift.protocols:UpliftABTest",
     }
     provides = frozenset({"exposures", "users"})
     log_holds: ClassVar = frozenset({"clicks", "exposures"})

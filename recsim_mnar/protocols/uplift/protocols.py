@@ -1,0 +1,345 @@
+"""Lists of the purchases world judged by the metrics of Sato et al. (2019), and by an A/B test that shows them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.uplift import LIST_METRICS, evaluate_lists
+from recsim_mnar.estimators.verdict import Estimate
+from recsim_mnar.log import schema
+from recsim_mnar.log.exposures import Exposures
+from recsim_mnar.log.rows import steps_within
+from recsim_mnar.log.table import Log
+from recsim_mnar.policies.base import Learner, Policy
+from recsim_mnar.policies.door import able, as_learner, as_policy, fitted, is_softened
+from recsim_mnar.protocols.ab_test import ABTest, judged
+from recsim_mnar.protocols.base import Protocol, Trial
+from recsim_mnar.protocols.records import Record
+from recsim_mnar.rng import Stream, derive_seed, uniforms
+from recsim_mnar.simulation.executor import carrying, run_in_order
+from recsim_mnar.worlds.base import ExposureWorld
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TITLES = {
+    "precision": "Precision",
+    "precision_recommended": "Precision (recommended)",
+    "uplift": "Uplift",
+    "uplift_snips": "UpliftSNIPS",
+    "uplift_ips": "UpliftIPS",
+    "uplift_pooled": "UpliftSNIPS (pooled)",
+}
+
+EVERYTHING = "purchases"
+"""The metric that counts all purchases and not only those of listed items."""
+
+_BATCH_CELLS = 1 << 22
+
+
+def tie_seed(seed: int, name: str) -> int:
+    """Of the draws that break the ties of one agent's scores."""
+    return derive_seed(seed, f"ties/{name}")
+
+
+@dataclass(frozen=True)
+class RankedItems:
+    """Scores by which lists are made.
+
+    Attributes:
+        scores: (U, I).
+        details: what the records should tell of them.
+        policy: whose scores they are; None of what only the world knows.
+    """
+
+    scores: Floats
+    details: dict[str, Any] = field(default_factory=dict)
+    policy: Policy | None = None
+
+
+def until(exposures: Exposures, period: int) -> Exposures:
+    """The periods before ``period``, as a log that ends there."""
+    rows = exposures.time < period
+    table = exposures.propensities
+    if isinstance(table, np.ndarray) and table.shape[2] > 1:
+        table = table[:, :, :period]
+    return Exposures(
+        exposures.user[rows],
+        exposures.item[rows],
+        exposures.time[rows],
+        exposures.recommended[rows],
+        exposures.purchased[rows],
+        n_users=exposures.n_users,
+        n_items=exposures.n_items,
+        n_periods=period,
+        propensities=table,
+        provenance=dict(exposures.provenance),
+    )
+
+
+def purchases_as_views(exposures: Exposures) -> Log:
+    """All purchases, recommended or not, as the organic rows of a log: for agents that learn from views."""
+    rows = np.flatnonzero(exposures.purchased)
+    rows = rows[np.lexsort((exposures.item[rows], exposures.time[rows], exposures.user[rows]))]
+    user = exposures.user[rows]
+    columns: dict[str, NDArray[Any]] = {
+        "user": user,
+        "step": steps_within(user),
+        "time": exposures.time[rows],
+        "event": np.full(len(rows), schema.ORGANIC),
+        "item": exposures.item[rows],
+    }
+    return Log(columns, dict(exposures.provenance))
+
+
+def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int) -> RankedItems:
+    """A learner's scores of every item for the users of the log."""
+    learner = as_learner(learner, name=name)
+    if is_softened(learner):
+        raise UserError(f"agent {name!r}: lists are made by rank, softening would change nothing; leave it away")
+    of_exposures, fit_seed = able(learner, "fit_exposures"), derive_seed(seed, "fit")
+    try:
+        if of_exposures is not None:
+            policy = as_policy(of_exposures.fit_exposures(past, seed=fit_seed))
+        else:
+            policy = fitted(learner, views, n_items=past.n_items, seed=fit_seed)
+        scores = _scores(policy, views, past.n_users)
+    except UserError as error:
+        raise UserError(f"agent {name!r}: {error}") from None
+    details = {"spec": learner.name, "learns_from": "purchases" if of_exposures is None else "exposures"}
+    return RankedItems(scores, details, policy)
+
+
+def _scores(policy: Policy, views: Log, n_users: int) -> Floats:
+    """(U, I) scores of users who have bought what the log says; training users are met as such."""
+    out = np.empty((n_users, policy.n_items))
+    step = max(1, _BATCH_CELLS // policy.n_items)
+    owner, items = views["user"], views["item"]
+    for first in range(0, n_users, step):
+        users = np.arange(first, min(first + step, n_users))
+        policy.reset_training_users(users, users)
+        a, b = np.searchsorted(owner, [first, users[-1] + 1])
+        policy.observe(owner[a:b], items[a:b])
+        out[users] = policy.scores(users)
+        policy.forget(users)
+    if np.isnan(out).any():
+        raise UserError("a score is not a number: was its training stopped too late?")
+    return out
+
+
+def title(metric: str) -> str:
+    """``uplift_snips@10`` as papers write it: UpliftSNIPS@10."""
+    name, at, length = metric.partition("@")
+    return TITLES.get(name, name) + at + length
+
+
+class Uplift(Protocol):
+    """Precision and uplift of an agent's lists in further periods of the deployed recommender's log."""
+
+    name = "uplift"
+    summary = "precision and the uplift metrics of lists, from a further log (purchases)"
+    metrics = tuple(LIST_METRICS)
+    needs = frozenset({"exposures"})
+
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        sizes, own, exposures = study.settings, study.data, study.exposures
+        assert exposures is not None
+        study.report(f"offline metrics, {sizes.test_periods} further periods")
+        periods = range(own.first, own.last)
+        offline = carrying(_offline, exposures)
+        jobs = [functools.partial(offline, own.lists[name], periods, sizes, name)
+                for name in own.rankings]  # fmt: skip
+        records = []
+        for name, (estimates, seconds) in zip(own.rankings, run_in_order(jobs, study.executor), strict=True):
+            details = own.rankings[name].details
+            records += [
+                record_of(self.name, name, f"{metric}@{sizes.length}", estimate, seconds, details)
+                for metric, estimate in estimates.items()
+            ]
+        return records
+
+    def title(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        return title(metric)
+
+    def heading(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        return title(metric)
+
+
+def record_of(
+    protocol: str, agent: str, metric: str, estimate: Estimate, seconds: float, details: dict[str, Any]
+) -> Record:
+    """A record of an estimate, which its details describe."""
+    more = {**estimate.diagnostics, "method": estimate.method, "ess": estimate.ess, **estimate.verdict.to_dict()}
+    return Record(
+        world="purchases",
+        protocol=protocol,
+        agent=agent,
+        metric=metric,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        level=estimate.level,
+        n=estimate.n,
+        seconds=seconds,
+        details={**more, **details},
+    )
+
+
+def _offline(
+    exposures: Exposures, lists: Ints, periods: Sequence[int], settings: Any, name: str
+) -> tuple[dict[str, Estimate], float]:
+    began = time.perf_counter()
+    try:
+        found = evaluate_lists(
+            exposures,
+            lists,
+            metrics=settings.metrics.split(","),
+            periods=periods,
+            clip=1.0 / settings.clip if settings.clip else 0.0,
+            level=settings.level,
+        )
+    except UserError as error:
+        raise UserError(f"agent {name!r}: {error}") from None
+    return found, time.perf_counter() - began
+
+
+def ab_test(
+    world: ExposureWorld,
+    lists: Mapping[str, Ints],
+    users_seed: int,
+    periods: Sequence[int],
+    *,
+    seed: int,
+    level: float = 0.95,
+    paired: bool = False,
+    executor: Executor | None = None,
+) -> list[Record]:
+    """Show lists to half of the users, drawn anew for each agent, and nothing to the others.
+
+    ``uplift@N``: purchases of the listed items, an item and period, in the arm that is shown them, less those of the
+    items that would have been listed in the arm that is not. ``purchases``: all purchases a user and period, likewise,
+    as a till would count them: the same effect times N, among the noise of everything else that is bought. The control
+    arm is shown nothing, so both estimate Y^T - Y^C and not the difference from the deployed recommender.
+
+    Args:
+        world: its outcomes answer what users buy, shown or not shown.
+        lists: (U, N) items of users 0 .. U - 1, by agent.
+        users_seed: of the users.
+        periods: in which the test runs.
+        seed: of the split.
+        level: of the intervals.
+        paired: every user is in both arms, which only a simulator can do.
+        executor: to spread periods over.
+    """
+    began = time.perf_counter()
+    one = carrying(one_period, world, lists, users_seed)
+    jobs = [functools.partial(one, t) for t in periods]
+    sums = functools.reduce(np.add, run_in_order(jobs, executor))
+    seconds = (time.perf_counter() - began) / len(lists)
+    records = []
+    for name, own in zip(lists, sums, strict=True):
+        shown_items, other_items, shown_all, other_all = own / len(periods)
+        drawn = uniforms(derive_seed(seed, f"ab_test/{name}"), Stream.PROTOCOL, np.arange(len(shown_all)), 0)
+        arms = (drawn < 0.5, drawn >= 0.5)
+        length = lists[name].shape[1]
+        for metric, y, rest in ((f"uplift@{length}", shown_items / length, other_items / length),
+                                (EVERYTHING, shown_all, other_all)):  # fmt: skip
+            if paired:
+                value, low, high = _mean_interval([y - rest], level)
+            else:
+                value, low, high = _mean_interval([y[arms[0]], -rest[arms[1]]], level)
+            treated = int(arms[0].sum())
+            users = len(drawn) if paired else min(treated, len(drawn) - treated)
+            found = judged(users, abs(value), low, high)
+            details = {"users": len(drawn), "treated": treated, "paired": paired, **found.to_dict()}
+            n = len(drawn) * len(periods)
+            records.append(
+                Record(
+                    world=world.name,
+                    protocol="ab_test",
+                    agent=name,
+                    metric=metric,
+                    value=value,
+                    low=low,
+                    high=high,
+                    level=level,
+                    n=n,
+                    seconds=seconds,
+                    details=details,
+                )
+            )
+    return records
+
+
+def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
+    """(A, 4, U) purchases of listed items shown, of the same not shown, of everything with and without the list."""
+    n_users = len(next(iter(lists.values())))
+    out = np.empty((len(lists), 4, n_users))
+    step = max(1, _BATCH_CELLS // world.n_items)
+    for first in range(0, n_users, step):
+        users = np.arange(first, min(first + step, n_users))
+        control, treated = world.potential_outcomes(users_seed, users, period)
+        everything = control.sum(axis=1)
+        for k, own in enumerate(lists.values()):
+            shown = np.take_along_axis(treated, own[users], axis=1).sum(axis=1)
+            other = np.take_along_axis(control, own[users], axis=1).sum(axis=1)
+            out[k, :, users] = np.stack([shown, other, everything - other + shown, everything], axis=1)
+    return out
+
+
+def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float, float]:
+    """The sum of independent groups' means, with Student's t at Welch's degrees of freedom."""
+    from scipy.special import stdtrit
+
+    value = float(sum(group.mean() for group in groups))
+    if min(len(group) for group in groups) < 2:
+        return value, -math.inf, math.inf
+    parts = [float(group.var(ddof=1)) / len(group) for group in groups]
+    second = sum(parts)
+    if second == 0:
+        return value, value, value
+    degrees = second**2 / sum(part**2 / (len(group) - 1) for part, group in zip(parts, groups, strict=True))
+    half = float(stdtrit(degrees, 0.5 + level / 2)) * math.sqrt(second)
+    return value, value - half, value + half
+
+
+class UpliftABTest(ABTest):
+    """Every agent's lists are shown to half of the users, and nothing to the others."""
+
+    summary = "an A/B test: lists are shown to half of the users (purchases)"
+    metrics = ("uplift",)
+    needs = frozenset({"users", "exposures"})
+
+    def judge(self, study: Trial) -> list[Record]:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        sizes, own = study.settings, study.data
+        study.report(f"A/B test, {sizes.test_periods} periods")
+        periods = range(own.last, own.last + sizes.test_periods)
+        records = ab_test(
+            own.world,
+            own.lists,
+            own.users_seed,
+            periods,
+            seed=study.seed,
+            level=study.level,
+            paired=sizes.paired,
+            executor=study.executor,
+        )
+        return [replace(r, details={**r.details, **own.rankings[r.agent].details}) for r in records]
+
+    def heading(self, metric: str) -> str:
+        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        return "A/B, all purchases" if metric == EVERYTHING else "A/B uplift"
