@@ -9,7 +9,8 @@ from row_bootstrap import RowBootstrap
 from worlds import LEVEL
 
 from recsim_mnar.estimators import estimate_value
-from recsim_mnar.estimators.intervals import by_user as concentration
+from recsim_mnar.estimators.intervals import by_user
+from recsim_mnar.log.columns import Floats
 
 QUANTILE = 1.959963984540054
 CLIP = 15.0
@@ -40,12 +41,58 @@ def guaranteed(reward, propensity, target, user, users, bound) -> dict[str, Ends
     lengths = np.bincount(user, minlength=users).astype(float)
     longest = lengths.max()
     values = np.bincount(user, target / propensity * reward, users) / (bound * longest)
-    names = {"empirical Bernstein": "bernstein", "betting": "betting", "log smoothing": "log_smoothing"}
+    methods = {"empirical Bernstein": empirical_bernstein, "betting": by_user.betting, "log smoothing": log_smoothing}
     out = {}
-    for name, method in names.items():
-        low, high = concentration.METHODS[method](values, lengths / longest, LEVEL)
+    for name, method in methods.items():
+        low, high = method(values, lengths / longest, LEVEL)
         out[name] = (low * bound, high * bound)
     return out
+
+
+def empirical_bernstein(values: Floats, lengths: Floats, level: float) -> tuple[float, float]:
+    """Maurer & Pontil's (2009, theorem 4) bound on the mean of z, inverted.
+
+    Args:
+        values: (n,) v.
+        lengths: (n,) l.
+        level: nominal coverage.
+    """
+    n = values.size
+    if n < 2:
+        return 0.0, 1.0
+    log = math.log(4.0 / (1.0 - level))
+
+    def beyond(m: float, sign: float) -> bool:
+        z = values - m * lengths
+        half = math.sqrt(2.0 * float(np.var(z, ddof=1)) * log / n) + 7.0 * log / (3.0 * (n - 1))
+        return sign * float(np.mean(z)) > half
+
+    inside = by_user.ratio_inside(values, lengths)
+    return by_user.crossing(lambda m: beyond(m, 1.0), inside, 0.0), by_user.crossing(
+        lambda m: beyond(m, -1.0), inside, 1.0
+    )
+
+
+def log_smoothing(values: Floats, lengths: Floats, level: float) -> tuple[float, float]:
+    """Log-smoothing interval (Sakhi et al. 2024): one bet throughout.
+
+    E[prod (1 + b z)] = 1 where E[z] = 0, so that sum log(1 + b z) >= log(2 / (1 - level)) rejects m. The bet b must be
+    fixed beforehand: it is tuned on the first tenth of the users, which the ends then do not use.
+
+    Args:
+        values: (n,) v in the order in which the users appeared.
+        lengths: (n,) l.
+        level: nominal coverage.
+    """
+    n = values.size
+    first = max(n // 10, 1)
+    rest, rest_lengths = values[first:], lengths[first:]
+    if rest.size == 0:
+        return 0.0, 1.0
+    log = math.log(2.0 / (1.0 - level))
+    square = max(float(np.mean(values[:first] ** 2)), 1.0 / n**2)
+    bet = np.array([math.sqrt(2.0 * log / (rest.size * square))])
+    return by_user.ends_of_bets(rest, rest_lengths, bet, np.minimum(bet, 0.5), log)
 
 
 def normal_by_user(reward, propensity, target, user, users) -> Ends:

@@ -76,7 +76,7 @@ class Products:
 
     def deviations(self, form: Form, moments: Moments) -> Deviations:
         """Of the users' sums ``form``, whose mean is 0."""
-        grouped = moments.clustered and moments.users < moments.rows
+        grouped = moments.grouped
         second = self.of(form, form)
         units = np.eye(self.width).tolist()
         squares = sum(c * c * self.of(unit, unit) for c, unit in zip(form, units, strict=True))

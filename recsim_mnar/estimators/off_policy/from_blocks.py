@@ -11,7 +11,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.blocks import OutOfOrderError, cut_blocks, sorted_blocks
 from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
-from recsim_mnar.estimators.off_policy.from_moments import AUTO, INTERVALS, estimate_from_moments
+from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
 from recsim_mnar.estimators.off_policy.inputs import check_rows
 from recsim_mnar.estimators.off_policy.moments import Moments
 from recsim_mnar.estimators.off_policy.row_order import OrderSums, weights_agree
@@ -24,7 +24,7 @@ from recsim_mnar.log.columns import Clusters
 
 def needs_all_rows(estimators: Sequence[str], interval: str) -> str:
     """What of a question cannot be answered from moments, in words; empty where all of it can."""
-    if interval not in INTERVALS:
+    if interval != "auto":
         return f"the {interval} interval"
     return next((name for name in estimators if name != AUTO and not check_name(name).from_moments), "")
 
@@ -67,11 +67,11 @@ class Gathered:
     pairs: dict[str, PairMoments] = field(default_factory=dict)
     orders: dict[str, OrderSums] = field(default_factory=dict)
 
-    def value(self, policy: str, estimator: str, *, level: float, interval: str) -> Estimate:
+    def value(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
         moments = self.moments[policy]
         moments = moments if estimator != AUTO and check_name(estimator).clips else moments.unclipped()
-        found = estimate_from_moments(moments, estimator, level=level, interval=interval, stated=self.question.stated)
+        found = estimate_from_moments(moments, estimator, level=level, stated=self.question.stated)
         return self._in_order(found, policy)
 
     def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:

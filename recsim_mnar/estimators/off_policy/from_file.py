@@ -211,7 +211,7 @@ def _from_blocks(
         {question.propensity},
         file.provenance,
     )
-    return records_of(asked, functools.partial(found.value, interval=interval), found.difference)
+    return records_of(asked, found.value, found.difference)
 
 
 def estimate_columns(

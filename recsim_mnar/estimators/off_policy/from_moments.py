@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals.limits import (
     Cut,
     Interval,
@@ -19,7 +19,6 @@ from recsim_mnar.estimators.off_policy.moments import N_TOP, Moments
 from recsim_mnar.estimators.off_policy.sampling import (
     Bounds,
     Support,
-    delta_limits,
     expected_ess,
     expected_half,
     expected_variance,
@@ -30,13 +29,8 @@ from recsim_mnar.estimators.off_policy.sampling import (
 )
 from recsim_mnar.estimators.off_policy.stated import Stated
 from recsim_mnar.estimators.off_policy.verdict import judge
-from recsim_mnar.estimators.verdict import CAUTION, Estimate, Finding
+from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Floats
-
-INTERVALS = ("auto", "gamma", "delta")
-NARROW = 0.8
-"""Width over that of the default interval below which an asymptotic one leaves out too much to be trusted."""
-
 
 AUTO = "auto"
 """The estimator that leads, see :func:`leading`."""
@@ -57,7 +51,7 @@ def leading(moments: Moments) -> str:
 
 
 def estimate_from_moments(
-    moments: Moments, estimator: str, *, level: float = 0.95, interval: str = "auto", stated: Stated | None = None
+    moments: Moments, estimator: str, *, level: float = 0.95, stated: Stated | None = None
 ) -> Estimate:
     """Value, interval, diagnostics and verdict of "ips", "clipped_ips" or "snips".
 
@@ -65,53 +59,36 @@ def estimate_from_moments(
         moments: of the rows; "ips" and "snips" use the unclipped weights whatever the clip of the moments.
         estimator: one of the three, or "auto" for :func:`leading`.
         level: nominal coverage.
-        interval: "auto", "gamma" (Fay & Feuer 1997, on user sums above the least reward) or "delta" (asymptotic; gamma
-            where no reward was seen).
-        stated: what is known of the log beside its rows; its least reward is that of the moments.
+        stated: what is known of the log besides its rows; its least reward is that of the moments.
 
     Raises:
-        UserError: no rows, or an unknown interval.
+        UserError: no rows.
     """
     if moments.rows == 0:
         raise UserError("the log has no rows; give at least one")
-    if interval not in INTERVALS:
-        raise UserError(f"no interval {interval!r}; {nearest(str(interval), INTERVALS)}")
-    if estimator == "snips" and interval == "gamma":
-        raise UserError("snips is a ratio, for which there is no gamma interval; use interval='auto' or 'delta'")
     stated = stated or Stated()
-    if estimator == AUTO:
-        estimator = "ips" if interval == "gamma" else leading(moments)
+    estimator = leading(moments) if estimator == AUTO else estimator
     bounds = Bounds.of(moments, stated)
-    clipped = estimator == "clipped_ips" and math.isfinite(moments.clip)
-    above, below = ("y", "l") if clipped else ("x", "w" if estimator == "snips" else "l")
-    total = moments.rows if below == "l" else moments.sum("w")
-    value = moments.sum(above) / total if total > 0.0 else 0.0
-    reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
-    extras: dict[str, Any] = spread_facts(moments, stated)
+    clipped, ratio = estimator == "clipped_ips" and math.isfinite(moments.clip), estimator == "snips"
+    total = moments.sum("w") if ratio else moments.rows
+    value = moments.sum("y" if clipped else "x") / total if total > 0.0 else 0.0
     expected = functools.partial(
         expected_half, moments, stated, estimator, expected_variance(moments, estimator), level
     )
-    extras["expected_half"], extras["expected_half_at"] = expected(), expected
+    extras = spread_facts(moments, stated) | {"expected_half": expected(), "expected_half_at": expected}
+    reason = "one user" if moments.users < 2 else "no support" if moments.supported == 0 else ""
     if reason:
         sampling = whole = Interval(0.0, bounds.reach, f"no interval: {reason}")
+    elif ratio:
+        sampling = whole = ratio_limits(moments, stated, level)
+        extras["ratio"] = True
     else:
         one = bounds.one_reward(moments)
-        plain = extras["ratio"] = estimator == "snips"
-        wide = ratio_limits(moments, stated, level) if plain else None
-        unclipped = wide or mean_limits(moments, stated, one, level, clipped=False)
-        sampling = mean_limits(moments, stated, one, level, clipped=True) if clipped else unclipped
-        if interval == "delta" and moments.rewarded:
-            honest = sampling
-            sampling = delta_limits(moments, above, below, level)
-            extras["warnings"] = narrow(sampling, honest)
-            unclipped = unclipped if clipped else sampling
-        elif interval == "delta":
-            sampling = Interval(sampling.low, sampling.high, f"{sampling.method}, because no reward was seen")
-        whole = sampling
+        sampling = whole = mean_limits(moments, stated, one, level, clipped=clipped)
         if clipped:
-            whole = intersected(sampling, clip_part(moments, stated, level, bounds), unclipped)
-            extras["unclipped_half"] = (unclipped.high - unclipped.low) / 2.0
-            extras["value_outside"] = max(unclipped.low - value, value - unclipped.high, 0.0)
+            unclipped = mean_limits(moments, stated, one, level, clipped=False)
+            whole, facts = intersected(sampling, clip_part(moments, stated, level, bounds), unclipped, value)
+            extras |= facts
     return assemble(value, sampling, whole, moments, bounds, stated, estimator, level, extras)
 
 
@@ -139,28 +116,20 @@ def assemble(
         level: nominal coverage.
         extras: further facts for the verdict.
     """
-    known = support_of(moments, stated, level)
-    cap = Interval(0.0, bounds.reach, "")
-    sampling, whole = (i.within(cap.low, cap.high) for i in (sampling, whole))
+    known, base = support_of(moments, stated, level), bounds.least
+    sampling, whole = (interval.within(0.0, bounds.reach) for interval in (sampling, whole))
+    # What clipping or shrinking may hide: how far the interval goes beyond the sampling one.
+    clipped = estimator == "clipped_ips" and math.isfinite(moments.clip)
+    below = 0.0 if clipped else sampling.low - whole.low
+    part = max(whole.high - sampling.high, below, 0.0) if clipped or "changed" in extras else 0.0
     gap = known.entering * bounds.reach if known.entering > 0.0 else 0.0
     # Ratios and control variates take the missing mass for mass that earns as the rest does.
-    floor = whole.low * (1.0 - known.entering) if extras.get("ratio") else whole.low
-    floor = max(floor - known.entering * extras.get("slope", 0.0), cap.low)
-    high = min(whole.high + gap, bounds.reach)
+    low = whole.low * (1.0 - known.entering) if extras.get("ratio") else whole.low
+    low, high = max(low - known.entering * extras.get("slope", 0.0), 0.0), min(whole.high + gap, bounds.reach)
     if not extras.get("value_outside"):  # a point whose bias is proved does not stretch the interval
-        low, high = min(floor, value), max(high, value)
-    else:
-        low = floor
-    method = sampling.method
-    # What clipping or shrinking may hide: how far the interval goes beyond the sampling one.
-    part = max(whole.high - sampling.high, sampling.low - whole.low, 0.0) if "changed" in extras else 0.0
-    if whole is not sampling and estimator == "clipped_ips" and math.isfinite(moments.clip):
-        part = max(whole.high - sampling.high, 0.0)
-    method += " + clip part" if part > 0.0 else ""
-    method += " + missing mass" if gap > 0.0 else ""
-    base = bounds.least
-    facts = diagnostics(moments)
-    facts |= {
+        low, high = min(low, value), max(high, value)
+    method = sampling.method + (" + clip part" if part > 0.0 else "") + (" + missing mass" if gap > 0.0 else "")
+    facts = diagnostics(moments) | {
         "sampling_low": sampling.low + base,
         "sampling_high": sampling.high + base,
         "clip_part": part,
@@ -175,29 +144,25 @@ def assemble(
     }
     facts |= {} if moments.reward_limit is None else {"reward_limit": moments.reward_limit}
     facts |= identified(moments, known, stated, value, sampling, estimator, level)
-    scale = moments.sum("r") / moments.rows - bounds.nothing(moments)
-    judged = facts | verdict_facts(known, bounds, low, high, scale) | extras
-    judged["denied"], judged["bounds_stated"] = moments.denied, stated.bounds
-    judged["reward_base"] = base + (value if estimator == "snips" else 0.0)
-    judged["expected_ess"] = expected_ess(moments)
-    judged["bias_part"], judged["unseen_mass"] = part, max(known.entering, known.hidden)
-    return Estimate(
-        value + base,
-        low + base,
-        high + base,
-        level,
-        method,
-        moments.rows,
-        moments.ess,
-        facts,
-        judge(judged, estimator),
-        estimator,
+    judged = (
+        facts
+        | extras
+        | {
+            "support": known,
+            "range": bounds.reach,
+            "low": low,
+            "high": high,
+            "scale": moments.sum("r") / moments.rows - bounds.nothing(moments),
+            "denied": moments.denied,
+            "bounds_stated": stated.bounds,
+            "reward_base": base + (value if estimator == "snips" else 0.0),
+            "expected_ess": expected_ess(moments),
+            "bias_part": part,
+            "unseen_mass": max(known.entering, known.hidden),
+        }
     )
-
-
-def verdict_facts(known: Support, bounds: Bounds, low: float, high: float, scale: float) -> dict[str, Any]:
-    """What the verdict needs beside the diagnostics; ends above the least reward, and the size of the value."""
-    return {"support": known, "range": bounds.reach, "low": low, "high": high, "scale": scale}
+    ends = value + base, low + base, high + base
+    return Estimate(*ends, level, method, moments.rows, moments.ess, facts, judge(judged, estimator), estimator)
 
 
 def spread_facts(moments: Moments, stated: Stated, *others: Moments) -> dict[str, Any]:
@@ -209,19 +174,16 @@ def spread_facts(moments: Moments, stated: Stated, *others: Moments) -> dict[str
         others: of other policies that the estimate is of.
     """
     facts: dict[str, Any] = {"support_seen": moments.supported / moments.rows}
-    if moments.clustered and moments.users < moments.rows:
+    if moments.grouped:
         facts["longest_user_share"] = moments.user_rows_max / moments.rows
     bounds = [Bounds.of(each, stated) for each in (moments, *others)]
     limited = moments.reward_limit is not None
     if not moments.binary or (limited and bounds[0].most > 1.0):
-        facts["range_unstated"] = [
-            name
-            for name, unknown in (
-                ("reward_min", stated.reward_min is None and moments.reward_min < 0.0),
-                ("reward_max", any(each.open for each in bounds) if limited else stated.reward_max is None),
-            )
-            if unknown
-        ]
+        unknown = {
+            "reward_min": stated.reward_min is None and moments.reward_min < 0.0,
+            "reward_max": any(each.open for each in bounds) if limited else stated.reward_max is None,
+        }
+        facts["range_unstated"] = [name for name, missing in unknown.items() if missing]
     return facts
 
 
@@ -254,22 +216,19 @@ def identified(
     }
 
 
-def narrow(sampling: Interval, honest: Interval) -> list[Finding]:
-    """The finding that an asymptotic interval leaves out what the default one holds."""
-    width, wide = sampling.high - sampling.low, honest.high - honest.low
-    ratio = width / wide if wide > 0.0 and math.isfinite(wide) else 0.0
-    if ratio >= NARROW:
-        return []
-    message = f"the asymptotic interval is {100 * ratio:.0f} % as wide as one that reckons with rewards not seen"
-    return [Finding("asymptotic", CAUTION, ratio, message, "use interval='auto'")]
+def intersected(
+    sampling: Interval, above: float, unclipped: Interval, value: float
+) -> tuple[Interval, dict[str, float]]:
+    """The interval of changed weights, with what they may hide above, where it agrees with that of the unchanged.
 
-
-def intersected(sampling: Interval, above: float, unclipped: Interval) -> Interval:
-    """The interval of changed weights, with what they may hide above, where it agrees with that of the unchanged."""
+    And what the verdict needs of the unchanged one: its half width, and how far the value is outside it.
+    """
+    facts = {
+        "unclipped_half": (unclipped.high - unclipped.low) / 2.0,
+        "value_outside": max(unclipped.low - value, value - unclipped.high, 0.0),
+    }
     low, high = max(sampling.low, unclipped.low), min(sampling.high + above, unclipped.high)
-    if low > high:
-        return unclipped
-    return Interval(low, high, sampling.method)
+    return unclipped if low > high else Interval(low, high, sampling.method), facts
 
 
 def clip_part(moments: Moments, stated: Stated, level: float, bounds: Bounds) -> float:
@@ -306,8 +265,7 @@ def clip_part(moments: Moments, stated: Stated, level: float, bounds: Bounds) ->
 
 def diagnostics(moments: Moments) -> dict[str, Any]:
     """What says how far the log can speak of the target; JSON types only."""
-    n = moments.rows
-    mean = moments.sum("w") / n
+    n, mean, squares = moments.rows, moments.sum("w") / moments.rows, moments.power("xx")
     spread = moments.power("ww") - 2.0 * mean * moments.power("lw") + mean**2 * moments.power("ll")
     correction = moments.users / (moments.users - 1.0) if moments.users > 1 else 1.0
     return {
@@ -320,7 +278,7 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
         "mean_weight_se": math.sqrt(max(spread, 0.0) * correction) / n,
         "max_weight": moments.weight_max,
         "max_weight_share": moments.weight_max / moments.sum("w") if mean > 0.0 else 0.0,
-        "tail_index": tail_index(moments),
+        "tail_index": hill(moments.top_weights) if n >= 10 * N_TOP else None,
         "share_clipped": moments.clipped / n,
         "clip": None if math.isinf(moments.clip) else moments.clip,
         "support": moments.supported / n,
@@ -328,24 +286,13 @@ def diagnostics(moments: Moments) -> dict[str, Any]:
         "leading": leading(moments),
         "propensity_min": moments.propensity_min,
         "least_propensity_rows": moments.least_propensity_rows,
-        "effective_rewards": effective_rewards(moments),
+        "effective_rewards": moments.sum("x") ** 2 / squares if squares > 0.0 else 0.0,
         "effective_users": moments.sum("w") ** 2 / moments.power("ww") if mean > 0.0 else 0.0,
     }
 
 
-def effective_rewards(moments: Moments) -> float:
-    """(sum x)^2 / sum over users of x^2: how many equal users would give the estimate as much variance."""
-    square = moments.power("xx")
-    return moments.sum("x") ** 2 / square if square > 0.0 else 0.0
-
-
-def tail_index(moments: Moments) -> float | None:
-    """Tail index of the weights from the largest ones; None where they are too few or equal."""
-    return hill(moments.top_weights) if moments.rows >= 10 * N_TOP else None
-
-
 def hill(top: Floats) -> float | None:
-    """Hill's (1975) estimate of a tail index from the largest values, downwards, held against the last of them.
+    """Hill's (1975) estimate of a tail index from the largest values, downwards, relative to the last of them.
 
     Its relative error is one over the root of their number less one; None where one is not positive, or all are equal.
     """

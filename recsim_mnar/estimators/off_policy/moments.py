@@ -319,6 +319,11 @@ class Moments:
         return int(self._counts[1])
 
     @property
+    def grouped(self) -> bool:
+        """Whether users have several rows."""
+        return self.clustered and self.users < self.rows
+
+    @property
     def rewarded(self) -> int:  # noqa: D102
         return int(self._counts[2])
 

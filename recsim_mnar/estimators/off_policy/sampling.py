@@ -13,7 +13,6 @@ from recsim_mnar.estimators.intervals.limits import (
     Deviations,
     Interval,
     Spread,
-    degrees_of_freedom,
     positive_limits,
     small_sample_factor,
     student_limits,
@@ -184,8 +183,7 @@ def shows_every_action(moments: Moments, stated: Stated) -> bool:
 
 def of_letters(moments: Moments, above: str, below: str, value: float) -> Deviations:
     """Deviations d = a - value b of user sums a (x or y) and b (l or w)."""
-    power, grouped = moments.power, moments.clustered and moments.users < moments.rows
-    a, b = above, below
+    power, grouped, a, b = moments.power, moments.grouped, above, below
 
     def together(times_a: int, times_b: int) -> float:
         return power(b * times_b + a * times_a)
@@ -328,18 +326,6 @@ def luck_of_weights(moments: Moments) -> float:
 def expected_ess(moments: Moments) -> float:
     """Effective rows that logs of these weights have on average."""
     return min(moments.ess * luck_of_weights(moments), float(moments.rows))
-
-
-def delta_limits(moments: Moments, above: str, below: str, level: float) -> Interval:
-    """Student's limits, which hold for many users only."""
-    scale = moments.rows if below == "l" else moments.sum(below)
-    value = moments.sum(above) / scale
-    deviations = of_letters(moments, above, below, value)
-    degrees = None
-    if deviations.grouped:
-        degrees = degrees_of_freedom(deviations.users, deviations.rewarded_users, deviations.second, deviations.fourth)
-    ends = student_limits(value, deviations.second / scale**2, moments.users, level, degrees)
-    return Interval(*ends, f"{unit(moments)} delta, asymptotic")
 
 
 def unit(moments: Moments) -> str:

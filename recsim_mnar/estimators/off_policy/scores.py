@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
-from recsim_mnar.estimators.off_policy import scores
 from recsim_mnar.estimators.verdict import CAUTION, Finding
-from recsim_mnar.log.columns import Clusters, Floats, column
+from recsim_mnar.log.columns import Clusters, Floats, column, refuse_rows
 from recsim_mnar.plugins import announced, imported, unknown
 
 
@@ -126,99 +126,88 @@ class Scores:
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
-def shrunk(weight: Floats, lam: float) -> Floats:
+Weights = tuple[Floats, bool, float]
+"""Weights in place of w, whether they differ from it (which makes the estimate biased), and the largest they can be."""
+
+
+def weighted(weights: Callable[..., Weights]) -> Callable[..., Scores]:
+    """The mean of a weight times the reward."""
+
+    @functools.wraps(weights)
+    def scores(rows: Rows, **parameters: Any) -> Scores:
+        used, biased, most = weights(rows, **parameters)
+        return Scores(linear=used * rows.reward, used=used if biased else None, counts=True, most=most)
+
+    return scores
+
+
+def doubly_robust(weights: Callable[..., Weights]) -> Callable[..., Scores]:
+    """The reward model plus the mean of a weight times the residual (Dudik, Langford & Li 2011)."""
+
+    @functools.wraps(weights)
+    def scores(rows: Rows, **parameters: Any) -> Scores:
+        used, biased, most = weights(rows, **parameters)
+        return Scores(linear=rows.model_mean + used * rows.residual, used=used if biased else None, most=most)
+
+    return scores
+
+
+def plain(rows: Rows) -> Weights:
+    """W."""
+    return rows.weight, False, math.inf
+
+
+def clipped(rows: Rows) -> Weights:
+    """min(w, clip) (Ionides 2008)."""
+    return np.minimum(rows.weight, rows.clip), math.isfinite(rows.clip), rows.clip
+
+
+def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
     """Sub-Gaussian weights w / (1 - lam + lam w) of Metelli, Russo & Restelli (2021, s = -1); 0 where w is 0."""
-    below = 1.0 - lam + lam * weight
-    return np.divide(weight, below, out=np.zeros_like(weight), where=weight > 0.0)
+    lam, weight = _within("lam", lam, 0.0, 1.0), rows.weight
+    used = np.divide(weight, 1.0 - lam + lam * weight, out=np.zeros_like(weight), where=weight > 0.0)
+    return used, lam > 0.0, _inverse(lam)
 
 
-def optimistic(weight: Floats, lam: float) -> Floats:
-    """Optimistically shrunk weights lam w / (w^2 + lam) of Su et al. (2020, eq. 9); 0 where w is 0, w at lam = inf."""
-    if np.isinf(lam):
-        return weight
-    return np.divide(lam * weight, weight * weight + lam, out=np.zeros_like(weight), where=weight > 0.0)
+def explored(rows: Rows, *, gamma: float = 0.01) -> Weights:
+    """Implicit exploration: pi / (pi_0 + gamma) (Gabbianelli, Neu & Papini 2024)."""
+    gamma = _within("gamma", gamma, 0.0, math.inf)
+    return rows.target / (rows.propensity + gamma), gamma > 0.0, _inverse(gamma)
 
 
-def _counts(rows: Rows, weight: Floats, biased: bool, most: float = np.inf) -> Scores:
-    return Scores(linear=weight * rows.reward, used=weight if biased else None, counts=True, most=most)
+def switched(rows: Rows, *, tau: float = 15.0) -> Weights:
+    """W up to tau, else 0, which leaves the model (Wang, Agarwal & Dudik 2017)."""
+    tau = _within("tau", tau, 0.0, math.inf)
+    return np.where(rows.weight <= tau, rows.weight, 0.0), bool(np.any(rows.weight > tau)), tau
 
 
-def _doubly(rows: Rows, weight: Floats, biased: bool, most: float = np.inf) -> Scores:
-    return Scores(linear=rows.model_mean + weight * rows.residual, used=weight if biased else None, most=most)
+def optimistic(rows: Rows, *, lam: float = 225.0) -> Weights:
+    """Shrunk weights lam w / (w^2 + lam) of Su et al. (2020, eq. 9); 0 where w is 0, w at lam = inf."""
+    lam, weight = _within("lam", lam, 0.0, math.inf), rows.weight
+    if math.isinf(lam):
+        return weight, False, math.inf
+    used = np.divide(lam * weight, weight * weight + lam, out=np.zeros_like(weight), where=weight > 0.0)
+    return used, True, 0.5 * lam**0.5
 
 
-def ips(rows: Rows, **_: Any) -> Scores:
-    """Mean of w r (Horvitz & Thompson 1952)."""
-    return _counts(rows, rows.weight, False)
-
-
-def clipped_ips(rows: Rows, **_: Any) -> Scores:
-    """Mean of min(w, clip) r (Ionides 2008)."""
-    return _counts(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip), rows.clip)
-
-
-def sg_ips(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
-    """:func:`ips` with :func:`shrunk` weights (Metelli, Russo & Restelli 2021)."""
-    return _counts(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0, _inverse(lam))
-
-
-def ix_ips(rows: Rows, *, gamma: float = 0.01, **_: Any) -> Scores:
-    """Mean of pi / (pi_0 + gamma) r (Gabbianelli, Neu & Papini 2024)."""
-    return _counts(
-        rows, rows.target / (rows.propensity + _within("gamma", gamma, 0.0, np.inf)), gamma > 0.0, _inverse(gamma)
-    )
-
-
-def snips(rows: Rows, **_: Any) -> Scores:
+def snips(rows: Rows) -> Scores:
     """Sum of w r over sum of w (Swaminathan & Joachims 2015)."""
     return Scores(numerator=rows.weight * rows.reward, denominator=rows.weight)
 
 
-def dm(rows: Rows, **_: Any) -> Scores:
+def dm(rows: Rows) -> Scores:
     """Mean of the reward model under the target."""
     own = Finding("model", CAUTION, 1.0, "the reward model's own error is not in the interval", "compare with dr")
     return Scores(linear=rows.model_mean, warnings=(own,))
 
 
-def dr(rows: Rows, **_: Any) -> Scores:
-    """The reward model plus mean of w (r - q) (Dudik, Langford & Li 2011)."""
-    return _doubly(rows, rows.weight, False)
-
-
-def clipped_dr(rows: Rows, **_: Any) -> Scores:
-    """:func:`dr` with min(w, clip)."""
-    return _doubly(rows, np.minimum(rows.weight, rows.clip), np.isfinite(rows.clip), rows.clip)
-
-
-def sndr(rows: Rows, **_: Any) -> Scores:
-    """:func:`dr` with the correction divided by the mean weight (Thomas & Brunskill 2016)."""
+def sndr(rows: Rows) -> Scores:
+    """The reward model plus sum of w (r - q) over sum of w (Thomas & Brunskill 2016)."""
     return Scores(linear=rows.model_mean, numerator=rows.weight * rows.residual, denominator=rows.weight)
 
 
-def switch_dr(rows: Rows, *, tau: float = 15.0, **_: Any) -> Scores:
-    """:func:`dr` where w <= tau, else the model (Wang, Agarwal & Dudik 2017)."""
-    kept = np.where(rows.weight <= _within("tau", tau, 0.0, np.inf), rows.weight, 0.0)
-    return _doubly(rows, kept, bool(np.any(rows.weight > tau)), float(tau))
-
-
-def dros(rows: Rows, *, lam: float = 225.0, **_: Any) -> Scores:
-    """:func:`dr` with :func:`optimistic` weights (Su et al. 2020)."""
-    return _doubly(rows, optimistic(rows.weight, _within("lam", lam, 0.0, np.inf)), np.isfinite(lam), 0.5 * lam**0.5)
-
-
-def sg_dr(rows: Rows, *, lam: float = 0.05, **_: Any) -> Scores:
-    """:func:`dr` with :func:`shrunk` weights."""
-    return _doubly(rows, shrunk(rows.weight, _within("lam", lam, 0.0, 1.0)), lam > 0.0, _inverse(lam))
-
-
 def mips(
-    rows: Rows,
-    *,
-    groups: Any = None,
-    context: Any = None,
-    group_target: Any = None,
-    group_propensity: Any = None,
-    **_: Any,
+    rows: Rows, *, group_target: Any = None, group_propensity: Any = None, groups: Any = None, context: Any = None
 ) -> Scores:
     """Mean of w_g r, w_g = p_target(g | x) / p_logging(g | x) (Saito & Joachims 2022).
 
@@ -226,26 +215,19 @@ def mips(
     same group and context, and the score is the linearised w_g r + r_g (w - w_g).
     """
     n = rows.reward.size
-    own = Finding(
-        "embedding", CAUTION, 1.0, "actions of a group are taken to be rewarded alike, which no log shows",
-        "compare with ips",
-    )  # fmt: skip
+    message = "actions of a group are taken to be rewarded alike, which no log shows"
+    own = Finding("embedding", CAUTION, 1.0, message, "compare with ips")
     if group_target is not None or group_propensity is not None:
         if group_target is None or group_propensity is None:
             raise UserError(
                 "mips needs both group_target and group_propensity: the group's probability under both policies"
             )
-        above, below = (
-            column(group_target, "group_target", rows=n),
-            column(group_propensity, "group_propensity", rows=n),
-        )
-        for name, values in (("group_target", above), ("group_propensity", below)):
-            least = 0.0 if name == "group_target" else np.nextafter(0.0, 1.0)
-            bad = ~((values >= least) & (values <= 1.0 + 1e-6))
-            if bad.any():
-                row = int(np.argmax(bad))
-                raise UserError(f"column {name!r}, row {row} (counted from 0): {values[row]:g} is no such probability")
-        weight = above / below
+        given = {"group_target": (group_target, 0.0), "group_propensity": (group_propensity, np.nextafter(0.0, 1.0))}
+        columns = {name: column(values, name, rows=n) for name, (values, _) in given.items()}
+        for name, (_, least) in given.items():
+            bad = ~((columns[name] >= least) & (columns[name] <= 1.0 + 1e-6))
+            refuse_rows(bad, columns[name], name, "is no such probability")
+        weight = columns["group_target"] / columns["group_propensity"]
         return Scores(weight * rows.reward, used=weight, counts=True, other_weights=True, warnings=(own,))
     if groups is None:
         raise UserError(
@@ -261,13 +243,12 @@ def mips(
     outer, contexts = _labels(context, "context", n)
     codes, number = outer * number + inner, contexts * number
     sizes = np.maximum(np.bincount(codes, minlength=number), 1)
-    weight = (np.bincount(codes, rows.weight, number) / sizes)[codes]
-    reward = (np.bincount(codes, rows.reward, number) / sizes)[codes]
+    weight, reward = ((np.bincount(codes, x, number) / sizes)[codes] for x in (rows.weight, rows.reward))
     linear = weight * rows.reward + reward * (rows.weight - weight)
     return Scores(linear, used=weight, slope=float(np.max(reward)), other_weights=True, warnings=(own,))
 
 
-def beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
+def beta_ips(rows: Rows, *, folds: Any = 5) -> Scores:
     """Mean of w r - b (w - 1), with b fitted on the other folds."""
     codes, number = _folds(folds, rows)
     product = rows.weight * rows.weight - rows.weight
@@ -279,13 +260,13 @@ def beta_ips(rows: Rows, *, folds: Any = 5, **_: Any) -> Scores:
     return Scores(linear=linear, slope=float(np.max(np.abs(beta))))
 
 
-def replay(rows: Rows, **_: Any) -> Scores:
+def replay(rows: Rows) -> Scores:
     """Mean reward where the target takes the logged action (Li et al. 2011)."""
     return Scores(numerator=rows.target * rows.reward, denominator=rows.target)
 
 
-def balanced_ips(rows: Rows, *, loggers: Any, logger: Any, **_: Any) -> Scores:
-    """:func:`ips` over the mixture of the loggers (Agarwal et al. 2017)."""
+def balanced_ips(rows: Rows, *, loggers: Any, logger: Any) -> Scores:
+    """The mean of w r over the mixture of the loggers (Agarwal et al. 2017)."""
     every = np.asarray(loggers, dtype=np.float64)
     if every.ndim != 2 or every.shape[0] != rows.reward.size:
         raise UserError(f"loggers must have a row for each row of the log and a column a logger, got {every.shape}")
@@ -351,8 +332,8 @@ class EstimatorInfo:
         name: as in ``estimate_value(estimator=...)``.
         title: one line.
         source: paper.
-        scores: its function: rows in, one score a row out.
-        needs: columns beside reward, propensity and target that must be given.
+        scores: its function: rows in, one score per row out.
+        needs: columns besides reward, propensity and target that must be given.
         requires: parameters that must be given.
         takes: parameters that may be given.
         clips: whether ``clip`` cuts its weights.
@@ -375,68 +356,55 @@ class EstimatorInfo:
     lighter: str = "clipped_ips"
 
 
-_Q = ("q_logged", "q_target")
-_GROUPS = ("group_target", "group_propensity", "groups", "context")
+def _record(name: str, title: str, source: str, scores: Callable[..., Scores], **more: Any) -> EstimatorInfo:
+    """The record of a function; its parameters are those of the signature."""
+    options = [p for p in list(inspect.signature(scores).parameters.values())[1:] if p.kind is not p.VAR_KEYWORD]
+    required = tuple(p.name for p in options if p.default is p.empty)
+    taken = tuple(p.name for p in options if p.default is not p.empty)
+    return EstimatorInfo(name, title, source, scores, requires=required, takes=taken, **more)
+
+
+_CLIPS: dict[str, Any] = {"clips": True, "less_bias": "raise the clip"}
+_MODEL: dict[str, Any] = {"needs": ("q_logged", "q_target")}
+_LIGHTER: dict[str, Any] = _MODEL | {"lighter": "clipped_dr"}
+_SU, _METELLI = "Su et al. 2020", "Metelli et al. 2021"
 
 ESTIMATORS: dict[str, EstimatorInfo] = {
     info.name: info
     for info in (
-        EstimatorInfo("ips", "mean of w r", "Horvitz & Thompson 1952", scores.ips, from_moments=True),
-        EstimatorInfo(
-            "clipped_ips", "mean of min(w, clip) r", "Ionides 2008; Bottou et al. 2013", scores.clipped_ips,
-            clips=True, from_moments=True, less_bias="raise the clip",
+        _record("ips", "mean of w r", "Horvitz & Thompson 1952", weighted(plain), from_moments=True),
+        _record(
+            "clipped_ips", "mean of min(w, clip) r", "Ionides 2008; Bottou et al. 2013", weighted(clipped),
+            from_moments=True, **_CLIPS,
         ),
-        EstimatorInfo(
-            "snips", "sum of w r over sum of w", "Swaminathan & Joachims 2015", scores.snips, from_moments=True
+        _record("snips", "sum of w r over sum of w", "Swaminathan & Joachims 2015", snips, from_moments=True),
+        _record(
+            "dm", "mean of the reward model under the target", "Beygelzimer & Langford 2009", dm, needs=("q_target",)
         ),
-        EstimatorInfo(
-            "dm", "mean of the reward model under the target", "Beygelzimer & Langford 2009", scores.dm, _Q[1:]
+        _record(
+            "dr", "reward model plus mean of w (r - q)", "Dudik, Langford & Li 2011", doubly_robust(plain), **_LIGHTER
         ),
-        EstimatorInfo(
-            "dr", "reward model plus mean of w (r - q)", "Dudik, Langford & Li 2011", scores.dr, _Q,
-            lighter="clipped_dr",
+        _record("clipped_dr", "dr with min(w, clip)", _SU, doubly_robust(clipped), **_MODEL, **_CLIPS),
+        _record("sndr", "dr with the correction divided by mean w", "Thomas & Brunskill 2016", sndr, **_LIGHTER),
+        _record(
+            "switch_dr", "dr where w <= tau, else the model", "Wang et al. 2017", doubly_robust(switched),
+            less_bias="raise tau", **_MODEL,
         ),
-        EstimatorInfo(
-            "clipped_dr", "dr with min(w, clip)", "Su et al. 2020", scores.clipped_dr, _Q,
-            clips=True, less_bias="raise the clip",
+        _record(
+            "dros", "dr with w lam / (w^2 + lam)", _SU, doubly_robust(optimistic), less_bias="raise lam", **_MODEL
         ),
-        EstimatorInfo(
-            "sndr", "dr with the correction divided by mean w", "Thomas & Brunskill 2016", scores.sndr, _Q,
-            lighter="clipped_dr",
+        _record("sg_ips", "ips with w / (1 - lam + lam w)", _METELLI, weighted(shrunk), less_bias="lower lam"),
+        _record(
+            "sg_dr", "dr with w / (1 - lam + lam w)", _METELLI, doubly_robust(shrunk), less_bias="lower lam", **_MODEL
         ),
-        EstimatorInfo(
-            "switch_dr", "dr where w <= tau, else the model", "Wang et al. 2017", scores.switch_dr, _Q,
-            takes=("tau",), less_bias="raise tau",
+        _record("mips", "weights of action groups in place of actions", "Saito & Joachims 2022", mips),
+        _record("beta_ips", "ips minus b (w - 1), b cross-fitted", "Gupta et al. 2024", beta_ips),
+        _record(
+            "ix_ips", "mean of pi / (pi_0 + gamma) r", "Gabbianelli et al. 2024", weighted(explored),
+            less_bias="lower gamma",
         ),
-        EstimatorInfo(
-            "dros", "dr with w lam / (w^2 + lam)", "Su et al. 2020", scores.dros, _Q,
-            takes=("lam",), less_bias="raise lam",
-        ),
-        EstimatorInfo(
-            "sg_ips", "ips with w / (1 - lam + lam w)", "Metelli et al. 2021", scores.sg_ips,
-            takes=("lam",), less_bias="lower lam",
-        ),
-        EstimatorInfo(
-            "sg_dr", "dr with w / (1 - lam + lam w)", "Metelli et al. 2021", scores.sg_dr, _Q,
-            takes=("lam",), less_bias="lower lam",
-        ),
-        EstimatorInfo(
-            "mips", "weights of action groups in place of actions", "Saito & Joachims 2022", scores.mips, takes=_GROUPS
-        ),
-        EstimatorInfo(
-            "beta_ips", "ips minus b (w - 1), b cross-fitted", "Gupta et al. 2024", scores.beta_ips, takes=("folds",)
-        ),
-        EstimatorInfo(
-            "ix_ips", "mean of pi / (pi_0 + gamma) r", "Gabbianelli et al. 2024", scores.ix_ips,
-            takes=("gamma",), less_bias="lower gamma",
-        ),
-        EstimatorInfo(
-            "replay", "mean reward where the target takes the logged action", "Li et al. 2011", scores.replay
-        ),
-        EstimatorInfo(
-            "balanced_ips", "ips over the mixture of the loggers", "Agarwal et al. 2017", scores.balanced_ips,
-            requires=("loggers", "logger"),
-        ),
+        _record("replay", "mean reward where the target takes the logged action", "Li et al. 2011", replay),
+        _record("balanced_ips", "ips over the mixture of the loggers", "Agarwal et al. 2017", balanced_ips),
     )
 }  # fmt: skip
 
@@ -480,15 +448,9 @@ def _own(name: str, function: Any) -> EstimatorInfo:
         raise UserError(
             f"estimator {name!r}: define {name.rpartition(':')[2]}(rows, *, ...), its own takes other arguments"
         )
-    options = [p for p in parameters if p is not places[0] and p.kind is not p.VAR_KEYWORD]
-    return EstimatorInfo(
-        name,
-        (inspect.getdoc(function) or "an estimator of your own").partition("\n")[0],
-        getattr(function, "source", "your own"),
-        functools.partial(_own_scores, name, function),
-        requires=tuple(p.name for p in options if p.default is p.empty),
-        takes=tuple(p.name for p in options if p.default is not p.empty),
-    )
+    title = (inspect.getdoc(function) or "an estimator of your own").partition("\n")[0]
+    own = _record(name, title, getattr(function, "source", "your own"), function)
+    return replace(own, scores=functools.partial(_own_scores, name, function))
 
 
 def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameters: Any) -> Scores:

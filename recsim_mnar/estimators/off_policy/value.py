@@ -9,7 +9,6 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.off_policy.from_moments import AUTO, estimate_from_moments
-from recsim_mnar.estimators.off_policy.from_moments import INTERVALS as MOMENT_INTERVALS
 from recsim_mnar.estimators.off_policy.inputs import check_clip, check_level, model_column
 from recsim_mnar.estimators.off_policy.item_propensities import item_findings
 from recsim_mnar.estimators.off_policy.moments import Moments
@@ -139,9 +138,9 @@ def estimate_value(
     moments = Moments.of(rewards, propensity, target, **given)
     p, t = column(propensity, "propensity", rows=rewards.size), column(target, "target", rows=rewards.size)
     moments.denied = stated.denied(t, p)
-    if info.from_moments and interval in MOMENT_INTERVALS:
+    if info.from_moments and interval == "auto":
         name = AUTO if (estimator, clip) == (AUTO, None) else info.name
-        found = estimate_from_moments(moments, name, level=level, interval=interval, stated=stated)
+        found = estimate_from_moments(moments, name, level=level, stated=stated)
         return _checked(found, rewards, p, t, clusters, action, context)
     q = _model(info, {"q_logged": q_logged, "q_target": q_target}, rewards, moments)
     shifted = rewards - moments.shift if moments.shift else rewards
