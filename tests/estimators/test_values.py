@@ -196,7 +196,7 @@ def test_everything_is_finite_where_weights_are_zero(log):
 
 def test_value_lies_in_its_interval_for_every_estimator_and_interval(log):
     clicks = {**log, "reward": (log["reward"] > 1.0).astype(float)}
-    for interval in ("auto", "delta", "bootstrap"):
+    for interval in ("auto", "bootstrap"):
         for name, info in ESTIMATORS.items():
             if info.requires or name == "mips":
                 continue

@@ -111,68 +111,37 @@ def estimate_value(
     info = _asked(estimator, clip)
     level = check_level(level)
     check_clip(clip)
-    parameters = _own_context(info, parameters, context)
-    own = (*info.requires, *info.takes)
-    unknown = sorted(set(parameters) - {*own, *_COMMON})
-    if unknown:
-        known = ", ".join((*own, *_COMMON, *_STATED))
-        raise UserError(f"estimator {info.name!r} has no parameter {unknown[0]!r}; it takes: {known}")
-    missing = [name for name in info.requires if parameters.get(name) is None]
-    if missing:
-        meaning = f": {_MEANING[missing[0]]}" if missing[0] in _MEANING else ""
-        raise UserError(f"estimator {info.name!r} needs the parameter {missing[0]!r}{meaning}")
-    rewards = column(reward, "reward")
-    if rewards.size == 0:
-        raise UserError("the log has no rows; give at least one")
+    if "context" in info.takes and context is not None:
+        parameters["context"], context = context, None if action is None else context
+    _check_parameters(info, parameters)
     stated = Stated(full_support, reward_min, reward_max, weight_max, propensity_min, user_rows_max, target_max)
-    clusters = Clusters.of(cluster, rewards.size)
+    rewards, clusters = _checked_rewards(reward, cluster)
+    facts: dict[str, Any] = {"clusters": clusters, "stated": stated, "reward_limit": reward_limit}
     used_clip = clip if info.clips else None
-    given: dict[str, Any] = {
-        "clip": used_clip,
-        "cluster": clusters,
-        "reward_min": stated.reward_min,
-        "reward_max": stated.reward_max,
-        "unsupported": unsupported,
-        "reward_limit": reward_limit,
-    }
-    moments = Moments.of(rewards, propensity, target, **given)
-    p, t = column(propensity, "propensity", rows=rewards.size), column(target, "target", rows=rewards.size)
-    moments.denied = stated.denied(t, p)
+    moments, p, t = _gathered(rewards, propensity, target, clip=used_clip, unsupported=unsupported, **facts)
     if info.from_moments and interval == "auto":
         name = AUTO if (estimator, clip) == (AUTO, None) else info.name
         found = estimate_from_moments(moments, name, level=level, stated=stated)
-        return _checked(found, rewards, p, t, clusters, action, context)
-    q = _model(info, {"q_logged": q_logged, "q_target": q_target}, rewards, moments)
-    shifted = rewards - moments.shift if moments.shift else rewards
-    rows = Rows(shifted, p, t, t / p, q[0], q[1], clusters, check_clip(used_clip))
-    found = _from_rows(rows, moments, info, level, interval, stated, parameters, given)
-    if action is None and "context" in info.takes:
-        context = None  # it is the estimator's
-    return _checked(found, rewards, p, t, clusters, action, context)
+    else:
+        from recsim_mnar.estimators.off_policy.from_scores import estimate_from_scores
 
-
-def _own_context(info: EstimatorInfo, parameters: dict[str, Any], context: Any) -> dict[str, Any]:
-    """The parameters of the estimator, ``context`` too where it takes one."""
-    return parameters | {"context": context} if "context" in info.takes and context is not None else parameters
-
-
-def _checked(
-    estimate: Estimate, reward: Floats, p: Floats, target: Floats, clusters: Clusters | None, action: Any, context: Any
-) -> Estimate:
-    """The estimate, its verdict told what the rows in their order, and item by item, say against it.
-
-    Raises:
-        UserError: a context without the items shown.
-    """
-    half = (estimate.high - estimate.low) / 2.0
-    found = []
-    if weights_agree(estimate.verdict):
-        found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
-    if action is None and context is not None:
-        raise UserError("context is read with the items shown: give action too, or leave context away")
-    if action is not None:
-        found += item_findings(action, p, clusters, context=context)
-    return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
+        logged = _model(info, "q_logged", q_logged, rewards, moments)
+        mean = _model(info, "q_target", q_target, rewards, moments)
+        above = rewards - moments.shift if moments.shift else rewards
+        rows = Rows(above, p, t, t / p, logged, mean, clusters, check_clip(used_clip))
+        scores = info.scores(rows, **{name: value for name, value in parameters.items() if name not in _COMMON})
+        if scores.other_weights:
+            # Judged by the weights that it uses: any probabilities of that ratio will do.
+            assert scores.used is not None
+            scale = np.maximum(scores.used, 1.0)
+            ratio = 1.0 / scale, scores.used / scale
+            moments, _, _ = _gathered(above + moments.shift, *ratio, unsupported=unsupported, **facts)
+            moments.denied, stated = 0, replace(stated, weight_max=None, propensity_min=None)
+        common = {name: value for name, value in parameters.items() if name in _COMMON}
+        found = estimate_from_scores(
+            scores, rows, moments, info.name, level=level, interval=interval, stated=stated, **common
+        )
+    return _with_findings(found, rewards, p, t, clusters, action, context)
 
 
 def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
@@ -182,45 +151,68 @@ def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
     return check_name(estimator)
 
 
-def _model(info: EstimatorInfo, given: dict[str, Any], reward: Any, moments: Moments) -> list[Any]:
-    """The model's columns that an estimator needs, counted from the least reward; None for the others."""
-    found: list[Any] = []
-    for name, values in given.items():
-        if name in info.needs and values is None:
-            raise UserError(f"estimator {info.name!r} needs {name}: {_MEANING[name]}")
-        if name in info.needs:
-            checked = model_column(values, name, reward, moments.weight_max)
-            found.append(checked - moments.shift if moments.shift else checked)
-        else:
-            found.append(None)
-    return found
+def _check_parameters(info: EstimatorInfo, given: dict[str, Any]) -> None:
+    """Refuse what an estimator does not take, and what it lacks."""
+    own = (*info.requires, *info.takes, *_COMMON)
+    unknown = sorted(set(given) - set(own))
+    if unknown:
+        known = ", ".join((*own, *_STATED))
+        raise UserError(f"estimator {info.name!r} has no parameter {unknown[0]!r}; it takes: {known}")
+    missing = [name for name in info.requires if given.get(name) is None]
+    if missing:
+        meaning = f": {_MEANING[missing[0]]}" if missing[0] in _MEANING else ""
+        raise UserError(f"estimator {info.name!r} needs the parameter {missing[0]!r}{meaning}")
 
 
-def _from_rows(
-    rows: Any,
-    moments: Moments,
-    info: EstimatorInfo,
-    level: float,
-    interval: str,
-    stated: Stated,
-    parameters: dict[str, Any],
-    given: dict[str, Any],
+def _checked_rewards(reward: Any, cluster: Any) -> tuple[Floats, Clusters | None]:
+    rewards = column(reward, "reward")
+    if rewards.size == 0:
+        raise UserError("the log has no rows; give at least one")
+    return rewards, Clusters.of(cluster, rewards.size)
+
+
+def _gathered(
+    reward: Floats, propensity: Any, target: Any, *,
+    clusters: Clusters | None, stated: Stated, unsupported: Any, reward_limit: Any, clip: float | None = None,
+    name: str = "target",
+) -> tuple[Moments, Floats, Floats]:  # fmt: skip
+    """A policy's moments, what rows deny of the statements counted, and the columns of propensities and targets."""
+    p, t = column(propensity, "propensity", rows=reward.size), column(target, name, rows=reward.size)
+    moments = Moments.of(
+        reward, p, t, clip=clip, cluster=clusters, names=("reward", "propensity", name), unsupported=unsupported,
+        reward_min=stated.reward_min, reward_max=stated.reward_max, reward_limit=reward_limit,
+    )  # fmt: skip
+    moments.denied = stated.denied(t, p)
+    return moments, p, t
+
+
+def _model(info: EstimatorInfo, name: str, values: Any, reward: Floats, moments: Moments) -> Floats | None:
+    """A column of the model, counted from the least reward; None where the estimator does not need it."""
+    if name not in info.needs:
+        return None
+    if values is None:
+        raise UserError(f"estimator {info.name!r} needs {name}: {_MEANING[name]}")
+    checked = model_column(values, name, reward, moments.weight_max)
+    return checked - moments.shift if moments.shift else checked
+
+
+def _with_findings(
+    estimate: Estimate, reward: Floats, p: Floats, target: Floats, clusters: Clusters | None, action: Any, context: Any
 ) -> Estimate:
-    """Estimate through row scores."""
-    from recsim_mnar.estimators.off_policy.from_scores import estimate_from_scores
+    """The estimate, with what the rows in their order, and item by item, say against it.
 
-    own = {name: value for name, value in parameters.items() if name not in _COMMON}
-    common = {name: value for name, value in parameters.items() if name in _COMMON}
-    scores = info.scores(rows, **own)
-    if scores.other_weights:
-        # Judged by the weights that it uses: any probabilities of that ratio will do.
-        assert scores.used is not None
-        scale = np.maximum(scores.used, 1.0)
-        moments = Moments.of(rows.reward + moments.shift, 1.0 / scale, scores.used / scale, **given | {"clip": None})
-        stated = replace(stated, weight_max=None, propensity_min=None)
-    return estimate_from_scores(
-        scores, rows, moments, info.name, level=level, interval=interval, stated=stated, **common
-    )
+    Raises:
+        UserError: a context without the items shown.
+    """
+    if action is None and context is not None:
+        raise UserError("context is read with the items shown: give action too, or leave context away")
+    found = []
+    if weights_agree(estimate.verdict):
+        half = (estimate.high - estimate.low) / 2.0
+        found = order_findings(reward, p, target, clusters, half_width=half, level=estimate.level)
+    if action is not None:
+        found += item_findings(action, p, clusters, context=context)
+    return replace(estimate, verdict=estimate.verdict.with_findings(found)) if found else estimate
 
 
 def difference(
@@ -264,40 +256,21 @@ def difference(
     Raises:
         UserError: as :func:`estimate_value`.
     """
-    from recsim_mnar.estimators.off_policy.differences import NAMES, PairMoments, estimate_difference
+    from recsim_mnar.estimators.off_policy.differences import PairMoments, estimate_difference
 
-    info = _asked(estimator, clip)
+    info, level = _asked(estimator, clip), check_level(level)
     if not info.from_moments:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     unknown = sorted(set(stated) - set(_STATED))
     if unknown:
         raise UserError(f"difference has no parameter {unknown[0]!r}; it takes: {', '.join(_STATED)}")
-    rewards = column(reward, "reward")
-    if rewards.size == 0:
-        raise UserError("the log has no rows; give at least one")
-    facts, level = Stated(**stated), check_level(level)
-    clusters = Clusters.of(cluster, rewards.size)
-    policies = [column(policy, name, rows=rewards.size) for policy, name in zip((target, baseline), NAMES, strict=True)]
-    p = column(propensity, "propensity", rows=rewards.size)
-    both = [
-        Moments.of(
-            rewards,
-            p,
-            policy,
-            clip=clip if info.clips else None,
-            cluster=clusters,
-            names=("reward", "propensity", name),
-            reward_min=facts.reward_min,
-            reward_max=facts.reward_max,
-            unsupported=missing,
-            reward_limit=reward_limit,
-        )
-        for policy, missing, name in zip(policies, (unsupported, baseline_unsupported), NAMES, strict=True)
-    ]
-    for moments, policy in zip(both, policies, strict=True):
-        moments.denied = facts.denied(policy, p)
-    pair = PairMoments(both[0], both[1])
-    pair.extend(rewards, p, policies[0], policies[1], clusters)
+    rewards, clusters = _checked_rewards(reward, cluster)
+    given: dict[str, Any] = {"clusters": clusters, "stated": Stated(**stated), "reward_limit": reward_limit}
+    given["clip"] = clip if info.clips else None
+    ours, p, t = _gathered(rewards, propensity, target, unsupported=unsupported, **given)
+    theirs, _, b = _gathered(rewards, p, baseline, unsupported=baseline_unsupported, name="baseline", **given)
+    pair = PairMoments(ours, theirs)
+    pair.extend(rewards, p, t, b, clusters)
     name = AUTO if (estimator, clip) == (AUTO, None) else info.name
-    found = estimate_difference(pair, name, level=level, stated=facts)
-    return _checked(found, rewards, p, policies[0], clusters, action, context)
+    found = estimate_difference(pair, name, level=level, stated=given["stated"])
+    return _with_findings(found, rewards, p, t, clusters, action, context)
