@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from bounds import doubly_robust
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.ratings import check_propensities, clip_propensities, doubly_robust, loss
+from recsim_mnar.estimators.ratings import check_propensities, clip_propensities, loss
 from recsim_mnar.kernels.lbfgs import minimise
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.models.factorization import FactorizationConfig, Factors, NotConverged, factorise

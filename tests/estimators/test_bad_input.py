@@ -75,7 +75,7 @@ def test_missing_cluster_ids_are_named(cluster):
     ("arguments", "words"),
     [
         ({"estimator": "snip"}, "did you mean 'snips'"),
-        ({"interval": "gama"}, "did you mean 'gamma'"),
+        ({"interval": "bettin"}, "did you mean 'betting'"),
         ({"level": 1.0}, "level must lie"),
         ({"level": 95}, "level must lie"),
         ({"cluster": np.zeros(3)}, "shape"),

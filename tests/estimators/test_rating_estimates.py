@@ -20,17 +20,14 @@ def deltas():
 
 
 @pytest.mark.parametrize("delta", list(deltas()), ids=r.METRICS)
-def test_ips_is_unbiased_and_doubly_robust_too(delta):
+def test_ips_is_unbiased(delta):
     everywhere = delta.everywhere(TRUTH)
     found = []
     for seed in range(400):
         observed = Ratings.from_dense(TRUTH, observe(P, seed))
         e = r.estimate_ratings(delta, observed, P)
-        found.append((e.ips, e.snips, r.doubly_robust(delta, observed, P, 0.9 * everywhere + 0.1)))
-    x = np.array(found)
-    error = x.std(axis=0) / math.sqrt(400)
-    assert np.all(np.abs(x.mean(axis=0) - everywhere.mean())[[0, 2]] < 4 * error[[0, 2]] + 1e-12)
-    assert x[:, 2].std() <= x[:, 0].std()
+        found.append(e.ips)
+    assert abs(np.mean(found) - everywhere.mean()) < 4 * np.std(found) / math.sqrt(400) + 1e-12
 
 
 def test_ips_stays_unbiased_where_observations_depend_on_each_other():
@@ -84,81 +81,6 @@ def test_ties_are_broken_by_a_draw_not_by_index():
     assert np.array_equal(np.sort(r.ranks(np.zeros((2, 10))), axis=1), np.tile(np.arange(1, 11), (2, 1)))
 
 
-def test_the_tail_bound_holds_and_has_the_papers_form():
-    delta = r.loss("mse", GUESS)
-    d = delta.everywhere(TRUTH)
-    bound = r.tail_bound(d, P, eta=0.1)
-    assert bound == pytest.approx(math.sqrt(math.log(20) / 2 * ((d / P) ** 2).sum()) / d.size)
-    truth = d.mean()
-    outside = [
-        abs(r.estimate_ratings(delta, Ratings.from_dense(TRUTH, observe(P, s)), P).ips - truth) > bound
-        for s in range(200)
-    ]
-    assert np.mean(outside) <= 0.1
-    assert r.tail_bound(d, np.ones_like(P)) == 0.0
-    # uniform propensities p: O(1 / (p sqrt(UI))); unequal ones of the same sum pay more
-    wide = [r.tail_bound(np.ones((n, n)), np.full((n, n), p)) for n, p in ((10, 0.2), (40, 0.2), (10, 0.05))]
-    assert wide[0] / wide[1] == pytest.approx(4)
-    assert wide[2] / wide[0] == pytest.approx(4)
-    assert r.tail_bound(np.ones_like(P), P) > r.tail_bound(np.ones_like(P), np.full_like(P, P.mean()))
-
-
-def test_erm_bounds():
-    known = r.erm_bound(4.0, P, 10, eta=0.1)
-    assert known == pytest.approx(4 / P.size * math.sqrt(math.log(200) / 2) * math.sqrt((1 / P**2).sum()))
-    assert r.erm_bound_inaccurate(4.0, P, P, 10, eta=0.1) == pytest.approx(known)
-    wrong = P * 0.8
-    expected = 4 * np.abs(1 - P / wrong).mean() + r.erm_bound(4.0, wrong, 10, eta=0.1)
-    assert r.erm_bound_inaccurate(4.0, P, wrong, 10, eta=0.1) == pytest.approx(expected)
-
-
-def erm_gaps(estimated, hypotheses, draws=300):
-    """R(Y_ERM) - R_IPS(Y_ERM | estimated) over draws of O, the ERM chosen among a finite set by the same estimate."""
-    deltas = np.array([r.loss("mse", h).everywhere(TRUTH) for h in hypotheses])
-    risks = deltas.mean(axis=(1, 2))
-    gaps, picked = [], []
-    for seed in range(draws):
-        estimates = (deltas * (observe(P, seed) / estimated)).mean(axis=(1, 2))
-        best = int(estimates.argmin())
-        picked.append(best)
-        gaps.append(risks[best] - estimates[best])
-    return np.array(gaps), picked
-
-
-def hypotheses(n=40):
-    """Predictions of every quality, many of them alike: the minimum of many estimates is the optimistic one."""
-    g = np.random.default_rng(7)
-    return [np.clip(TRUTH + g.normal(size=TRUTH.shape) * spread, 1, 5) for spread in np.linspace(0.8, 1.2, n)]
-
-
-@pytest.mark.parametrize("wrong", [1.0, 0.8, 1.3])
-def test_the_erm_bounds_cover_the_risk_of_what_is_learnt(wrong):
-    """Theorems 2 (true propensities) and 4 (wrong ones): R(Y_ERM) <= R_IPS(Y_ERM) + bound in 1 - eta of draws of O."""
-    h, eta = hypotheses(), 0.1
-    estimated = np.minimum(P * wrong, 1.0)
-    gaps, picked = erm_gaps(estimated, h)
-    largest = max(float(r.loss("mse", one).everywhere(TRUTH).max()) for one in h)
-    bound = r.erm_bound_inaccurate(largest, P, estimated, len(h), eta)
-    if wrong == 1.0:
-        assert bound == pytest.approx(r.erm_bound(largest, P, len(h), eta))
-    assert (gaps > bound).mean() <= eta
-    assert len(set(picked)) > 5  # there is something to choose
-    # The choice is optimistic, which is why |H| stands in the bound.
-    assert gaps.mean() > 0 or wrong < 1.0
-
-
-def test_theorem_4_covers_what_theorem_2_does_not():
-    """Propensities ten times too large: the estimate misses nine tenths of the risk, more than Theorem 2 allows for."""
-    g = np.random.default_rng(3)
-    truth = g.integers(1, 6, (400, 300)).astype(float)
-    p = np.full(truth.shape, 0.05)
-    d = r.loss("mse", np.full(truth.shape, 3.0)).everywhere(truth)
-    estimated = p * 10
-    gaps = np.array([d.mean() - (d * observe(p, seed) / estimated).mean() for seed in range(20)])
-    assert np.all(gaps > r.erm_bound(4.0, estimated, 1, 0.1))
-    assert np.all(gaps <= r.erm_bound_inaccurate(4.0, p, estimated, 1, 0.1))
-
-
 def test_clipping_can_help():
     """The paper's conjecture: where few propensities are tiny, raising them costs little bias and much variance."""
     g = np.random.default_rng(0)
@@ -173,15 +95,6 @@ def test_clipping_can_help():
     square = np.array(errors) ** 2
     difference = square[:, 1] - square[:, 0]
     assert difference.mean() + 3 * difference.std() / math.sqrt(400) < 0
-
-
-def test_lemma_3_is_truth_minus_expected_estimate():
-    delta = r.loss("mae", GUESS)
-    d = delta.everywhere(TRUTH)
-    wrong = np.minimum(P * 1.5, 1.0)
-    expected_estimate = (P / wrong * d).mean()
-    assert r.bias_inaccurate(d, P, wrong) == pytest.approx(d.mean() - expected_estimate)
-    assert r.bias_inaccurate(d, P, wrong) > 0  # propensities too high: the estimate is too low
 
 
 def zeroed():
@@ -205,21 +118,8 @@ def zeroed():
         (lambda o, d: r.loss("dcg@k", GUESS), "needs k"),
         (lambda o, d: r.loss("mse", np.full((2, 2), np.nan)), "not a finite number"),
         (lambda o, d: r.loss("mse", np.zeros(3)), r"\(U, I\) matrix"),
-        (lambda o, d: r.doubly_robust(d, o, P, np.zeros((2, 2))), "shape"),
-        (lambda o, d: r.tail_bound(P, P * 0), "must be above 0"),
-        (lambda o, d: r.tail_bound(P, P, eta=2.0), "eta must lie"),
         (lambda o, d: r.clip_propensities(P, 2.0), "smallest propensity"),
-        (lambda o, d: r.doubly_robust(d, o, P, TRUTH * np.nan), r"imputed loss at \(0, 0\) is nan"),
-        (lambda o, d: r.tail_bound(TRUTH * np.nan, P), r"the loss at \(0, 0\) is nan"),
-        (lambda o, d: r.tail_bound(TRUTH, P * np.inf), r"propensity at \(0, 0\) is inf"),
-        (lambda o, d: r.bias_inaccurate(TRUTH * np.nan, P, P), r"the loss at \(0, 0\) is nan"),
-        (lambda o, d: r.bias_inaccurate(TRUTH, P * np.nan, P), r"the propensity at \(0, 0\) is nan"),
-        (lambda o, d: r.erm_bound(-1, P, 10), "largest loss must be a finite number of at least 0, got -1"),
-        (lambda o, d: r.erm_bound(np.nan, P, 10), "largest loss must be a finite"),
-        (lambda o, d: r.erm_bound(1.0, P, np.nan), "at least one hypothesis"),
-        (lambda o, d: r.erm_bound_inaccurate(1.0, P * np.nan, P, 10), "propensity at"),
         (lambda o, d: r.estimate_ratings(r.loss("mse", GUESS[:-1]), o, P), r"predictions have shape \(29, 20\)"),
-        (lambda o, d: r.doubly_robust(r.loss("dcg", GUESS[:-1]), o, P, TRUTH), r"predictions have shape \(29, 20\)"),
         (lambda o, d: r.loss("mae", GUESS[:, :-1]).risk(TRUTH), r"predictions have shape \(30, 19\)"),
         (lambda o, d: r.loss("dcg", GUESS, ranking=np.ones((2, 2))), r"ranking has shape \(2, 2\)"),
     ],

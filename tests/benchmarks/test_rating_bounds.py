@@ -1,0 +1,157 @@
+"""Schnabel et al. 2016: Propositions and theorems on estimates of ratings, and the doubly robust estimate."""
+
+import math
+
+import numpy as np
+import pytest
+from study_modules import study_module
+
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import ratings as r
+from recsim_mnar.log.ratings import Ratings
+from recsim_mnar.worlds.ratings import alpha_propensities, observe
+
+bounds = study_module("schnabel2016", "bounds")
+
+TRUTH = np.random.default_rng(0).integers(1, 6, (30, 20)).astype(float)
+GUESS = np.clip(TRUTH + np.random.default_rng(1).normal(size=TRUTH.shape), 1, 5)
+P = alpha_propensities(TRUTH, 0.5, 0.3)
+
+
+@pytest.mark.parametrize("metric", ["mse", "dcg"])
+def test_the_doubly_robust_estimate_is_unbiased_and_varies_less(metric):
+    delta = r.loss(metric, GUESS)
+    everywhere = delta.everywhere(TRUTH)
+    found = []
+    for seed in range(400):
+        observed = Ratings.from_dense(TRUTH, observe(P, seed))
+        ips = r.estimate_ratings(delta, observed, P).ips
+        found.append((ips, bounds.doubly_robust(delta, observed, P, 0.9 * everywhere + 0.1)))
+    x = np.array(found)
+    assert abs(x[:, 1].mean() - everywhere.mean()) < 4 * x[:, 1].std() / math.sqrt(400) + 1e-12
+    assert x[:, 1].std() <= x[:, 0].std()
+
+
+def test_the_tail_bound_holds_and_has_the_papers_form():
+    delta = r.loss("mse", GUESS)
+    d = delta.everywhere(TRUTH)
+    bound = bounds.tail_bound(d, P, eta=0.1)
+    assert bound == pytest.approx(math.sqrt(math.log(20) / 2 * ((d / P) ** 2).sum()) / d.size)
+    truth = d.mean()
+    outside = [
+        abs(r.estimate_ratings(delta, Ratings.from_dense(TRUTH, observe(P, s)), P).ips - truth) > bound
+        for s in range(200)
+    ]
+    assert np.mean(outside) <= 0.1
+    assert bounds.tail_bound(d, np.ones_like(P)) == 0.0
+    # uniform propensities p: O(1 / (p sqrt(UI))); unequal ones of the same sum pay more
+    wide = [bounds.tail_bound(np.ones((n, n)), np.full((n, n), p)) for n, p in ((10, 0.2), (40, 0.2), (10, 0.05))]
+    assert wide[0] / wide[1] == pytest.approx(4)
+    assert wide[2] / wide[0] == pytest.approx(4)
+    assert bounds.tail_bound(np.ones_like(P), P) > bounds.tail_bound(np.ones_like(P), np.full_like(P, P.mean()))
+
+
+def test_erm_bounds():
+    known = bounds.erm_bound(4.0, P, 10, eta=0.1)
+    assert known == pytest.approx(4 / P.size * math.sqrt(math.log(200) / 2) * math.sqrt((1 / P**2).sum()))
+    assert bounds.erm_bound_inaccurate(4.0, P, P, 10, eta=0.1) == pytest.approx(known)
+    wrong = P * 0.8
+    expected = 4 * np.abs(1 - P / wrong).mean() + bounds.erm_bound(4.0, wrong, 10, eta=0.1)
+    assert bounds.erm_bound_inaccurate(4.0, P, wrong, 10, eta=0.1) == pytest.approx(expected)
+
+
+def erm_gaps(estimated, hypotheses, draws=300):
+    """R(Y_ERM) - R_IPS(Y_ERM | estimated) over draws of O, the ERM chosen among a finite set by the same estimate."""
+    deltas = np.array([r.loss("mse", h).everywhere(TRUTH) for h in hypotheses])
+    risks = deltas.mean(axis=(1, 2))
+    gaps, picked = [], []
+    for seed in range(draws):
+        estimates = (deltas * (observe(P, seed) / estimated)).mean(axis=(1, 2))
+        best = int(estimates.argmin())
+        picked.append(best)
+        gaps.append(risks[best] - estimates[best])
+    return np.array(gaps), picked
+
+
+def hypotheses(n=40):
+    """Predictions of every quality, many of them alike: the minimum of many estimates is the optimistic one."""
+    g = np.random.default_rng(7)
+    return [np.clip(TRUTH + g.normal(size=TRUTH.shape) * spread, 1, 5) for spread in np.linspace(0.8, 1.2, n)]
+
+
+@pytest.mark.parametrize("wrong", [1.0, 0.8, 1.3])
+def test_the_erm_bounds_cover_the_risk_of_what_is_learnt(wrong):
+    """Theorems 2 (true propensities) and 4 (wrong ones): R(Y_ERM) <= R_IPS(Y_ERM) + bound in 1 - eta of draws of O."""
+    h, eta = hypotheses(), 0.1
+    estimated = np.minimum(P * wrong, 1.0)
+    gaps, picked = erm_gaps(estimated, h)
+    largest = max(float(r.loss("mse", one).everywhere(TRUTH).max()) for one in h)
+    bound = bounds.erm_bound_inaccurate(largest, P, estimated, len(h), eta)
+    if wrong == 1.0:
+        assert bound == pytest.approx(bounds.erm_bound(largest, P, len(h), eta))
+    assert (gaps > bound).mean() <= eta
+    assert len(set(picked)) > 5  # there is something to choose
+    # The choice is optimistic, which is why |H| stands in the bound.
+    assert gaps.mean() > 0 or wrong < 1.0
+
+
+def test_theorem_4_covers_what_theorem_2_does_not():
+    """Propensities ten times too large: the estimate misses nine tenths of the risk, more than Theorem 2 allows for."""
+    g = np.random.default_rng(3)
+    truth = g.integers(1, 6, (400, 300)).astype(float)
+    p = np.full(truth.shape, 0.05)
+    d = r.loss("mse", np.full(truth.shape, 3.0)).everywhere(truth)
+    estimated = p * 10
+    gaps = np.array([d.mean() - (d * observe(p, seed) / estimated).mean() for seed in range(20)])
+    assert np.all(gaps > bounds.erm_bound(4.0, estimated, 1, 0.1))
+    assert np.all(gaps <= bounds.erm_bound_inaccurate(4.0, p, estimated, 1, 0.1))
+
+
+def test_lemma_3_is_truth_minus_expected_estimate():
+    delta = r.loss("mae", GUESS)
+    d = delta.everywhere(TRUTH)
+    wrong = np.minimum(P * 1.5, 1.0)
+    expected_estimate = (P / wrong * d).mean()
+    assert bounds.bias_inaccurate(d, P, wrong) == pytest.approx(d.mean() - expected_estimate)
+    assert bounds.bias_inaccurate(d, P, wrong) > 0  # propensities too high: the estimate is too low
+
+
+def test_theorem_4_under_a_stated_ratio_is_that_of_the_worst_propensities():
+    ratio = 1.7
+    bound = bounds.erm_bound_inaccurate(4.0, None, P / 2, 10, 0.1, largest_ratio=ratio)
+    assert bound == pytest.approx(bounds.erm_bound_inaccurate(4.0, ratio * P / 2, P / 2, 10, 0.1))
+    assert bound > bounds.erm_bound_inaccurate(4.0, P / 2 / ratio, P / 2, 10, 0.1)
+
+
+def test_theorem_4_needs_the_true_propensities_or_a_ratio():
+    for given in ({"propensities": None}, {"propensities": P, "largest_ratio": 2.0}):
+        with pytest.raises(UserError, match="Theorem 4 needs"):
+            bounds.erm_bound_inaccurate(4.0, estimated=P, n_hypotheses=10, **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda o, d: bounds.doubly_robust(d, o, P, np.zeros((2, 2))), "shape"),
+        (lambda o, d: bounds.tail_bound(P, P * 0), "must be above 0"),
+        (lambda o, d: bounds.tail_bound(P, P, eta=2.0), "eta must lie"),
+        (lambda o, d: bounds.doubly_robust(d, o, P, TRUTH * np.nan), r"imputed loss at \(0, 0\) is nan"),
+        (lambda o, d: bounds.tail_bound(TRUTH * np.nan, P), r"the loss at \(0, 0\) is nan"),
+        (lambda o, d: bounds.tail_bound(TRUTH, P * np.inf), r"propensity at \(0, 0\) is inf"),
+        (lambda o, d: bounds.bias_inaccurate(TRUTH * np.nan, P, P), r"the loss at \(0, 0\) is nan"),
+        (lambda o, d: bounds.bias_inaccurate(TRUTH, P * np.nan, P), r"the propensity at \(0, 0\) is nan"),
+        (lambda o, d: bounds.erm_bound(-1, P, 10), "largest loss must be a finite number of at least 0, got -1"),
+        (lambda o, d: bounds.erm_bound(np.nan, P, 10), "largest loss must be a finite"),
+        (lambda o, d: bounds.erm_bound(1.0, P, np.nan), "at least one hypothesis"),
+        (lambda o, d: bounds.erm_bound_inaccurate(1.0, P * np.nan, P, 10), "propensity at"),
+        (
+            lambda o, d: bounds.doubly_robust(r.loss("dcg", GUESS[:-1]), o, P, TRUTH),
+            r"predictions have shape \(29, 20\)",
+        ),
+    ],
+)
+def test_bad_input_gets_one_line(call, text):
+    observed = Ratings.from_dense(TRUTH, observe(P, 0))
+    with pytest.raises(UserError, match=text) as caught:
+        call(observed, r.loss("mse", GUESS))
+    assert "\n" not in str(caught.value)
