@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar import rng
-from recsim_mnar.cli.warm import warm as command
+from recsim_mnar.cli.checks import warm as command
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import _rng_kernel
 from recsim_mnar.warming import SESSIONS, parts, warm

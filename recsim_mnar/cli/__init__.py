@@ -16,20 +16,16 @@ from typing import Any
 
 import click
 
-from recsim_mnar.cli.advice import advise
-from recsim_mnar.cli.calibration import calibrate
+from recsim_mnar.cli.checks import check, doctor, verify, warm
 from recsim_mnar.cli.comparison import compare, study
-from recsim_mnar.cli.contract import check
-from recsim_mnar.cli.doctor import doctor
 from recsim_mnar.cli.faults import in_one_line, wants_traceback
+from recsim_mnar.cli.fitting import advise, calibrate, validate
 from recsim_mnar.cli.listing import aliases, describe, list_command
-from recsim_mnar.cli.logs import estimate, replay
+from recsim_mnar.cli.logs import estimate
 from recsim_mnar.cli.output import quiet_option
 from recsim_mnar.cli.plan import plan
+from recsim_mnar.cli.replaying import replay
 from recsim_mnar.cli.simulation import simulate
-from recsim_mnar.cli.validation import validate
-from recsim_mnar.cli.verify import verify
-from recsim_mnar.cli.warm import warm
 from recsim_mnar.errors import printable
 from recsim_mnar.plugins import look_in
 from recsim_mnar.simulation.own_code import left_by_own_code

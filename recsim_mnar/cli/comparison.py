@@ -284,7 +284,7 @@ def _executor(options: dict[str, Any], named: list[Any], **how: Any) -> Any:
 
 
 def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
-    from recsim_mnar.cli.replayed import least_bytes
+    from recsim_mnar.cli.replaying import least_bytes
     from recsim_mnar.datasets.interactions import read_interactions
     from recsim_mnar.policies import registry
     from recsim_mnar.protocols.comparison import check_comparable

@@ -13,33 +13,18 @@ import click
 from recsim_mnar.cli.estimate_page import claimed_outside, records_table, write_estimate_page
 from recsim_mnar.cli.options import (
     NEW_PATH,
-    NEW_PLACE,
     NUMBER,
     READ_PATH,
-    WHOLE,
     memory_option,
-    n_workers,
     names_of,
     own_log_options,
     reading_of,
-    seed_option,
-    writing,
 )
-from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
-from recsim_mnar.cli.replayed import (
-    bound_of,
-    destination_of,
-    digest_of_log,
-    fitted_policy,
-    given_logs,
-    halves_of,
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
+from recsim_mnar.cli.replaying import (
     least_bytes,
-    replay_at_once,
-    replay_in_blocks,
-    split_destinations,
 )
-from recsim_mnar.cli.training_log import TWO_POLICIES, check_training, fitted_on, learned
-from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
+from recsim_mnar.cli.workers import RunRecord, executor, refuse_both, worker_options
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -50,118 +35,6 @@ LEAST_ROWS = 2
 """Rows that an estimate needs."""
 UNMET = 3
 """Exit status where --require is not met."""
-
-
-@click.command(short_help="Add policies' probabilities to a log.")
-@click.argument("log", type=READ_PATH)
-@click.option("--policy", required=True, help="Names of target policies, with commas.")
-@click.option("--train", type=READ_PATH, default=None, help="A log of other users to fit them on.")
-@click.option(
-    "--split-users",
-    is_flag=True,
-    help="Fit on one half of LOG's users and judge on the other, both ways: two files, FILE-half-1 and FILE-half-2, "
-    "and two values of two policies, neither of them the one fitted on all users.",
-)
-@click.option(
-    "--items",
-    type=WHOLE,
-    default=None,
-    help="Number of items, if more than the log says; else that, or the largest met.",
-)
-@seed_option("Seed of the fit.")
-@worker_options
-@click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
-@memory_option
-@click.option(
-    "--out",
-    type=NEW_PLACE,
-    required=True,
-    help="The file: .parquet, .arrow or .csv; or a new folder of parts: FOLDER/.",
-)
-@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
-@json_option("what was written")
-def replay(
-    log: Path,
-    policy: str,
-    train: Path | None,
-    split_users: bool,
-    items: int | None,
-    seed: int,
-    workers: int | None,
-    scheduler: str | None,
-    resume: bool,
-    max_memory: MemoryLimit,
-    out: str,
-    json_output: JsonOutput,
-    **own: Any,
-) -> None:
-    """Add a column a policy to LOG: the probability with which it would have taken each logged action.
-
-    A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
-    """
-    from recsim_mnar.policies import registry
-    from recsim_mnar.replays.probabilities import learns_online
-    from recsim_mnar.simulation.named import logging_policy, n_items_of
-
-    json_output.check(log, train, Path(out))
-    if split_users and train is not None:
-        raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
-    targets = split_destinations(out, resume) if split_users else [destination_of(out, resume)]
-    refuse_both(workers, scheduler)
-    record = RunRecord("replay")
-    names = names_of(policy, "--policy")
-    learners = {name: registry.learner(name) for name in names}
-    given = given_logs(log, train, reading_of(own), max_memory, json_output)
-    if given.n_rows == 0:
-        raise UserError(f"{log} has no rows: there is nothing to replay")
-    digest = digest_of_log(log if split_users else train)
-    if train is not None and digest == digest_of_log(log):
-        raise UserError(
-            f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
-            "log of other users, or --split-users"
-        )
-    parts = halves_of(given, seed, max_memory) if split_users else [given]
-    check_training(log, given, log if split_users else train, parts[0].training, learners)
-    if given.shared:
-        warn(
-            f"--train: {given.shared:,} of its users are in LOG too, so agents know the future of those they are "
-            "replayed on; name a log of other users"
-        )
-    n_items = max(given.n_items, n_items_of(given.training))
-    if items is not None and items < max(n_items, 1):
-        raise UserError(f"--items {items}: the log has {n_items} items; name that many or more, or leave --items away")
-    n_items = items or n_items
-    if scheduler is None:
-        workers = given.threads(n_workers(workers), len(names), max_memory)
-    kept = 0
-    shared = next(folder for folder in Path(out).absolute().parents if folder.exists())
-    with (
-        executor(workers, scheduler, record, folder=shared, named=names, log=log) as found,
-        progress() as report,
-    ):
-        logging = logging_policy(given.provenance, executor=found)
-        for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1):
-            fitted = {}
-            for name, learner in learners.items():
-                report(f"fit {name}")
-                fitted[name] = fitted_policy(log, learner, name, part, n_items, seed, digest is not None)
-            report(f"replay {', '.join(names)}")
-            taught = [name for name, each in fitted.items() if learned(learners[name], each, n_items)]
-            story = fitted_on(part, taught, digest, half if split_users else None) | bound_of(logging)
-            with writing(target.path, "--out"):
-                if part.blocks is None or any(learns_online(part.provenance, each) for each in fitted.values()):
-                    replay_at_once(part.whole(max_memory), fitted, logging, target, found, story)
-                else:
-                    asked = {"replayed": names, "n_items": n_items, "seed": seed, "train": digest}
-                    kept = replay_in_blocks(part, fitted, logging, target, found, asked, story)
-    files = [str(target.path) if split_users else out for target in targets]
-    for target in targets:
-        record.write(target.path / RUN if target.form is None else Path(f"{target.path}.{RUN}"))
-    there = f" ({kept} parts were there already)" if kept else ""
-    said = f"{given.n_rows:,} rows with {', '.join(names)} over {n_items:,} items in {' and '.join(files)}{there}"
-    json_output.say(said + (": " + TWO_POLICIES if split_users else ""))
-    content = {"file": files[0], "rows": given.n_rows, "policies": names, "items": n_items, "parts_kept": kept}
-    json_output.write(content | ({"files": files} if split_users else {}))
 
 
 @click.command(short_help="What other policies would have earned on a log.")
@@ -266,8 +139,7 @@ def estimate(
         json_output.sentence(sentence.text)
         shown = [r for r in records if r["leads"] or all_estimators or asked["estimators"] is not None]
         _show_records(shown, sentence.text, json_output)
-        for line in lines:
-            json_output.say(line)
+        json_output.say(*lines)
         if out is not None:
             write_estimate_page(out, source, asked, records, lines, clip, answer)
             json_output.say(f"Report: {out / 'report.html'}")

@@ -54,16 +54,17 @@ def is_quiet() -> bool:
     return context is not None and bool(context.meta.get(_QUIET))
 
 
-def answer(line: str) -> None:
-    """A line on standard output, whatever stands in it."""
-    # Named, or click would write other bytes than the stream's encoding has where that is ASCII.
-    click.echo(printable(line), file=sys.stdout)
+def answer(*lines: str) -> None:
+    """Lines on standard output, whatever stands in them."""
+    for line in lines:
+        # Named, or click would write other bytes than the stream's encoding has where that is ASCII.
+        click.echo(printable(line), file=sys.stdout)
 
 
-def say(line: str) -> None:
-    """A line on standard output that ``--quiet`` leaves away."""
+def say(*lines: str) -> None:
+    """Lines on standard output that ``--quiet`` leaves away."""
     if not is_quiet():
-        answer(line)
+        answer(*lines)
 
 
 def sentence(line: str) -> None:
@@ -313,15 +314,15 @@ class JsonOutput:
         if not self._is_device:
             checked_file(self.path, "--json")
 
-    def say(self, line: str) -> None:
-        """A line for a person, which ``--quiet`` leaves away."""
+    def say(self, *lines: str) -> None:
+        """Lines for a person, which ``--quiet`` leaves away."""
         if not self.alone:
-            say(line)
+            say(*lines)
 
-    def answer(self, line: str) -> None:
-        """A line of the answer itself."""
+    def answer(self, *lines: str) -> None:
+        """Lines of the answer itself."""
         if not self.alone:
-            answer(line)
+            answer(*lines)
 
     def sentence(self, line: str, *, remark: bool = False) -> None:
         """A sentence of the answer, or a remark beside it, which ``--quiet`` leaves away."""

@@ -72,12 +72,7 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
 )
 @click.option("--level", type=NUMBER, default=0.95, show_default=True, help="Coverage of the intervals.")
 @click.option("--actions", type=WHOLE, default=None, help="How many there are: compares with uniform exploration.")
-@click.option(
-    "--out",
-    type=NEW_PATH,
-    default=None,
-    help="Write the policy: a .json that simulate --policy runs.",
-)
+@click.option("--out", type=NEW_PATH, default=None, help="Write the policy: a .json that simulate --policy runs.")
 @own_log_options("reward", "propensity", "user")
 @json_option("the plan")
 def plan_the_logging(log: Path, targets: str, out: Path | None, json_output: JsonOutput, **options: Any) -> None:
@@ -147,10 +142,8 @@ _LONG = 366.0
 
 
 def _show(json_output: JsonOutput, content: Any, remarks: Sequence[str], lines: list[str]) -> None:
-    for line in remarks:
-        json_output.say(line)
-    for line in lines:
-        json_output.answer(line)
+    json_output.say(*remarks)
+    json_output.answer(*lines)
     json_output.write(content)
 
 

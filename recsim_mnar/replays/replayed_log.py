@@ -36,7 +36,7 @@ class ReplayRun:
         executor: to spread blocks of users over.
         progress: called with the number of rows done since the last call.
         fitted_on: what the policies were fitted on, for the provenance; see
-            :func:`recsim_mnar.cli.training_log.fitted_on`.
+            :func:`recsim_mnar.cli.replaying`.
     """
 
     log: LogBlocks

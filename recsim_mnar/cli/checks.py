@@ -1,4 +1,4 @@
-"""``recsim-mnar doctor``: what is wrong with an installation, or with a file, and which commands fit."""
+"""``recsim-mnar doctor``, ``check``, ``verify`` and ``warm``: of files, of what you wrote, and of the installation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.cli.options import READ_PATH, WHOLE, column_options, columns_of, names_of
-from recsim_mnar.cli.output import JsonOutput, json_option
-from recsim_mnar.errors import UserError
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
+from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
     from recsim_mnar.installation import Check
     from recsim_mnar.own_log.doctor import Examination
 
 ILL = 3
-"""Exit status where there is a problem, as `check` has one for a rule that is broken."""
+"""Exit status where there is a problem, or a rule is broken."""
 _MARKS = {"ok": " ", "note": "-", "problem": "!"}
 _MOST_NAMES = 12
 
@@ -45,8 +45,7 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
         if given:
             raise UserError(f"--{given[0].replace('_', '-')} is of a file: name FILE too")
         found, written, ill = _installation()
-    for line in found:
-        json_output.answer(line)
+    json_output.answer(*found)
     json_output.write(written)
     if ill:
         raise SystemExit(ILL)
@@ -157,3 +156,103 @@ def _propensities(facts: dict[str, Any] | None) -> str:
     if facts is None or facts["least"] is None:
         return ""
     return f"{facts['least']:.4g} to {facts['largest']:.4g}, {facts['impossible']:,} impossible"
+
+
+@click.command(short_help="Hold a class of your own against its contract.")
+@click.argument("name")
+@json_option("what is found")
+def check(name: str, json_output: JsonOutput) -> None:
+    """Hold NAME (package.module:Class, or an estimator's function) against the contract of its kind.
+
+    A policy or learner, a world, a protocol or an estimator; or, by its Gymnasium id (package.module:Name-v0), an
+    environment with its vector entry point. Prints a line for each rule that is broken: what was found, and what to
+    do. Exits with 3 where there is one.
+    """
+    from recsim_mnar.testing.kinds import check_named
+
+    json_output.check()
+    checked = check_named(name)
+    for finding in checked.findings:
+        json_output.answer(f"{finding.rule}: {finding.why}")
+        if finding.fix:
+            json_output.answer(f"    {finding.fix}")
+    json_output.say(*checked.remarks)
+    article = "an" if checked.kind[0] in "aeiou" else "a"
+    if checked.findings:
+        n = len(checked.findings)
+        json_output.say(f"{name} is {article} {checked.kind} that breaks {n} of {checked.n_rules} rules")
+    else:
+        json_output.say(f"{name} keeps the {checked.n_rules} rules of {article} {checked.kind}")
+    json_output.write(
+        {
+            "name": name,
+            "kind": checked.kind,
+            "rules": checked.n_rules,
+            "findings": [{"rule": each.rule, "why": each.why, "fix": each.fix} for each in checked.findings],
+            "remarks": list(checked.remarks),
+        }
+    )
+    if checked.findings:
+        raise SystemExit(ILL)
+
+
+@click.command(short_help="Hold a log against its receipts.")
+@click.argument("log", type=READ_PATH)
+@json_option("what is found")
+def verify(log: Path, json_output: JsonOutput) -> None:
+    """Hold LOG against its receipts: a folder of simulate, compare or study, a log, a part, a file of replay.
+
+    A line for every file that is missing, damaged, doubled or of another run, and then status 2. Files without receipts
+    are read through.
+    """
+    from recsim_mnar.tables.verifying import verify as hold
+
+    json_output.check(log)
+    found = hold(log)
+    json_output.write(
+        {
+            "log": str(log),
+            "files": found.n_files,
+            "files_without_receipts": found.n_read,
+            "rows": found.n_rows,
+            "faults": found.faults,
+        }
+    )
+    for fault in found.faults[:-1]:
+        click.echo(printable(fault), err=True)
+    if found.faults:
+        raise UserError(found.faults[-1])
+    json_output.say(f"{log}: {found.sentence()}")
+
+
+@click.command(short_help="Compile the kernels ahead.")
+@click.option(
+    "--parts",
+    default=None,
+    help="What to compile, with commas: sessions, ratings, features, purchases, campaigns, estimators, agents "
+    "(all but agents by default).",
+)
+@json_option("what was compiled")
+def warm(parts: str | None, json_output: JsonOutput) -> None:
+    """Compile the kernels ahead, so that the first run waits for none.
+
+    Says what was compiled, how long it took and where it is kept. What is there already is not compiled again.
+    """
+    from recsim_mnar.kernels.jit import cache_folders
+    from recsim_mnar.warming import USUAL
+    from recsim_mnar.warming import warm as compiled
+
+    json_output.check()
+    names = list(USUAL) if parts is None else names_of(parts, "--parts")
+    total, seconds, done_parts = 0, 0.0, []
+    with progress() as report:
+        report("compile " + ", ".join(names))
+        for done in compiled(names):
+            total, seconds = total + done.kernels, seconds + done.seconds
+            what = f"{done.kernels} kernels" if done.kernels != 1 else "1 kernel"
+            json_output.say(f"{done.part}: {what if done.kernels else 'nothing to compile'}, {done.seconds:.1f} CPU s")
+            done_parts.append({"part": done.part, "kernels": done.kernels, "cpu_seconds": round(done.seconds, 3)})
+    folders = cache_folders()
+    where = f"kept in {', '.join(folders)}" if folders else "no folder can be written, so nothing is kept"
+    json_output.say(f"{total} kernels compiled in {seconds:.0f} CPU s; {where}")
+    json_output.write({"parts": done_parts, "kernels": total, "folders": [str(folder) for folder in folders]})

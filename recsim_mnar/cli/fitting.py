@@ -1,0 +1,284 @@
+"""``recsim-mnar advise``, ``calibrate`` and ``validate``: what a log decides, a world like it, and what that is for."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recsim_mnar.cli.options import (
+    NUMBER,
+    WHOLE,
+    column_options,
+    columns_of,
+    n_workers,
+    names_of,
+    own_log_options,
+    pairs_of,
+    reading_of,
+    resumably,
+    seed_option,
+    world_options,
+    writing,
+)
+from recsim_mnar.cli.output import JsonOutput, json_option, progress
+from recsim_mnar.errors import UserError
+
+if TYPE_CHECKING:
+    from recsim_mnar.fitting.calibration import FittedWorld
+
+
+@click.command(short_help="Does a log decide which agent is best?")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option(
+    "--agents",
+    required=True,
+    help="To choose among: names (`recsim-mnar agents`) or package.module:Class, with commas.",
+)
+@click.option("--logging", default=None, help="The policy that made LOG; else what a simulated LOG says of itself.")
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="A new folder; under ./runs unless named.")
+@click.option("--users", type=WHOLE, default=None, help="Users an arm that you have.  [default: as many as LOG has]")
+@click.option("--items", type=WHOLE, default=None, help="How many items there are, where LOG does not show all.")
+@click.option("--reward-min", type=NUMBER, default=None, help="Least reward possible, where rewards are not 0 or 1.")
+@click.option("--reward-max", type=NUMBER, default=None, help="Largest reward possible.")
+@seed_option("Of everything.")
+@click.option("--workers", type=WHOLE, default=None, help="Processes; as many as there are processors unless named.")
+@column_options("user", "item", "action", "reward", "propensity", "time")
+@json_option("the advice")
+def advise(log: Path, json_output: JsonOutput, **options: Any) -> None:
+    """Say whether LOG decides which of some agents is best, or an A/B test of how many users does, or neither.
+
+    Agents are fitted on some users of LOG and judged on the others. No simulated world has a vote. Writes advice.json
+    and a page into a folder.
+    """
+    from recsim_mnar.fitting.advice import advise_on
+    from recsim_mnar.own_log.sources import read_to_fit
+    from recsim_mnar.protocols.records import plain
+    from recsim_mnar.report.advice_page import write_advice
+    from recsim_mnar.runs.files import write_json
+    from recsim_mnar.runs.folder import new_folder, refuse_occupied
+    from recsim_mnar.studies import processes
+
+    json_output.check(log)
+    folder = new_folder(options["out"], "advise")
+    refuse_occupied(folder, "--out")
+    columns = columns_of(options)
+    with progress() as report:
+        report(f"read {log}")
+        read = read_to_fit(log, "sessions", columns)
+        json_output.say(*read.lines)
+        with processes(n_workers(options["workers"])) as executor:
+            question = _question(options, read.n_items)
+            found = advise_on(read.log, question, report=report, executor=executor)
+        found.doctor = _doctor(log, columns)
+        report("write the report")
+        content = plain(found.to_dict())
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "advice.json", content)
+        asked = {name: value for name, value in options.items() if value is not None and name != "out"}
+        write_advice(folder / "report.html", found, {"command": "advise", "log": str(log), **plain(asked)})
+    json_output.answer(*[*found.coverage(), *found.sentences()])
+    json_output.say(_next(found, log, options["agents"]))
+    json_output.say(f"Report: {folder / 'report.html'}")
+    json_output.write(content)
+
+
+def _next(found: Any, log: Path, agents: str) -> str:
+    """What to type next."""
+    if found.exploration is not None:
+        return f"Next, with the new log: recsim-mnar advise NEW-LOG --agents {agents} --logging ITS-POLICY"
+    source = log / "log" if (log / "log").is_dir() else log
+    users = "--lift 5%" if found.ab_test is None else f"--users {found.ab_test['users']}"
+    return f"Next, to see how long an A/B test takes: recsim-mnar plan ab {source} {users}"
+
+
+def _question(options: dict[str, Any], n_items: int | None) -> Any:
+    from recsim_mnar.fitting.advice import Question
+
+    ends = options["reward_min"], options["reward_max"]
+    if ends.count(None) == 1:
+        raise UserError("--reward-min and --reward-max: name both, the least and the largest reward possible")
+    return Question(
+        agents=names_of(options["agents"], "--agents"),
+        logging=options["logging"],
+        seed=options["seed"],
+        n_items=options["items"] or n_items,
+        users=options["users"],
+        rewards=None if ends == (None, None) else ends,
+    )
+
+
+def _doctor(log: Path, columns: dict[str, str | None]) -> list[str]:
+    """What doctor finds wrong with a file; nothing of what it cannot read."""
+    from recsim_mnar.own_log.doctor import Asked, examine_file
+
+    try:
+        found = examine_file(log / "log" if (log / "log").is_dir() else log, Asked(dict(columns), (), None))
+    except UserError:
+        return []
+    return [str(problem) for problem in found.problems]
+
+
+@click.command(short_help="Fit a world to a log; what is not identified.")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="WORLD.toml; arrays lie in WORLD.npz.")
+@click.option(
+    "--world", type=click.Choice(["sessions", "ratings"]), default="sessions", show_default=True, help="What is fitted."
+)
+@seed_option("Of the ensemble and of simulations.")
+@click.option("--ensemble", type=WHOLE, default=20, show_default=True, help="Worlds beside the best fit.")
+@click.option("--items", type=WHOLE, default=None, help="How many items there are, where LOG does not show all.")
+@click.option(
+    "--assume", multiple=True, metavar="NAME=VALUE", help="A parameter that is set, not fitted; may be repeated."
+)
+@click.option("--resume", is_flag=True, help="Take up an interrupted run with the same --out.")
+@column_options("user", "item", "action", "reward", "propensity", "time")
+@json_option("what was fitted")
+def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> None:
+    """Fit a world to LOG: a log of views and recommendations, a table of interactions, a bandit log, or ratings.
+
+    Prints what LOG identifies, with 90 % intervals, and what it does not, with the range that the ensemble takes. The
+    file is a world: `simulate --world WORLD.toml`, `compare --world WORLD.toml`; `WORLD.toml#3` is the ensemble's
+    third. Then `validate WORLD.toml LOG` says for which questions it may be used. The fitted click rate is held against
+    LOG's; a link or a log that no world is like is refused.
+    """
+    from recsim_mnar.fitting.calibration import calibrate_world
+    from recsim_mnar.own_log.sources import read_to_fit
+
+    json_output.check(log, out)
+    _check_out(out, log)
+    keeping = resumably(out, "--out", resume=options["resume"], beside=[out.with_suffix(".npz")])
+    seed = options["seed"]
+    columns = columns_of(options)
+    with progress() as report, keeping:
+        report(f"read {log}")
+        read = read_to_fit(log, options["world"], columns)
+        json_output.say(*read.lines)
+        fitted = calibrate_world(
+            read.log,
+            options["world"],
+            seed,
+            n_items=options["items"] or read.n_items,
+            ensemble=options["ensemble"],
+            assume=pairs_of(options["assume"], "--assume"),
+            report=report,
+        )
+        with writing(out, "--out"):
+            fitted = fitted.save(out)
+    json_output.answer(*lines_of(fitted))
+    json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
+    json_output.write(fitted.to_dict())
+
+
+def _check_out(out: Path, log: Path) -> None:
+    from recsim_mnar.worlds.world_file import SUFFIX
+
+    if out.suffix.lower() != SUFFIX:
+        raise UserError(f"--out {out}: a world's file ends in {SUFFIX}")
+    if log.is_dir() and log.resolve() in out.resolve().parents:
+        raise UserError(f"--out {out} would lie in {log}, which is read: name another file")
+
+
+def lines_of(fitted: FittedWorld) -> list[str]:
+    """What was fitted, for a person."""
+    lines = ["", f"The {fitted.world} world, fitted. What the log says (90 % intervals):"]
+    for name, told in fitted.identified.items():
+        between = f"{told['value']:.4g} ({told['low']:.4g} to {told['high']:.4g})"
+        lines.append(f"  {name:<24} {between:<36} {told['why']}")
+    lines.append("What it does not say:")
+    for name, told in fitted.not_identified.items():
+        between = f"{told['low']:.4g} to {told['high']:.4g}; used " if "low" in told else ""
+        used = f"{told['used']:.4g}" if isinstance(told.get("used"), (int, float)) else str(told.get("used", ""))
+        lines.append(f"  {name:<24} {between + used:<36} {told['why']}")
+    lines += ["How:", *(f"  {line}" for line in fitted.method)]
+    members = len(fitted.ensemble)
+    lines.append(f"World: {fitted.path}, with an ensemble of {members} (as a world: {fitted.path}#1 and so on)")
+    return lines
+
+
+@click.command(short_help="For which questions a world is valid.")
+@click.argument("world")
+@click.argument("log", type=click.Path(path_type=Path))
+@world_options
+@click.option("--checks", default=None, help="Of statistics,classifier; both unless named.")
+@click.option(
+    "--logging",
+    default=None,
+    help="The agent that made LOG, or the file of a saved policy; as LOG's provenance says unless named.",
+)
+@click.option(
+    "--items",
+    type=click.Choice(["same", "other"]),
+    default=None,
+    help="Whether item numbers mean the same in world and log.",
+)
+@click.option("--as-it-is", is_flag=True, help="Hold a fitted world itself against all users, not a fit on half.")
+@click.option("--users", type=WHOLE, default=4000, show_default=True, help="Real users looked at, at most.")
+@seed_option("Of simulated users and divisions.")
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Write a page with pictures, PAGE.html.")
+@click.option("--resume", is_flag=True, help="Take up an interrupted run with the same --out.")
+@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
+@json_option("all that is found")
+def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> None:
+    """Hold WORLD against LOG, check by check, each beside what chance does to the same users.
+
+    WORLD is a WORLD.toml of `calibrate`, which is fitted anew on half of the users and held against the others, or a
+    world's name with --preset and --set.
+    """
+    from recsim_mnar.fitting.validation import validate_world
+    from recsim_mnar.log.ratings import Ratings, log_of_ratings
+    from recsim_mnar.own_log.sources import read_to_fit
+    from recsim_mnar.report.validation_page import legend_lines, sentence_lines, table_lines, write_validation
+
+    out = options.pop("out")
+    json_output.check(log)
+    if out is not None:
+        if out.suffix.lower() not in (".html", ".htm"):
+            raise UserError(f"--out {out}: the page's name ends in .html")
+    elif options["resume"]:
+        raise UserError("--resume: name the page of the interrupted run with --out")
+    keeping = contextlib.nullcontext() if out is None else resumably(out, "--out", resume=options["resume"])
+    asked = {"world": world, "log": str(log)}
+    asked |= {name: options[name] for name in ("preset", "settings", "checks", "logging", "items", "seed", "users")}
+    seed = options["seed"]
+    with progress() as report, keeping:
+        report("reading")
+        made = _world(world, options["preset"], options["settings"])
+        best = made.make() if hasattr(made, "ensemble") else made
+        read = read_to_fit(log, "ratings" if getattr(best, "rates", False) else "sessions",
+                           dict(reading_of(options).columns))  # fmt: skip
+        found = validate_world(
+            made,
+            log_of_ratings(read.log) if isinstance(read.log, Ratings) else read.log,
+            seed,
+            None if options["checks"] is None else names_of(options["checks"], "--checks"),
+            logging=options["logging"],
+            n_items=read.n_items,
+            same_items=None if options["items"] is None else options["items"] == "same",
+            as_it_is=options["as_it_is"],
+            most_users=options["users"],
+            report=report,
+        )
+        if out is not None:
+            with writing(out, "--out"):
+                write_validation(out, found, {"command": "validate", **asked})
+    json_output.answer(*table_lines(found))
+    json_output.say(*legend_lines())
+    json_output.answer(*("", *sentence_lines(found)))
+    if out is not None:
+        json_output.say(f"page: {out}")
+    json_output.write(found.to_dict())
+
+
+def _world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any:
+    """A fitted world of its file, or a world by its name."""
+    from recsim_mnar.fitting.calibration import FittedWorld
+    from recsim_mnar.worlds import make_world
+
+    if not name.lower().endswith(".toml"):
+        return make_world(name, preset, settings)
+    if preset is not None or settings:
+        raise UserError("--preset and --set belong to a world's name: a WORLD.toml has its own parameters")
+    return FittedWorld.load(name)

@@ -1,0 +1,526 @@
+"""``recsim-mnar replay``: a log and a log to train on, the policies fitted, and the file or folder that is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recsim_mnar.cli.options import (
+    NEW_PLACE,
+    READ_PATH,
+    WHOLE,
+    memory_option,
+    n_workers,
+    names_of,
+    new_file,
+    own_log_options,
+    reading_of,
+    seed_option,
+    writing,
+)
+from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
+from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
+from recsim_mnar.errors import UserError
+
+if TYPE_CHECKING:
+    from recsim_mnar.kernels.memory import MemoryLimit
+
+TWO_POLICIES = "two values of two policies, each fitted on the other half; neither is the one fitted on all users"
+_WHOLE_ROW_BYTES = 200
+"""Of a row of a log that is replayed at once."""
+_REPLAYED_ROW_BYTES = 400
+"""Of a row of a block that is replayed: its columns, those that are added, and what policies make of them."""
+
+
+@click.command(short_help="Add policies' probabilities to a log.")
+@click.argument("log", type=READ_PATH)
+@click.option("--policy", required=True, help="Names of target policies, with commas.")
+@click.option("--train", type=READ_PATH, default=None, help="A log of other users to fit them on.")
+@click.option(
+    "--split-users", is_flag=True,
+    help="Fit on one half of LOG's users and judge on the other, both ways: two files, FILE-half-1 and FILE-half-2, "
+    "and two values of two policies, neither of them the one fitted on all users."
+)  # fmt: skip
+@click.option(
+    "--items",
+    type=WHOLE,
+    default=None,
+    help="Number of items, if more than the log says; else that, or the largest met.",
+)
+@seed_option("Seed of the fit.")
+@worker_options
+@click.option("--resume", is_flag=True, help="Take up an interrupted run in the same folder.")
+@memory_option
+@click.option(
+    "--out",
+    type=NEW_PLACE,
+    required=True,
+    help="The file: .parquet, .arrow or .csv; or a new folder of parts: FOLDER/.",
+)
+@own_log_options("reward", "propensity", "action", "item", "event", "user", "time", copies=False)
+@json_option("what was written")
+def replay(
+    log: Path,
+    policy: str,
+    train: Path | None,
+    split_users: bool,
+    max_memory: MemoryLimit,
+    out: str,
+    json_output: JsonOutput,
+    **options: Any,
+) -> None:
+    """Add a column a policy to LOG: the probability with which it would have taken each logged action.
+
+    A file of your own needs the items that users viewed beside what was recommended to them: agents act on histories.
+    """
+    from recsim_mnar.policies import registry
+    from recsim_mnar.simulation.named import logging_policy
+
+    json_output.check(log, train, Path(out))
+    if split_users and train is not None:
+        raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
+    resume, workers, scheduler = (options[name] for name in ("resume", "workers", "scheduler"))
+    targets = split_destinations(out, resume) if split_users else [destination_of(out, resume)]
+    refuse_both(workers, scheduler)
+    record = RunRecord("replay")
+    names = names_of(policy, "--policy")
+    learners = {name: registry.learner(name) for name in names}
+    given = given_logs(log, train, reading_of(options), max_memory, json_output)
+    rows = given.survey.n_rows
+    if rows == 0:
+        raise UserError(f"{log} has no rows: there is nothing to replay")
+    digest = _digest_of(log if split_users else train)
+    if train is not None and digest == _digest_of(log):
+        raise UserError(
+            f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
+            "log of other users, or --split-users"
+        )
+    parts = halves_of(given, options["seed"], max_memory) if split_users else [given]
+    check_training(given, log if split_users else train, parts[0].training, learners)
+    if given.survey.shared_users:
+        warn(
+            f"--train: {given.survey.shared_users:,} of its users are in LOG too, so agents know the future of those "
+            "they are replayed on; name a log of other users"
+        )
+    fit = Fitting(learners, _n_items(given, options["items"]), options["seed"], digest, max_memory)
+    if scheduler is None:
+        workers = given.threads(n_workers(workers), len(names), max_memory)
+    shared = next(folder for folder in Path(out).absolute().parents if folder.exists())
+    with (
+        executor(workers, scheduler, record, folder=shared, named=names, log=log) as found,
+        progress() as report,
+    ):
+        logging = logging_policy(given.provenance, executor=found)
+        kept = [
+            fit.write(part, target, half if split_users else None, logging, found, report)
+            for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1)
+        ][-1]
+    files = [str(target.path) if split_users else out for target in targets]
+    for target in targets:
+        record.write(target.path / RUN if target.form is None else Path(f"{target.path}.{RUN}"))
+    there = f" ({kept} parts were there already)" if kept else ""
+    said = f"{rows:,} rows with {', '.join(names)} over {fit.n_items:,} items in {' and '.join(files)}{there}"
+    json_output.say(said + (": " + TWO_POLICIES if split_users else ""))
+    content = {"file": files[0], "rows": rows, "policies": names, "items": fit.n_items, "parts_kept": kept}
+    json_output.write(content | ({"files": files} if split_users else {}))
+
+
+def _n_items(given: Given, asked: int | None) -> int:
+    """Number of items: as asked for, or what the logs say."""
+    from recsim_mnar.simulation.named import items_told, n_items_of
+
+    n_items = items_told(given.provenance, given.survey.highest_item + 1)
+    n_items = max(n_items, n_items_of(given.training))
+    if asked is not None and asked < max(n_items, 1):
+        raise UserError(f"--items {asked}: the log has {n_items} items; name that many or more, or leave --items away")
+    return asked or n_items
+
+
+def _digest_of(train: Path | None) -> str | None:
+    """A digest of the log to train on."""
+    from recsim_mnar.replays.replayed_log import digest_of_files
+    from recsim_mnar.tables.parts import Parts
+
+    return None if train is None else digest_of_files(Parts.of(train))
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a replayed log is written, and in what form; a folder where the form is None."""
+
+    path: Path
+    form: str | None
+    resume: bool
+
+
+def destination_of(out: str, resume: bool) -> Destination:
+    """Where ``--out`` says.
+
+    Raises:
+        UserError: it is neither a file of a known kind nor a folder, or there already.
+    """
+    from recsim_mnar.log.writing import FORMATS
+
+    path = Path(out)
+    forms = {ending: form for form, ending in FORMATS.items()} | {".csv": "csv"}
+    form = forms.get(path.suffix.lower())
+    if form is None and (out.endswith(("/", os.sep)) or not path.suffix):
+        return Destination(path, None, resume)
+    if form is None:
+        raise UserError(f"--out {out}: name a file that ends in .parquet, .arrow or .csv, or a folder as {out}/")
+    if resume:
+        raise UserError(f"--resume: {out} is one file, written as a whole; name a folder with --out {path.stem}/")
+    new_file(path, "--out")
+    return Destination(path, form, resume)
+
+
+def split_destinations(out: str, resume: bool) -> list[Destination]:
+    """The two files of users that are split.
+
+    Raises:
+        UserError: a folder; or as :func:`destination_of`.
+    """
+    path = Path(out)
+    if destination_of(out, resume).form is None:
+        raise UserError(f"--out {out}: --split-users writes two files; name one that ends in .parquet, .arrow or .csv")
+    return [destination_of(str(path.with_stem(f"{path.stem}-half-{half}")), False) for half in (1, 2)]
+
+
+# ------------------------------------------------------------------------------------------- the logs that are given
+
+
+@dataclass(frozen=True)
+class Given:
+    """The log that is replayed and the one to train on.
+
+    Attributes:
+        path: of the log.
+        training: the log to train on, empty where none was named.
+        ours: whether they are logs of this package's.
+        provenance: of the log.
+        survey: its numbers of rows, users, items, and of users that are in both.
+        data: all rows, where they were read at once.
+        blocks: the log in its files, where it is read block by block.
+    """
+
+    path: Path
+    training: Any
+    ours: bool
+    provenance: dict[str, Any]
+    survey: Any
+    data: Any = None
+    blocks: Any = None
+
+    @classmethod
+    def at_once(cls, path: Path, data: Any, training: Any, ours: bool) -> Given:
+        """Of all rows."""
+        from recsim_mnar.log.blocks import Survey
+
+        highest = max(int(data["item"].max(initial=-1)), int(data["action"].max(initial=-1)))
+        shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
+        survey = Survey(
+            len(data), len(data.users()), highest, bool(data.is_bandit.all()), shared, with_gaps=frozenset()
+        )
+        return cls(path, training, ours, data.provenance, survey, data)
+
+    def whole(self, limit: MemoryLimit) -> Any:
+        """All rows."""
+        from recsim_mnar.log.table import Log
+
+        if self.data is not None:
+            return self.data
+        limit.hold(self.survey.n_rows * _WHOLE_ROW_BYTES, f"{self.path}: a policy that learns from all users")
+        return Log.read(self.path).validate(first_row=1)
+
+    def threads(self, n: int, n_policies: int, limit: MemoryLimit) -> int:
+        """How many threads there is memory for, at most ``n``."""
+        from recsim_mnar.simulation.executor import SHARD_USERS
+
+        if self.blocks is None:
+            return n
+        rows = SHARD_USERS * self.survey.n_rows / max(int(self.survey.n_users), 1)
+        a_block = rows * (_REPLAYED_ROW_BYTES + 16 * n_policies)
+        return limit.count(3 * a_block, 1, n, f"replay {self.path}")
+
+
+def given_logs(log: Path, train: Path | None, reading: Any, limit: MemoryLimit, json_output: JsonOutput) -> Given:
+    """LOG and the log to train on; what was taken of files that are not this package's is said."""
+    import numpy as np
+
+    from recsim_mnar.log.blocks import LogBlocks
+    from recsim_mnar.log.table import Log
+    from recsim_mnar.own_log.as_log import needs_numbering, read_as_logs
+
+    paths = [log] if train is None else [log, train]
+    foreign = [needs_numbering(path) for path in paths]
+    if all(foreign):
+        limit.hold(least_bytes(log), f"{log}: a file of your own is read at once and")
+        found = read_as_logs(paths, reading)
+        json_output.say(*found.lines)
+        data, training = (each.validate() for each in (*found.logs, Log({}))[:2])
+        return Given.at_once(log, data, training, ours=False)
+    if any(foreign):
+        ours = paths[foreign.index(False)]
+        raise UserError(
+            f"{paths[foreign.index(True)]} is a file of your own and {ours} a log of this package's, which numbers its "
+            "items: give LOG and --train in one form"
+        )
+    training = Log.read(train).validate(first_row=1) if train is not None else Log({})
+    blocks = LogBlocks.open(log)
+    if blocks is None:
+        limit.hold(least_bytes(log), f"{log}: a file of this kind is read at once and")
+        return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)
+    others = None if _of_other_seeds(blocks, training) else np.unique(training["user"])
+    return Given(log, training, True, blocks.provenance, blocks.survey(others), blocks=blocks)
+
+
+def least_bytes(log: Path) -> float:
+    """About what a file takes that is read at once."""
+    from recsim_mnar.tables.files import part_files
+
+    return 3.0 * sum(file.stat().st_size for file in part_files(log))
+
+
+def _of_other_seeds(data: Any, training: Any) -> bool:
+    """Whether two logs share no user because their provenance says that they are of different seeds."""
+    seeds = [each.provenance.get("seed") for each in (data, training)]
+    return len(training) == 0 or (None not in seeds and seeds[0] != seeds[1])
+
+
+def halves_of(given: Given, seed: int, limit: MemoryLimit) -> list[Given]:
+    """Each half of a log's users, split by a draw of each user's own, with the other half to train on.
+
+    Raises:
+        UserError: all of them are in one half.
+    """
+    import numpy as np
+
+    from recsim_mnar.rng import Stream, derive_seed, uniforms
+
+    log = given.whole(limit)
+    users = log.users()
+    first = users[uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0) < 0.5]
+    if len(first) in (0, len(users)):
+        raise UserError(f"--split-users: {len(users)} users are too few to be split; give a log of more users")
+    inside = np.isin(log["user"], first)
+    one, other = log.select(inside), log.select(~inside)
+    halves = [Given.at_once(given.path, *pair, given.ours) for pair in ((one, other), (other, one))]
+    return [replace(half, survey=replace(half.survey, shared_users=0)) for half in halves]
+
+
+def check_training(given: Given, train: Path | None, training: Any, learners: Mapping[str, Any]) -> None:
+    """Look at the training log before any agent is fitted on it.
+
+    Args:
+        given: the log that is replayed.
+        train: to fit on, None where none is named.
+        training: its rows.
+        learners: by name.
+
+    Raises:
+        UserError: it is of another world or catalogue, whose items are other items; or an agent needs what it lacks.
+    """
+    from recsim_mnar.policies.needs import check_needs
+
+    if train is None:
+        for name, learner in learners.items():
+            if getattr(learner, "needs", ()):
+                raise _unfitted(name, given.path)
+        return
+    here, there = (_world(each.provenance) for each in (given, training))
+    for key, what in (("name", "world"), ("n_items", "number of items"), ("catalogue_seed", "catalogue_seed")):
+        if None not in (here.get(key), there.get(key)) and here[key] != there[key]:
+            raise UserError(
+                f"--train {train}: its {what} is {there[key]}, that of {given.path} is {here[key]}, so their items are "
+                "not the same; name a log of the same world and catalogue"
+            )
+    holds = _holdings(training)
+    for name, learner in learners.items():
+        check_needs(name, learner, holds, f"--train {train}")
+
+
+def _unfitted(name: str, log: Path) -> UserError:
+    """What to say of an agent that must be fitted and has no log to be fitted on."""
+    return UserError(
+        f"{name} is fitted on a log: name one with --train, of the same items and of other users; {log} itself is not "
+        "used, for an agent must not have seen those whom it is judged on (--split-users fits on one half of them and "
+        "judges on the other)"
+    )
+
+
+def _world(provenance: Any) -> dict[str, Any]:
+    """Name and size of the world that a log says it is of; empty where it says nothing that can be understood."""
+    world = provenance.get("world") if isinstance(provenance, Mapping) else None
+    if not isinstance(world, Mapping):
+        return {}
+    params = world.get("params")
+    of_params = {key: params.get(key) for key in ("n_items", "catalogue_seed")} if isinstance(params, Mapping) else {}
+    return {"name": world.get("name"), **of_params}
+
+
+def _holdings(training: Any) -> frozenset[str] | None:
+    """What a log holds besides views, see :data:`recsim_mnar.policies.needs.HOLDINGS`."""
+    import numpy as np
+
+    from recsim_mnar.worlds.registry import worlds
+
+    entry = worlds().get(str(_world(training.provenance).get("name")))
+    if entry is not None:
+        return entry.world_class().log_holds
+    held = {"outcomes", "clicks"} if training.is_bandit.any() else set()
+    if not np.isnan(training["reward"][~training.is_bandit]).all():
+        held.add("ratings")
+    return frozenset(held)
+
+
+# ------------------------------------------------------------------------------------------ policies, fitted and run
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What policies are fitted with.
+
+    Attributes:
+        learners: by name.
+        n_items: of the log.
+        seed: of the fit.
+        digest: of the log to train on; None where there is none.
+        limit: of the memory.
+    """
+
+    learners: Mapping[str, Any]
+    n_items: int
+    seed: int
+    digest: str | None
+    limit: MemoryLimit
+
+    def write(
+        self, given: Given, target: Destination, half: int | None, logging: Any, executor: Any, report: Any
+    ) -> int:
+        """Fit the policies and write the replayed log; returns how many parts of a folder were there already."""
+        from recsim_mnar.replays.probabilities import learns_online
+
+        fitted = {}
+        for name in self.learners:
+            report(f"fit {name}")
+            fitted[name] = self._policy(given, name)
+        report(f"replay {', '.join(fitted)}")
+        story = self._story(given, fitted, half) | bound_of(logging)
+        with writing(target.path, "--out"):
+            if given.blocks is not None and not any(learns_online(given.provenance, each) for each in fitted.values()):
+                return self._in_blocks(given, fitted, logging, target, executor, story)
+            replay_at_once(given.whole(self.limit), fitted, logging, target, executor, story)
+        return 0
+
+    def _policy(self, given: Given, name: str) -> Any:
+        """A policy of a name, fitted; what it lacks is said."""
+        from recsim_mnar.rng import derive_seed
+
+        try:
+            seed = derive_seed(self.seed, "fit")
+            fitted = self.learners[name].fit(given.training, n_items=self.n_items, seed=seed)
+            _refuse_without_views(given, name, fitted)
+            return fitted
+        except UserError as error:
+            _refuse_without_views(given, name)
+            raise (error if self.digest is not None else _unfitted(name, given.path)) from None
+
+    def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> dict[str, Any]:
+        """For the provenance, what these policies were fitted on; empty where they were on no log."""
+        from recsim_mnar.estimators.off_policy.stated import FITTED_ON
+
+        if self.digest is None:
+            return {}
+        taught = [name for name, policy in fitted.items() if self._learned(name, policy)]
+        users = given.survey.n_users
+        entry = {"policies": taught, "digest": self.digest, "shared": given.survey.shared_users, "users": users}
+        return {FITTED_ON: entry | ({} if half is None else {"half": half})} if taught else {}
+
+    def _learned(self, name: str, fitted: Any) -> bool:
+        """Whether a log made a policy what it is: without one it cannot be fitted, or is another."""
+        from recsim_mnar.log.table import Log
+        from recsim_mnar.policies.door import as_policy
+        from recsim_mnar.replays.probabilities import same_law
+
+        try:
+            plain = self.learners[name].fit(Log({}), n_items=self.n_items, seed=0)
+            return not same_law(as_policy(fitted), as_policy(plain))
+        except UserError:
+            return True
+
+    def _in_blocks(
+        self,
+        given: Given,
+        fitted: Mapping[str, Any],
+        logging: Any,
+        target: Destination,
+        executor: Any,
+        story: dict[str, Any],
+    ) -> int:
+        from recsim_mnar.policies.door import as_policy
+        from recsim_mnar.progress import counted
+        from recsim_mnar.replays.probabilities import Replayed
+        from recsim_mnar.replays.replayed_log import ReplayRun
+
+        logging = None if logging is None else as_policy(logging)
+        replayed = [Replayed(name, as_policy(each), logging) for name, each in fitted.items()]
+        count = counted(given.survey.n_rows, "rows")
+        run = ReplayRun(given.blocks, given.survey, replayed, executor, count, story)
+        if target.form is None:
+            asked = {"replayed": [*fitted], "n_items": self.n_items, "seed": self.seed, "train": self.digest}
+            return run.to_folder(target.path, asked, resume=target.resume)
+        run.to_file(target.path, target.form)
+        return 0
+
+
+def replay_at_once(
+    data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
+) -> None:
+    """Write the replayed log from all of its rows; its provenance says the story of what policies were fitted on."""
+    from recsim_mnar.log.writing import write_part
+    from recsim_mnar.replays.probabilities import UNSUPPORTED, replay_with_support
+    from recsim_mnar.replays.probabilities import replay as replay_policy
+    from recsim_mnar.tables.parts import write_file
+
+    if target.form is None:
+        raise UserError(
+            f"--out {target.path}: a folder of parts is written of this package's logs only, and of policies that do "
+            "not learn from all users; name a file"
+        )
+    result = data
+    for name, each in fitted.items():
+        if logging is None:
+            result = result.with_column(name, replay_policy(data, each, executor=executor))
+            continue
+        probability, missing = replay_with_support(data, each, logging, executor=executor)
+        result = result.with_column(name, probability).with_column(name + UNSUPPORTED, missing)
+    if target.form == "csv":
+        result.write_csv(target.path)
+    else:
+        made = {**result.provenance, **story}
+        write_file(target.path, len(result), lambda path: write_part(path, [result.columns], made))
+
+
+def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
+    """Say that a log of one's own without views replays nothing but policies that look at no history."""
+    if given.ours or not given.survey.all_bandit or (fitted is not None and fitted.fixed_distribution() is not None):
+        return
+    raise UserError(
+        f"{given.path} has no item events (views), so {name} would act on empty histories: add the users' views as "
+        "rows, or give estimate the policy's own probabilities with --target-file"
+    )
+
+
+def bound_of(logging: Any) -> dict[str, Any]:
+    """For a replayed log's provenance: the least propensity of its policy, where both are known."""
+    from recsim_mnar.estimators.off_policy.stated import PROPENSITY_MIN
+    from recsim_mnar.policies.door import as_policy
+    from recsim_mnar.replays.probabilities import least_propensity
+
+    least = None if logging is None else least_propensity(as_policy(logging))
+    return {} if least is None else {PROPENSITY_MIN: least}
